@@ -9,22 +9,20 @@ from typing import Final
 
 from contract.errors import run_main
 
+STAGES: Final = "--stages"
 SUITES: Final = {
+    STAGES: "benchmarks.stages",
     "--peers": "benchmarks.peers.evaluation",
-    "--nnunet": "benchmarks.peers.nnunet",
-    "--localisation": "benchmarks.cases.localisation",
-    "--heads": "benchmarks.cases.heads",
-    "--experts": "benchmarks.studies.experts",
+    "--regions": "benchmarks.regions.check",
     "--gpu-smoke": "benchmarks.smoke.gpu",
 }
-STAGES: Final = "benchmarks.stages"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the suite; without a suite's name, the stages of algorithm and evaluation."""
+    """Run the suite; without a suite's name, one patient of each size, the evaluation, and rank and report."""
     arguments = list(argv or ())
-    suite = SUITES.get(arguments[0]) if arguments else None
-    status: int = import_module(suite or STAGES).main(arguments[1:] if suite else arguments)
+    suite = arguments.pop(0) if arguments and arguments[0] in SUITES else STAGES
+    status: int = import_module(SUITES[suite]).main(arguments)
     return status
 
 

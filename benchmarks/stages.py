@@ -1,35 +1,115 @@
-"""`scripts/bench`: the stages of the algorithm and of the evaluation."""
+"""`scripts/bench`: one patient of each size, the evaluation against reading, and rank and report of 40 teams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from algorithm.network.package import DEFAULT_PACKAGE, load_package
-from benchmarks.cases import algorithm, evaluation, four_answers
-from benchmarks.cases.challenge import measurements as challenge
-from benchmarks.cases.data import bench_data, describe, facts, make_data
-from benchmarks.harness.suite import progress, run_suite, suite_parser
+import SimpleITK as sitk
+
+from algorithm.network.package import DEFAULT_PACKAGE
+from benchmarks.challenge import ChallengeSize, write_challenge
+from benchmarks.data import SIZES, BenchData, make_data, relink
+from benchmarks.suite import Call, Case, run_suite, suite_options
+from contract.editions import DEFAULT_EDITION, load_edition
+from contract.images.volumes import find_single_image
+from contract.platform import MASK_FILE_NAME, METRICS_JSON
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import load_profile
+from evaluation.inputs.submission import SubmittedAnswer
+from evaluation.metrics.rules import MaskRules
+from evaluation.rows.comparison import MaskPair, compare_pair
+
+FULL: Final = ChallengeSize()
+QUICK: Final = ChallengeSize(teams=3, cases=60, bootstraps=20, rankings=20)
+LAST_LEADERBOARD: Final = "task3/leaderboard.json"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Make the data, measure, report.
-
-    Raises:
-        HecktorError: a measurement failed.
-    """
-    parser = suite_parser("scripts/bench", "Measure seconds and memory of the algorithm's and the evaluation's stages.")
-    parser.add_argument("--model", type=Path, default=DEFAULT_PACKAGE, help="model package (default: the shipped one)")
-    options = parser.parse_args(argv)
-    model, data = load_package(options.model), bench_data(options)
-    for line in make_data(data):
-        progress(f"data: {line}")
-    inputs = facts(data, model)
-    measurements = [
-        *algorithm.measurements(data, options.model),
-        *four_answers.measurements(data),
-        *evaluation.measurements(data),
-        *challenge.measurements(data),
-    ]
-    run_suite("bench", measurements, options, inputs, describe(inputs))
+def main(argv: Sequence[str]) -> int:
+    """Make the data, measure, report."""
+    runner, options = suite_options("--stages", argv)
+    data = BenchData(options.folder / "data" / ("quick" if options.quick else "full"), options.quick)
+    if not options.worker:
+        for line in make_data(data):
+            sys.stderr.write(f"data: {line}\n")
+        if not (data.root / "challenge" / LAST_LEADERBOARD).is_file():
+            write_challenge(data.root / "challenge", DEFAULT_EDITION, QUICK if options.quick else FULL)
+    with tempfile.TemporaryDirectory(dir=data.root) as scratch:
+        run_suite(runner, "bench", list(cases(data, Path(scratch))))
     return 0
+
+
+def cases(data: BenchData, scratch: Path) -> Iterator[Case]:
+    """All cases; a peer or limit comes before what is compared to it."""
+    for size in SIZES:
+        name = size.replace("_", " ")
+        yield Case(f"{name}: read CT and PET with SimpleITK", partial(read_images, scans(data.input_dir(size))))
+        yield Case(
+            f"{name}: algorithm, all passes", _algorithm(data, size, scratch), f"{name}: read CT and PET with SimpleITK"
+        )
+        pair = (data.reference(size), data.prediction(size))
+        yield Case(f"{name}: read two masks with SimpleITK", partial(read_images, pair))
+        yield Case(
+            f"{name}: row of the evaluation", partial(_row, data, size), f"{name}: read two masks with SimpleITK"
+        )
+    masks = f"{data.cases} cases: read all masks with SimpleITK"
+    yield Case(masks, partial(read_images, sorted(data.evaluation.rglob("*.mha"))))
+    yield Case(f"{data.cases} cases: evaluation", _evaluation(data, scratch), masks, most=0.8)
+    results, size = data.root / "challenge", QUICK if data.quick else FULL
+    challenge = f"{size.teams} teams x {size.cases} cases"
+    files = sorted(map(str, (results / "task1").glob(f"*/{METRICS_JSON}")))
+    command = (sys.executable, "-m", "hecktor")
+    yield Case(f"{challenge}: rank", (*command, "rank", "--task", "1", *files, "--output", str(scratch)))
+    page = str(scratch / "report.html")
+    yield Case(f"{challenge}: report", (*command, "report", "--results", str(results), "--output", page))
+
+
+def mask_rules() -> MaskRules:
+    """The default edition's rules for masks."""
+    (rules,) = (answer.rules for answer in load_profile(DEFAULT_PROFILE).task("segmentation").answers.values())
+    if not isinstance(rules, MaskRules):
+        raise TypeError("segmentation has other rules")
+    return rules
+
+
+def score_pair(reference: Path, prediction_dir: Path) -> object:
+    """The evaluation's row of one pair of masks; the prediction is the only file of its folder."""
+    return compare_pair(MaskPair(reference, SubmittedAnswer("case", prediction_dir), mask_rules()))
+
+
+def scans(input_dir: Path) -> tuple[Path, Path]:
+    """Paths of a patient's CT and PET."""
+    inputs = load_edition().inputs
+    return find_single_image(inputs["ct"].path_under(input_dir)), find_single_image(inputs["pet"].path_under(input_dir))
+
+
+def algorithm_command(task: str, model: Path, input_dir: Path, output_dir: Path, *extra: str) -> tuple[str, ...]:
+    """The command line of the algorithm."""
+    command = (sys.executable, "-m", "algorithm", "--task", task, "--model", str(model))
+    return (*command, "--input", str(input_dir), "--output", str(output_dir), *extra)
+
+
+def _algorithm(data: BenchData, size: str, scratch: Path) -> tuple[str, ...]:
+    options = ("--device", "cpu")
+    return algorithm_command("segmentation", DEFAULT_PACKAGE, data.input_dir(size), scratch / size, *options)
+
+
+def _evaluation(data: BenchData, scratch: Path) -> tuple[str, ...]:
+    command = (sys.executable, "-m", "evaluation", "--task", "segmentation")
+    folders = ("--input", str(data.evaluation / "input"), "--ground-truth", str(data.evaluation / "ground_truth"))
+    return (*command, *folders, "--output", str(scratch))
+
+
+def read_images(paths: Sequence[Path]) -> Call:
+    """Read images without any check."""
+    return lambda: [sitk.ReadImage(str(path)) for path in paths]
+
+
+def _row(data: BenchData, size: str) -> Call:
+    folder = data.root / size / "submitted"
+    relink(data.prediction(size), folder / MASK_FILE_NAME)
+    return partial(score_pair, data.reference(size), folder)

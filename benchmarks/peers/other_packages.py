@@ -1,20 +1,16 @@
 """Lesions by panoptica and surfaces by surface-distance on given arrays; needs numpy and the package alone.
 
-python benchmarks/peers/other_packages.py panoptica|surface-distance masks.npz result.json
+python benchmarks/peers/other_packages.py panoptica|surface-distance masks.npz
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import timeit
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-REPEATS = 5
 
 
 def panoptica(masks: Any) -> Callable[[], dict[str, float]]:
@@ -62,11 +58,12 @@ def surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
 
 
 def main(argv: list[str]) -> int:
-    """Time one package, and write seconds and values."""
-    package, source, target = argv
+    """Load the masks; for each line on stdin compute the values of one package and print them as a line."""
+    package, source = argv
     work = {"panoptica": panoptica, "surface-distance": surface_distance}[package](dict(np.load(source)))
-    values, seconds = work(), timeit.repeat(work, number=1, repeat=REPEATS)
-    Path(target).write_text(json.dumps({"seconds": seconds, "values": values}))
+    for _ in sys.stdin:
+        sys.stdout.write(json.dumps(work()) + "\n")
+        sys.stdout.flush()
     return 0
 
 

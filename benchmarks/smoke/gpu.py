@@ -1,33 +1,50 @@
-"""`scripts/gpu-smoke`: plans of full size within the tasks' limits, and epochs of each full preset, on a CUDA card."""
+"""`scripts/gpu-smoke`: full-size networks within the tasks' limits and epochs of each full preset on a CUDA card."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import torch
 
-from benchmarks.cases.data import SIZES, BenchData, bench_data, make_patient
-from benchmarks.harness.bounds import Bound
-from benchmarks.harness.measurement import Measurement
-from benchmarks.harness.suite import run_suite, suite_parser
-from benchmarks.smoke.operations import time_tile
-from benchmarks.smoke.page import TILE, TRAINING, smoke_page
-from benchmarks.smoke.patients import CARD_GIB, DRIVER_GIB, MARGIN_S, PASSES, T4_PASSES, TASKS, run_patient
+from benchmarks.data import SIZES, BenchData, make_patient
 from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
+from benchmarks.smoke.runs import CARD_GIB, MARGIN_S, PASSES, T4_PASSES, TASKS, run_patient, time_tile
 from benchmarks.smoke.training import FITS, FULL_PRESETS, PUBLISHED_GB, WAYS, time_training
-from contract.files import read_json, write_text
+from benchmarks.suite import markdown
+from contract.files import write_json
+from contract.versions import installed_version
 
 NO_CARD: Final = 3
-BOUNDS: Final = (Bound(PASSES, "at least", 1), Bound(MARGIN_S, "at least", 0), Bound(T4_PASSES, "at least", 1))
-# The process limits itself to 14 GiB; a T4 has 15 for it and the driver's libraries.
-CARD_BOUNDS: Final = (Bound(CARD_GIB, "at most", 14.0), Bound(DRIVER_GIB, "at most", 15.0))
-# The default, which gives the same bytes each time, is kept while no way takes less than this share of its time.
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on a figure of a run; NaN and absent figures never keep it."""
+
+    figure: str
+    least: float = -float("inf")
+    most: float = float("inf")
+
+    def text(self, figures: Figures) -> str:
+        """The limit, the figure, and whether it holds."""
+        value = figures.get(self.figure)
+        if value is None:
+            return f"{self.figure}: not measured"
+        bound = f"at least {self.least:g}" if self.least > -float("inf") else f"at most {self.most:g}"
+        verdict = "holds" if self.least <= value <= self.most else "**does not hold**"
+        return f"{self.figure} {value:.3g}, {bound}: {verdict}"
+
+
+RUN_LIMITS: Final = (Limit(PASSES, least=1), Limit(MARGIN_S, least=0), Limit(T4_PASSES, least=1))
+# A T4 has 16 GiB; the process limits itself to 14.
+CARD_LIMIT: Final = Limit(CARD_GIB, most=14.0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,52 +57,58 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.stdout.write("gpu-smoke: no CUDA card found, nothing was run (without one: --device cpu --quick)\n")
         return NO_CARD
-    data = bench_data(options)
-    for size in options.sizes:
-        make_patient(size, data)
+    card = torch.cuda.get_device_name() if options.device == "cuda" else None
+    rows = []
+    options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch:
-        facts = {"card": torch.cuda.get_device_name() if options.device == "cuda" else None}
-        run_suite("gpu-smoke", list(_measurements(options, data, Path(scratch))), options, facts)
-    report = options.output / ("gpu-smoke-quick.json" if options.quick else "gpu-smoke.json")
-    write_text(report.with_suffix(".html"), smoke_page(read_json(report)))
-    sys.stdout.write(f"page: {report.with_suffix('.html')}\n")
+        for name, figures, limits in _runs(options, Path(scratch)):
+            lines = [limit.text(figures) for limit in limits]
+            sys.stderr.write("\n".join([name, *(f"  {line}" for line in lines)]) + "\n")
+            rows.append({"name": name, "figures": dict(figures), "limits": lines})
+    target = options.output / ("gpu-smoke-quick.json" if options.quick else "gpu-smoke.json")
+    versions = {name: installed_version(name) for name in ("torch", "nnunetv2", "hecktor")}
+    write_json(target, {"card": card, "versions": versions, "quick": options.quick, "runs": rows})
+    cells = [(row["name"], key, f"{value:.4g}") for row in rows for key, value in row["figures"].items()]
+    broken = [f"{row['name']}: {line}" for row in rows for line in row["limits"] if not line.endswith(": holds")]
+    lines = [*markdown([("run", "figure", "value"), *cells]), "", *(broken or ["All limits hold."])]
+    sys.stdout.write("\n".join([card or "CPU", *lines, f"written to {target}"]) + "\n")
     return 0
 
 
-def _measurements(options: argparse.Namespace, data: BenchData, folder: Path) -> Iterator[Measurement]:
-    bounds = (*BOUNDS, *CARD_BOUNDS) if options.device == "cuda" else BOUNDS
+def _runs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Figures, Sequence[Limit]]]:
+    """Name, figures and limits of each run: tiles, patients, trainings."""
+    data = BenchData(options.output / "data", options.quick)
+    on_card = (CARD_LIMIT,) if options.device == "cuda" else ()
+    for size in options.sizes:
+        make_patient(size, data)
     for plan in options.plans:
+        editions = dict.fromkeys(TASKS[task][0] for task in options.tasks)
         packages = {
             edition: write_random_package(folder / plan / edition, plan, edition, quick=options.quick)
-            for edition in dict.fromkeys(TASKS[task][0] for task in options.tasks)
+            for edition in editions
         }
-        package = next(iter(packages.values()))
-        yield Measurement(plan, TILE, partial(time_tile, package, options.device))
+        if packages:
+            yield f"{plan}: one tile", time_tile(next(iter(packages.values())), options.device), ()
         for size in options.sizes:
             for task in options.tasks:
-                package, name = packages[TASKS[task][0]], f"{size.replace('_', ' ')}, {task}"
-                work = partial(run_patient, task, options.device, package, data.input_dir(size))
-                yield Measurement(plan, name, work, (f"{plan}/{TILE}",), bounds)
+                name, package = f"{plan}: {size.replace('_', ' ')}, {task}", packages[TASKS[task][0]]
+                figures = run_patient(task, options.device, package, data.input_dir(size), folder / name)
+                yield name, figures, (*RUN_LIMITS, *on_card)
     for preset in options.presets:
-        yield from _trainings(preset, options.device, quick=options.quick)
-
-
-def _trainings(preset: str, device: str, *, quick: bool) -> Iterator[Measurement]:
-    """Epochs of a preset; those of the first one also in the other ways, on a card."""
-    memory = (Bound(CARD_GIB, "at most", PUBLISHED_GB[preset]),) if device == "cuda" else ()
-    ways = WAYS if device == "cuda" and preset == FULL_PRESETS[0] else ()
-    for way in (None, *ways):
-        train = partial(time_training, preset, way, device, quick)
-        name, against = (preset, ()) if way is None else (f"{preset}, {way}", (f"{TRAINING}/{preset}",))
-        yield Measurement(TRAINING, name, train, against, (Bound(FITS, "at least", 1), *memory))
+        memory = (Limit(CARD_GIB, most=PUBLISHED_GB[preset]),) if on_card else ()
+        for way in (None, *(WAYS if on_card and preset == FULL_PRESETS[0] else ())):
+            name = f"training {preset}{f', {way}' if way else ''}"
+            figures = time_training(preset, way, options.device, options.quick, folder / name)
+            yield name, figures, (Limit(FITS, least=1), *memory)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = suite_parser("scripts/gpu-smoke", "Run full-size plans on a CUDA card.")
-    parser.set_defaults(output=Path("out"))
+    parser = argparse.ArgumentParser(prog="scripts/gpu-smoke", description="Run full-size plans on a CUDA card.")
+    parser.add_argument("--quick", action="store_true", help="run tiny networks once, only to see that they run")
+    parser.add_argument("--output", type=Path, default=Path("out"), help="folder for phantoms and JSON (%(default)s)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--plans", nargs="+", choices=PLAN_NAMES, default=PLAN_NAMES)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
-    parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
+    parser.add_argument("--tasks", nargs="*", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument("--presets", nargs="*", choices=FULL_PRESETS, default=FULL_PRESETS, help="presets to train")
     return parser

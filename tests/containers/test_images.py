@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases.challenge import ChallengeSize, write_challenge
+from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.editions import Algorithm, load_edition
 from contract.editions.declaration import CT, EHR, PET
 from contract.files import read_json, write_json

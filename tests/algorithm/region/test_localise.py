@@ -18,7 +18,7 @@ from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered
-from rehearsal.phantoms.variants import KINDS, vary
+from tests.rehearsal.phantoms.variants import KINDS, vary
 
 
 def varied_phantom(kind: str, index: int, coarsening: int = 8) -> Rendered:

@@ -27,7 +27,7 @@ from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
-from benchmarks.cases.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
+from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 
 pytestmark = pytest.mark.slow

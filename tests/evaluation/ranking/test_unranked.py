@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.cases.challenge import ChallengeSize, write_challenge
+from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions.profile import load_profile

@@ -1,1 +1,0 @@
-"""Studies whose figures stand in the docs."""

@@ -1,0 +1,152 @@
+"""Time cases with pyperf, each in processes of its own, and print one table with ratios to a peer or limit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+import numpy as np
+import pyperf
+
+HEADER: Final = ("measurement", "min", "median", "p90", "peak MiB", "time ratio", "memory ratio", "to", "aim")
+
+Call = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        name: unique in its suite.
+        work: a function that does the untimed preparation and returns the call to time, or a command line.
+        against: name of an earlier case, a peer or a physical limit, to which time and memory are compared.
+        most: largest time ratio that meets the aim.
+        slow: measured once instead of five times.
+        other_process: another process does the work, so the memory is not measured.
+    """
+
+    name: str
+    work: Callable[[], Call] | tuple[str, ...]
+    against: str = ""
+    most: float | None = None
+    slow: bool = False
+    other_process: bool = False
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of each repeat and peak resident memory in MiB, None if it was not measured."""
+
+    seconds: tuple[float, ...]
+    peak_mib: float | None
+
+    @property
+    def median_s(self) -> float:
+        return float(np.median(self.seconds))
+
+
+def suite_options(suite: str, arguments: Sequence[str]) -> tuple[pyperf.Runner, argparse.Namespace]:
+    """The runner of a suite and its options: `--quick`, `--output`, `--only` and those of pyperf."""
+    sys.argv = ["benchmarks", *arguments]
+    runner = pyperf.Runner(
+        processes=1, loops=1, add_cmdline_args=_pass_options, program_args=("-m", "benchmarks", suite)
+    )
+    add = runner.argparser.add_argument
+    add("--quick", action="store_true", help="run each case once on small inputs, only to see it run")
+    add("--data", dest="folder", type=Path, default=Path("out/bench"), help="folder for data and JSON (%(default)s)")
+    add("--only", default="*", metavar="PATTERN", help="run the cases that match, such as 'rank*'")
+    runner.parse_args()
+    return runner, runner.args
+
+
+def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Case]) -> None:
+    """Measure the chosen cases; print the table and write pyperf's JSON below the output folder."""
+    options = runner.args
+    benchmarks = list(_measure(runner, [case for case in cases if fnmatch(case.name, options.only)]))
+    if options.worker:
+        return
+    timings = {case.name: timing_of(case, benchmark) for case, benchmark in benchmarks}
+    sys.stdout.write("\n".join(markdown([HEADER, *table([case for case, _ in benchmarks], timings)])) + "\n")
+    target = options.folder / f"{name}{'-quick' if options.quick else ''}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    pyperf.BenchmarkSuite([benchmark for _, benchmark in benchmarks]).dump(str(target), replace=True)
+    sys.stdout.write(f"written to {target}\n")
+
+
+def table(cases: Sequence[Case], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
+    """The cells of each case; a ratio is empty without a peer or if the peer was not measured."""
+    for case in cases:
+        timing, peer = timings[case.name], timings.get(case.against)
+        ratio = None if peer is None else timing.median_s / peer.median_s
+        aim = ""
+        if ratio is not None and case.most is not None:
+            aim = f"at most {case.most:g}: {'held' if ratio <= case.most else '**not held**'}"
+        yield (
+            case.name,
+            *map(shown_seconds, (min(timing.seconds), timing.median_s, float(np.percentile(timing.seconds, 90)))),
+            "" if timing.peak_mib is None else f"{timing.peak_mib:.0f}",
+            "" if ratio is None else f"{ratio:.3g}",
+            "" if not (timing.peak_mib and peer and peer.peak_mib) else f"{timing.peak_mib / peer.peak_mib:.3g}",
+            case.against,
+            aim,
+        )
+
+
+def timing_of(case: Case, benchmark: pyperf.Benchmark) -> Timing:
+    """Seconds and peak memory of a measured case; the memory of a command includes its children."""
+    peaks = [
+        run.get_metadata().get(name) for run in benchmark.get_runs() for name in ("command_max_rss", "mem_max_rss")
+    ]
+    peak_bytes = max((peak for peak in peaks if peak is not None), default=None)
+    known = peak_bytes is not None and not case.other_process
+    return Timing(tuple(benchmark.get_values()), peak_bytes / 2**20 if known else None)
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """A header and rows as a padded Markdown table."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for number, line in enumerate(lines):
+        yield "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
+        if number == 0:
+            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+
+
+def shown_seconds(seconds: float) -> str:
+    """Three figures with a unit: `12.3 s`, `4.56 ms`."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _measure(runner: pyperf.Runner, cases: Sequence[Case]) -> Iterator[tuple[Case, pyperf.Benchmark]]:
+    for case in cases:
+        runner.args.values = 1 if case.slow or runner.args.quick else 5
+        runner.args.warmups = 0 if case.slow or runner.args.quick else 1
+        if isinstance(case.work, tuple):
+            benchmark = runner.bench_command(case.name, list(case.work))
+        else:
+            benchmark = runner.bench_time_func(case.name, partial(_time, case.work, {}))
+        if benchmark is not None:
+            yield case, benchmark
+
+
+def _time(prepare: Callable[[], Call], prepared: dict[str, Call], loops: int) -> float:
+    """Seconds of `loops` calls; the preparation is done once in a process."""
+    if not prepared:
+        prepared["call"] = prepare()
+    begun = perf_counter()
+    for _ in range(loops):
+        prepared["call"]()
+    return perf_counter() - begun
+
+
+def _pass_options(command: list[str], options: Any) -> None:
+    """Add a suite's own options to the command line of pyperf's workers."""
+    command += ["--data", str(options.folder), "--only", options.only, *(["--quick"] if options.quick else [])]
+    command += ["--inherit-environ", "OMP_NUM_THREADS,PYTHONPATH,HECKTOR_PYTHON"]

@@ -1,0 +1,136 @@
+"""Scan variants for tests of the localiser: cut ends, arms, prone position, beds, hot spots.
+
+`vary` changes a patient's scan before rendering (extent, arms, bladder) and rearranges the images or adds objects
+afterwards (`rearranged.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from contract.images.geometry import Geometry
+from tests.rehearsal.phantoms import rearranged
+from rehearsal.phantoms.anatomy.body import random_arms
+from rehearsal.phantoms.anatomy.lesions import lesion_extent
+from rehearsal.phantoms.cohort import PhantomCase
+from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, thinnest_slice_mm
+from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.views import Range
+
+Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]
+Arrange = Callable[[Rendered, np.random.Generator], Rendered]
+
+# Anatomical heights (mm above the tonsils) between which the top and the bottom of a scan lie.
+SKULL_TOP, ABOVE_HANDS = (168.0, 200.0), (170.0, 250.0)
+CUT_HEAD, SKULL_BASE, BELOW_BRAIN = (70.0, 150.0), (30.0, 60.0), (-10.0, 21.0)
+NECK, BELOW_SHOULDERS, THIGH = (-105.0, -75.0), (-230.0, -120.0), (-950.0, -730.0)
+EXTENTS: dict[str, tuple[Range, Range]] = {
+    "whole_body": (SKULL_TOP, THIGH),
+    "skull_to_thigh": (SKULL_BASE, THIGH),
+    "head_and_neck": (SKULL_TOP, BELOW_SHOULDERS),
+    "skull_cut": (CUT_HEAD, BELOW_SHOULDERS),
+    "skull_cut_to_thigh": (CUT_HEAD, THIGH),
+    "head_cut_off": (BELOW_BRAIN, BELOW_SHOULDERS),
+    "shoulders_cut_off": (SKULL_TOP, NECK),
+    "no_brain": (BELOW_BRAIN, THIGH),
+    "hands_to_thigh": (ABOVE_HANDS, THIGH),
+}
+USUAL = ("whole_body", "skull_to_thigh", "head_and_neck", "shoulders_cut_off")
+ARMS_UP_SHARE = 0.4
+# The table of a prone patient is added after turning; until then it lies outside the scan.
+FAR_BELOW_MM = 1000.0
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kind of scan: possible extents, a change before rendering, and one after."""
+
+    extents: tuple[str, ...] = USUAL
+    change: Change | None = None
+    arrange: Arrange | None = None
+
+
+def _arms(position: str) -> Change:
+    return lambda case, _: replace(case, body=replace(case.body, arms=position))
+
+
+def _one_arm_up(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    return _arms("left arm up" if rng.random() < 0.5 else "right arm up")(case, rng)
+
+
+def _hot_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    uptake = case.body.uptake
+    bladder = uptake.brain * float(rng.uniform(4, 12))
+    return replace(case, body=replace(case.body, uptake=replace(uptake, bladder=bladder)))
+
+
+def _touching_table(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
+    return replace(case, body=replace(case.body, table_y=float(rng.uniform(108, 120))))
+
+
+def _without_table(case: PhantomCase, _: np.random.Generator) -> PhantomCase:
+    return replace(case, body=replace(case.body, table_y=FAR_BELOW_MM))
+
+
+VARIANTS: dict[str, Variant] = {
+    "whole body": Variant(("whole_body",)),
+    "skull to mid-thigh": Variant(("skull_to_thigh",)),
+    "head and neck": Variant(("head_and_neck",)),
+    "head cut off": Variant(("head_cut_off",)),
+    "top of the head cut off": Variant(("skull_cut", "skull_cut_to_thigh")),
+    "shoulders cut off": Variant(("shoulders_cut_off",)),
+    "arms up": Variant(("hands_to_thigh", "whole_body", "head_and_neck"), _arms("up")),
+    "one arm up": Variant(("hands_to_thigh", "whole_body", "skull_cut_to_thigh", "head_and_neck"), _one_arm_up),
+    "arms down": Variant(("whole_body", "head_and_neck"), _arms("down")),
+    "prone": Variant((*USUAL, "head_cut_off"), _without_table, rearranged.prone),
+    "bed in view": Variant(USUAL, _touching_table, rearranged.with_head_holder),
+    "bladder hotter than the brain": Variant(("whole_body", "skull_to_thigh", "no_brain"), _hot_bladder),
+    "no brain in the field": Variant(("no_brain",)),
+    "flipped": Variant((*USUAL, "head_cut_off"), None, rearranged.reordered_at_random),
+    "oblique": Variant((*USUAL, "head_cut_off"), None, rearranged.oblique_at_random),
+    "uptake outside the body": Variant((*USUAL, "no_brain"), None, rearranged.with_spills),
+}
+KINDS = tuple(VARIANTS)
+
+
+def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
+    """CT, PET and mask of this patient in a scan of this kind; no planning CT and no dose.
+
+    The extent of the scan is replaced; `rng` draws it and all other free parameters of the kind, one of `KINDS`. A scan
+    that is cut at the top still includes part of the lowest lesion, and every scan ends at least 15 mm below it.
+    """
+    variant = VARIANTS[kind]
+    extent = variant.extents[int(rng.integers(len(variant.extents)))]
+    case = _arms(random_arms(rng, ARMS_UP_SHARE))(case, rng)
+    (top_low, top_high), (bottom_low, bottom_high) = EXTENTS[extent]
+    case = _scanned(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
+    if variant.change is not None:
+        case = variant.change(case, rng)
+    rendered = render(case)
+    return rendered if variant.arrange is None else variant.arrange(rendered, rng)
+
+
+def _scanned(case: PhantomCase, bottom: float, top: float) -> PhantomCase:
+    """The patient scanned between two anatomical heights; the PET overlaps the ends of the CT as before."""
+    frame, protocol = case.frame, case.protocol
+    low = min(frame.height_mm(bottom), lesion_extent(case.disease, frame)[0] - BEYOND_LESIONS_MM)
+    lowest = min(frame.to_patient(lesion.place)[2] for lesion in case.disease.lesions if lesion.label)
+    high = max(frame.height_mm(top), lowest)
+    below = protocol.pet.origin_mm[2] - protocol.ct.origin_mm[2]
+    above = _top(protocol.pet) - _top(protocol.ct)
+    ct = _between(protocol.ct, low, high, max(protocol.ct.spacing_mm[2], thinnest_slice_mm(high - low)))
+    pet = _between(protocol.pet, low + below, high + above, protocol.pet.spacing_mm[2])
+    return replace(case, protocol=replace(protocol, ct=ct, pet=pet, planning=None, dose=None))
+
+
+def _top(grid: Geometry) -> float:
+    return grid.origin_mm[2] + grid.spacing_mm[2] * (grid.size[2] - 1)
+
+
+def _between(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
+    """The grid with other slices: from `low` up to `high` in patient mm."""
+    (columns, rows, _), (across, along, _), (x, y, _) = grid.size, grid.spacing_mm, grid.origin_mm
+    return Geometry((columns, rows, int((high - low) / thickness) + 1), (across, along, thickness), (x, y, low))
