@@ -31,7 +31,7 @@ LAST_LEADERBOARD: Final = "task3/leaderboard.json"
 
 def main(argv: Sequence[str]) -> int:
     """Make the data, measure, report."""
-    runner, options = suite_options("--stages", argv)
+    runner, options = suite_options(("-m", "benchmarks", "--stages"), argv)
     data = BenchData(options.folder / "data" / ("quick" if options.quick else "full"), options.quick)
     if not options.worker:
         for line in make_data(data):
@@ -59,8 +59,8 @@ def cases(data: BenchData, scratch: Path) -> Iterator[Case]:
     masks = f"{data.cases} cases: read all masks with SimpleITK"
     yield Case(masks, partial(read_images, sorted(data.evaluation.rglob("*.mha"))))
     yield Case(f"{data.cases} cases: evaluation", _evaluation(data, scratch), masks, most=0.8)
-    results, size = data.root / "challenge", QUICK if data.quick else FULL
-    challenge = f"{size.teams} teams x {size.cases} cases"
+    results, many = data.root / "challenge", QUICK if data.quick else FULL
+    challenge = f"{many.teams} teams x {many.cases} cases"
     files = sorted(map(str, (results / "task1").glob(f"*/{METRICS_JSON}")))
     command = (sys.executable, "-m", "hecktor")
     yield Case(f"{challenge}: rank", (*command, "rank", "--task", "1", *files, "--output", str(scratch)))

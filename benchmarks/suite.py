@@ -53,12 +53,13 @@ class Timing:
         return float(np.median(self.seconds))
 
 
-def suite_options(suite: str, arguments: Sequence[str]) -> tuple[pyperf.Runner, argparse.Namespace]:
-    """The runner of a suite and its options: `--quick`, `--output`, `--only` and those of pyperf."""
+def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyperf.Runner, argparse.Namespace]:
+    """The runner of a suite and its options: `--quick`, `--data`, `--only` and those of pyperf.
+
+    `program` has the arguments of Python that run the suite again in pyperf's processes.
+    """
     sys.argv = ["benchmarks", *arguments]
-    runner = pyperf.Runner(
-        processes=1, loops=1, add_cmdline_args=_pass_options, program_args=("-m", "benchmarks", suite)
-    )
+    runner = pyperf.Runner(processes=1, loops=1, add_cmdline_args=_pass_options, program_args=tuple(program))
     add = runner.argparser.add_argument
     add("--quick", action="store_true", help="run each case once on small inputs, only to see it run")
     add("--data", dest="folder", type=Path, default=Path("out/bench"), help="folder for data and JSON (%(default)s)")
@@ -102,12 +103,10 @@ def table(cases: Sequence[Case], timings: Mapping[str, Timing]) -> Iterator[tupl
 
 def timing_of(case: Case, benchmark: pyperf.Benchmark) -> Timing:
     """Seconds and peak memory of a measured case; the memory of a command includes its children."""
-    peaks = [
-        run.get_metadata().get(name) for run in benchmark.get_runs() for name in ("command_max_rss", "mem_max_rss")
-    ]
-    peak_bytes = max((peak for peak in peaks if peak is not None), default=None)
-    known = peak_bytes is not None and not case.other_process
-    return Timing(tuple(benchmark.get_values()), peak_bytes / 2**20 if known else None)
+    runs = [run.get_metadata() for run in benchmark.get_runs()]
+    peaks = [run[name] for run in runs for name in ("command_max_rss", "mem_max_rss") if name in run]
+    measured = bool(peaks) and not case.other_process
+    return Timing(tuple(benchmark.get_values()), max(peaks) / 2**20 if measured else None)
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> Iterator[str]:

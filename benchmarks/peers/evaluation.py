@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import SimpleITK as sitk
@@ -33,7 +33,7 @@ CUBES: Final = {"gtvp_hd95_mm": 1.0, "gtvp_surface_dsc": 1.0, "gtvn_hd95_mm": 3.
 
 def main(argv: Sequence[str]) -> int:
     """Measure and report; a ratio above its aim is reported and does not change the exit status."""
-    runner, options = suite_options("--peers", argv)
+    runner, options = suite_options(("-m", "benchmarks", "--peers"), argv)
     if not options.worker:
         check_values(PYTHON, options.folder)
     run_suite(runner, "peers", list(cases(PYTHON, options.folder, options.quick)))
@@ -48,8 +48,7 @@ def cases(python: Path, folder: Path, quick: bool) -> Iterator[Case]:
         for peer, most in (("SimpleITK read", 1.5), ("SimpleITK filters", 1 / 8)):
             yield Case(f"{slices} slices: row, against {peer}", partial(_row, slices), f"{slices} slices: {peer}", most)
     for package, call, most in (("panoptica", _lesions, 1 / 4), ("surface-distance", _surfaces, 1 / 2)):
-        peer = partial(_peer_call, package, python, folder)
-        yield Case(package, peer, other_process=True)
+        yield Case(package, partial(_peer_call, package, python, folder), other_process=True)
         yield Case(f"ours, against {package}", call, package, most)
     yield Case("C-index: lifelines", _lifelines)
     yield Case("C-index: ours", _c_index, "C-index: lifelines", 1)
@@ -69,9 +68,12 @@ def check_values(python: Path, folder: Path) -> None:
     cubes.save(folder / "cubes.npz")
     counts = count_lesions(pair)
     ours = {"tp": counts.true_positives, "fp": counts.false_positives, "fn": counts.false_negatives}
-    if (values := Peer("panoptica", python, folder / LESIONS).values()) != ours:
+    with Peer("panoptica", python, folder / LESIONS) as panoptica:
+        values = panoptica.values()
+    if values != ours:
         raise HecktorError(f"panoptica: found {values}, expected our counts {ours}")
-    mine, theirs = distances(cubes), Peer("surface-distance", python, folder / "cubes.npz").values()
+    with Peer("surface-distance", python, folder / "cubes.npz") as surface_distance:
+        mine, theirs = distances(cubes), surface_distance.values()
     for key, expected in CUBES.items():
         if not mine[key] == theirs[key] == expected:
             raise HecktorError(
@@ -88,6 +90,12 @@ class Peer:
         self._process = subprocess.Popen(
             (str(python), str(script), package, str(source)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
 
     def values(self) -> dict[str, float]:
         """Compute once.

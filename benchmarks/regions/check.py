@@ -1,4 +1,4 @@
-"""`scripts/bench --localisation`: count how often the region holds what it must, on phantoms and real patients' organs.
+"""`scripts/bench --regions`: count how often the region holds what it must, on phantoms and real patients' organs.
 
 On phantoms of every kind of scan that is every reference voxel, on simple bodies with the organs of real patients the
 salivary glands and the neck.
@@ -17,12 +17,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from benchmarks.harness.machine import machine_facts
-from benchmarks.harness.suite import progress
-from benchmarks.harness.table import markdown
 from benchmarks.regions.anatomy import read_people
 from benchmarks.regions.people import ANATOMY, BodyCheck, body_table, by_view, check_person
 from benchmarks.regions.phantoms import RegionCheck, RegionStudy, check_region
+from benchmarks.suite import markdown
 from contract.files import write_json
 from tests.rehearsal.phantoms.variants import KINDS
 
@@ -38,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     study = RegionStudy(options.seed, options.patients, options.coarsening, options.output)
     checks = list(_check_phantoms(study, options.jobs))
     rows, missed = by_kind(checks), [check.case for check in checks if not check.contained]
-    report = {"format_version": 3, "machine": machine_facts(), "kinds": rows, "missed": missed}
+    report = {"format_version": 4, "kinds": rows, "missed": missed}
     report |= {name: getattr(options, name) for name in ("seed", "patients", "coarsening")}
     report |= {"cases": [_as_json(check) for check in checks]}
     target = options.output / f"localisation-seed-{study.seed}.json"
@@ -57,7 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check_phantoms(study: RegionStudy, jobs: int) -> Iterator[RegionCheck]:
     for check in _in_parallel(partial(check_region, study), range(study.patients), jobs):
         if not check.contained:
-            progress(f"missed: case {check.case}, {check.kind}, {check.region.found_by}, {check.margin_mm} mm")
+            what = f"{check.kind}, {check.region.found_by}, {check.margin_mm} mm"
+            sys.stderr.write(f"missed: case {check.case}, {what}\n")
         yield check
 
 
@@ -120,7 +119,7 @@ def _cells(kind: str, row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/bench --localisation", description="Test the localiser.")
+    parser = argparse.ArgumentParser(prog="scripts/bench --regions", description="Test the localiser.")
     parser.add_argument("--patients", type=int, default=308, help="number of phantoms (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the phantoms (%(default)s)")
     parser.add_argument("--coarsening", type=int, default=2, help="divide the CT's matrix in plane (%(default)s)")

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.region.localise import Region, localise
-from benchmarks.harness.table import markdown
 from benchmarks.regions.anatomy import Person
 from benchmarks.regions.bodies import body_case
 from benchmarks.regions.phantoms import smallest_margin_mm
+from benchmarks.suite import markdown
 from contract.images.volumes import Volume
 
 # Beside the repository; not part of it.

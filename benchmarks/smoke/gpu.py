@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write("gpu-smoke: no CUDA card found, nothing was run (without one: --device cpu --quick)\n")
         return NO_CARD
     card = torch.cuda.get_device_name() if options.device == "cuda" else None
-    rows = []
+    rows: list[dict[str, Any]] = []
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.output, prefix=".scratch-") as scratch:
         for name, figures, limits in _runs(options, Path(scratch)):

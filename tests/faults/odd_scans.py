@@ -11,12 +11,12 @@ from scipy.spatial.transform import Rotation
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.rehearsal.phantoms import rearranged
 from rehearsal.phantoms.anatomy.heights import BLADDER_BOTTOM, BRAIN_BOTTOM, BRAIN_TOP, LIVER_TOP, LUNG_APEX
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
+from tests.rehearsal.phantoms import rearranged
 
 SEED, INDEX = 31, 30
 # Anatomical heights.

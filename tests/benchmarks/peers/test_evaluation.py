@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.measurement import run
-from benchmarks.harness.timing import Timing
-from benchmarks.peers.evaluation import measurements
+from benchmarks.peers.evaluation import CUBES, check_values, distances
+from benchmarks.peers.masks import cubes
 from contract.errors import HecktorError
 
 PANOPTICA = """
@@ -30,33 +29,37 @@ def compute_surface_dice_at_tolerance(distances, tolerance): return 1.0
 """
 
 
-def peer_timing(key: str, module: str, code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Timing:
-    """Measure a peer that `code` stands in for."""
-    packages, scratch = folder / "packages", folder / "scratch"
-    packages.mkdir(), scratch.mkdir()
-    (packages / f"{module}.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", f"{packages}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    (measurement,) = (m for m in measurements(Path(sys.executable)) if m.key == key)
-    return run(measurement, scratch, quick=True)
+@pytest.mark.parametrize(
+    ("lesions", "hd95", "message"),
+    [
+        ("6", "3.0", ""),
+        ("5", "3.0", r"'tp': 5.*expected our counts .*'tp': 6"),
+        ("6", "2.0", r"gtvn_hd95_mm: found 3\.0 and 2\.0"),
+    ],
+)
+def test_peers_must_agree(
+    lesions: str, hd95: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes: the smallest has a radius of 6 mm and is shifted by sqrt(13) mm, so 0.56 of it overlaps and its IoU is 0.39.
 
-
-def test_panoptica_must_count_the_same_lesions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The least node has a radius of 6 mm and is shifted by sqrt(13) mm: 0.56 of it overlaps, the IoU is 0.39.
-
-    All six nodes match at an IoU of 0.3.
+    All six match at an IoU of 0.3. The cube of 60 mm is shifted by 3 mm: its HD95 is 3 mm; that of the other is 1 mm.
     """
-    (tmp_path / "same").mkdir(), (tmp_path / "other").mkdir()
-    code = PANOPTICA.replace("TP", "6")
-    assert len(peer_timing("lesions/panoptica", "panoptica", code, tmp_path / "same", monkeypatch).seconds) == 5
-    with pytest.raises(HecktorError, match=r"'tp': 5.*expected our counts .*'tp': 6"):
-        peer_timing("lesions/panoptica", "panoptica", PANOPTICA.replace("TP", "5"), tmp_path / "other", monkeypatch)
+    (tmp_path / "panoptica.py").write_text(PANOPTICA.replace("TP", lesions))
+    (tmp_path / "surface_distance.py").write_text(SURFACE_DISTANCE.replace("HD95", hd95))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    if not message:
+        check_values(Path(sys.executable), tmp_path)
+        return
+    with pytest.raises(HecktorError, match=message):
+        check_values(Path(sys.executable), tmp_path)
 
 
-def test_surface_distance_must_agree_on_cubes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cube of 60 mm is shifted by 3 mm: HD95 is 3 mm; in and around the other, 1 mm."""
-    (tmp_path / "same").mkdir(), (tmp_path / "other").mkdir()
-    key, module = "surfaces/surface-distance", "surface_distance"
-    code = SURFACE_DISTANCE.replace("HD95", "3.0")
-    assert len(peer_timing(key, module, code, tmp_path / "same", monkeypatch).seconds) == 5
-    with pytest.raises(HecktorError, match=r"gtvn_hd95_mm: found 3\.0 and 2\.0"):
-        peer_timing(key, module, SURFACE_DISTANCE.replace("HD95", "2.0"), tmp_path / "other", monkeypatch)
+def test_a_peer_that_cannot_run_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "panoptica.py").write_text("raise SystemExit(4)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(HecktorError, match="panoptica: exit status 4, expected values"):
+        check_values(Path(sys.executable), tmp_path)
+
+
+def test_distances_on_cubes() -> None:
+    assert {name: value for name, value in distances(cubes()).items() if name in CUBES} == CUBES

@@ -15,7 +15,7 @@ from benchmarks.regions.check import main
 from benchmarks.regions.people import BodyCheck, body_table, by_view, check_body
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.benchmarks.cases.test_anatomy import HEADER, WHOLE
+from tests.benchmarks.regions.test_anatomy import HEADER, WHOLE
 
 # Glands from (-70, -60, -210) to (70, 20, -120), neck from (-60, -50, -300) to (60, 95, -145).
 PERSON = Person(

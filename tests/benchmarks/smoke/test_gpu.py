@@ -13,10 +13,19 @@ from algorithm.network.networks import Networks, own_tensors, untrained_network
 from algorithm.network.package import load_package
 from algorithm.network.passes import planned_passes
 from benchmarks.smoke import gpu
-from benchmarks.smoke.operations import T4_TFLOPS, flops_per_tile, t4_prediction
-from benchmarks.smoke.patients import CARD_GIB, LIMIT_S, MARGIN_S, PASSES, PLANNED, record_figures
 from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
-from benchmarks.smoke.training import FITS, HOURS
+from benchmarks.smoke.runs import (
+    CARD_GIB,
+    LIMIT_S,
+    MARGIN_S,
+    PASSES,
+    PLANNED,
+    T4_TFLOPS,
+    flops_per_tile,
+    record_figures,
+    t4_prediction,
+)
+from benchmarks.smoke.training import EPOCH_S, FITS, HOURS
 from contract import labels
 from contract.errors import HecktorError
 from contract.files import read_json
@@ -27,10 +36,9 @@ FULL = "3d_fullres"
 def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--plans", "resenc-m"]
     assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "combined", "--presets", "nnunet"]) == 0
-    report = read_json(tmp_path / "gpu-smoke-quick.json")
-    tile, run, training = report["measurements"]
+    tile, run, training = read_json(tmp_path / "gpu-smoke-quick.json")["runs"]
     assert training["figures"][FITS] == 1
-    assert training["figures"][HOURS] == pytest.approx(training["seconds"]["median"] * 1000 / 3600)
+    assert training["figures"][HOURS] == pytest.approx(training["figures"][EPOCH_S] * 1000 / 3600)
     figures = run["figures"]
     assert figures[LIMIT_S] == 1500
     assert figures[PASSES] == figures[PLANNED] == 4
@@ -39,11 +47,23 @@ def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
     assert CARD_GIB not in figures
     assert figures["tiles a pass"] > 1
     assert tile["figures"]["GFLOP"] > 0
-    assert [bound["held"] for bound in run["bounds"]] == [True, True, True]
-    assert "head and neck, combined" in capsys.readouterr().out
-    page = (tmp_path / "gpu-smoke-quick.html").read_text()
-    assert "Tiny networks (--quick)" in page
-    assert "4 of 4" in page
+    assert [line.endswith(": holds") for line in run["limits"]] == [True, True, True]
+    output = capsys.readouterr().out
+    assert "resenc-m: head and neck, combined" in output
+    assert "All limits hold." in output
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2.0, "passes 2, at least 1: holds"),
+        (0.0, "passes 0, at least 1: **does not hold**"),
+        (float("nan"), "passes nan, at least 1: **does not hold**"),
+    ],
+)
+def test_limits(value: float, text: str) -> None:
+    assert gpu.Limit(PASSES, least=1).text({PASSES: value}) == text
+    assert gpu.Limit(PASSES, least=1).text({}) == "passes: not measured"
 
 
 def test_without_a_card_nothing_runs(

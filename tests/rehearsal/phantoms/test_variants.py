@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.rehearsal.phantoms import rearranged
 from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.protocol import axes_of, coarsened
 from rehearsal.phantoms.scanner import Rendered, render
+from tests.rehearsal.phantoms import rearranged
 from tests.rehearsal.phantoms.variants import KINDS, vary
 
 

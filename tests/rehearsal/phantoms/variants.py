@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contract.images.geometry import Geometry
-from tests.rehearsal.phantoms import rearranged
 from rehearsal.phantoms.anatomy.body import random_arms
 from rehearsal.phantoms.anatomy.lesions import lesion_extent
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, thinnest_slice_mm
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.views import Range
+from tests.rehearsal.phantoms import rearranged
 
 Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]
 Arrange = Callable[[Rendered, np.random.Generator], Rendered]

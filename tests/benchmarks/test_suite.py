@@ -1,0 +1,61 @@
+"""Ratios of the table, and a suite that runs in pyperf's processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyperf
+import pytest
+
+from benchmarks.suite import HEADER, Case, Timing, markdown, shown_seconds, table
+
+
+def test_ratios_of_medians() -> None:
+    """Medians 4 and 2 s: ratio 2; memory 30 and 10 MiB: ratio 3. The p90 of 1, 4, 5 is 4 + 0.8 x 1 = 4.8."""
+    timings = {"peer": Timing((2.0, 2.0), 10.0), "ours": Timing((1.0, 4.0, 5.0), 30.0)}
+    cases = [Case("peer", ("true",)), Case("ours", ("true",), "peer", most=2.0)]
+    peer, ours = table(cases, timings)
+    assert ours == ("ours", "1 s", "4 s", "4.8 s", "30", "2", "3", "peer", "at most 2: held")
+    assert peer[4:] == ("10", "", "", "", "")
+    (row,) = table([Case("ours", ("true",), "peer", most=1.9)], timings)
+    assert row[-1] == "at most 1.9: **not held**"
+
+
+def test_without_the_peer_there_is_no_ratio() -> None:
+    (row,) = table([Case("ours", ("true",), "peer", most=2.0)], {"ours": Timing((1.0,), None)})
+    assert row == ("ours", "1 s", "1 s", "1 s", "", "", "", "peer", "")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(12.34, "12.3 s"), (0.00456, "4.56 ms")])
+def test_shown_seconds(seconds: float, text: str) -> None:
+    assert shown_seconds(seconds) == text
+
+
+def test_markdown_pads_its_columns() -> None:
+    assert list(markdown([("a", "bb"), ("ccc", "d")])) == ["| a   | bb |", "|-----|----|", "| ccc | d  |"]
+
+
+PROGRAM = """
+import sys, time
+from benchmarks.suite import Case, run_suite, suite_options
+runner, options = suite_options(sys.argv[:1], sys.argv[1:])
+sleep = Case("sleep", lambda: (lambda: time.sleep(0.05)))
+run_suite(runner, "test", [sleep, Case("command", (sys.executable, "-c", "pass"), "sleep"), Case("other", ("false",))])
+"""
+
+
+def test_a_suite_runs_the_chosen_cases_in_their_own_processes(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    options = ["--quick", "--data", str(tmp_path), "--only", "[sc]*"]
+    command = [sys.executable, str(tmp_path / "program.py"), *options]
+    root = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={"PYTHONPATH": root, "PATH": "/bin"}
+    )
+    assert done.returncode == 0, done.stderr
+    assert HEADER[0] in done.stdout
+    benchmarks = pyperf.BenchmarkSuite.load(str(tmp_path / "test-quick.json"))
+    assert benchmarks.get_benchmark_names() == ["sleep", "command"]
+    assert benchmarks.get_benchmark("sleep").median() >= 0.05
