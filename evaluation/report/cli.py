@@ -5,24 +5,30 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from contract.files import whole_folder, write_bytes, write_text
+from contract.errors import HecktorError
 from contract.options import add_edition_option, name_path, whole_number
-from evaluation.analyses.analysis import Analysis, write_analyses
-from evaluation.analyses.pipeline import challenge_analyses, task_analyses
-from evaluation.analyses.sources import PatientFiles, find_masks, find_patients, find_results, team_names
-from evaluation.editions.profile import load_declaration
-from evaluation.execution.pool import map_cases
 from evaluation.options import add_workers
-from evaluation.page.colours import colours_of
-from evaluation.report.cases import CasePicture
-from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
-from evaluation.viewer.export import add_export_options, export_requested
+
+if TYPE_CHECKING:
+    from evaluation.analyses.analysis import Analysis
+    from evaluation.analyses.sources import PatientFiles
+    from evaluation.report.cases import CasePicture
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    # Not for `--help`: these load scipy and SimpleITK.
+    from contract.files import write_text
+    from evaluation.analyses.analysis import write_analyses
+    from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+    from evaluation.analyses.sources import find_masks, find_patients, find_results, team_names
+    from evaluation.editions.profile import load_declaration
+    from evaluation.page.colours import colours_of
+    from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
+
     page = page_file(options.output)
     edition = load_declaration(options.edition)
     results = find_results(options.results, edition)
@@ -42,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_text(page, build_page(content))
     print(f"written: {page}")
     if options.viewer is not None:
-        print(f"written: {export_requested(options)}")
+        _write_viewer(options)
+        print(f"written: {options.viewer}")
     return 0
 
 
@@ -50,6 +57,9 @@ def _write_pictures(
     patients: Sequence[PatientFiles], colours: Mapping[str, str], page: Path, workers: int
 ) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg`; the folder appears when all pictures are in it."""
+    from contract.files import whole_folder, write_bytes
+    from evaluation.execution.pool import map_cases
+    from evaluation.report.cases import CasePicture
     from evaluation.report.pictures import PictureRequest, draw_patient, without_predictions
 
     requests = [PictureRequest(files, colours) for files in patients]
@@ -59,6 +69,16 @@ def _write_pictures(
         for picture in drawn:
             write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
     return [CasePicture(one.case, f"{folder.name}/{one.case}.jpg", one.notes) for one in drawn]
+
+
+def _write_viewer(options: argparse.Namespace) -> None:
+    from evaluation.viewer.cohort import ViewerRequest, find_cohort
+    from evaluation.viewer.export import export_viewer
+
+    if options.cohort is None:
+        raise HecktorError("--viewer", "no cohort", "--cohort with the scans")
+    request = ViewerRequest(options.cohort, options.results, dict(options.masks), edition=options.edition)
+    export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,7 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files"
     )
-    add_export_options(parser)
+    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/viewer.md)"
+    parser.add_argument("--viewer", type=Path, metavar="DIR", help=folder)
+    cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
+    parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
     add_workers(parser)
     add_edition_option(parser)
     return parser

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.options import add_edition_option, name_path, whole_number
-from evaluation.viewer.cohort import ViewerRequest, find_cohort
-from evaluation.viewer.server import serving
 
 _END = {signal.SIGINT, signal.SIGTERM}
 
@@ -17,6 +15,10 @@ _END = {signal.SIGINT, signal.SIGTERM}
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    # Not for `--help`: these load SimpleITK.
+    from evaluation.viewer.cohort import ViewerRequest, find_cohort
+    from evaluation.viewer.server import serving
+
     cohort = find_cohort(
         ViewerRequest(options.cohort, options.results, dict(options.masks), dict(options.uncertainty), options.edition)
     )

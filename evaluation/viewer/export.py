@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from contract.errors import HecktorError, OutputError
+from contract.errors import OutputError
 from contract.files import whole_folder
-from contract.options import whole_number
 from evaluation.viewer.case import build_case
-from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from evaluation.viewer.cohort import ViewerCohort
 
 INDEX: Final = "index.html"
 CASES_JSON: Final = "cases.json"
@@ -51,25 +49,3 @@ def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
                     (target / name).write_bytes(content)
     except OSError as problem:
         raise OutputError(folder.name, f"cannot be written ({problem.strerror})", "a writable folder") from None
-
-
-def add_export_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--viewer` and `--viewer-cases`; `export_requested` reads them."""
-    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/viewer.md)"
-    parser.add_argument("--viewer", type=Path, metavar="DIR", help=folder)
-    cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
-    parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
-
-
-def export_requested(options: argparse.Namespace) -> Path:
-    """Write the viewer that a command line asks for, with its `cohort`, `results`, `masks` and `edition`.
-
-    Raises:
-        HecktorError: no cohort, or as `export_viewer`.
-    """
-    if options.cohort is None:
-        raise HecktorError("--viewer", "no cohort", "--cohort with the scans")
-    request = ViewerRequest(options.cohort, options.results, dict(options.masks), edition=options.edition)
-    export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
-    folder: Path = options.viewer
-    return folder
