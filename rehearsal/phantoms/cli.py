@@ -14,14 +14,15 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
-from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.layouts import LAYOUTS
-from rehearsal.phantoms.make import make_cohort
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make a cohort; returns 0, or 1 after one line on stderr. Usage errors exit with 2."""
     arguments = _parser().parse_args(argv)
+    from rehearsal.phantoms.cohort import CohortOptions
+    from rehearsal.phantoms.make import make_cohort
+
     try:
         options = CohortOptions(
             seed=arguments.seed,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from contract import labels
 from contract.images.geometry import Geometry
@@ -167,6 +166,8 @@ def _add_streaks(slab: Floats, axes: Axes, case: PhantomCase) -> None:
 
 
 def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator) -> Volume:
+    from scipy import ndimage
+
     protocol, axes = case.protocol, canvas.axes
     for lesion, surface in reversed(surfaces):
         region = _in_box(axes, surface)
@@ -220,6 +221,8 @@ def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surfac
 
 
 def _fall_off(target: NDArray[np.bool_], step_mm: float, dose_gy: float, margin_mm: float) -> Floats:
+    from scipy import ndimage
+
     if not target.any():
         return np.zeros(target.shape, dtype=np.float32)
     distance = ndimage.distance_transform_edt(~target, sampling=step_mm).astype(np.float32)

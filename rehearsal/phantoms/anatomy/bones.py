@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from rehearsal.phantoms.anatomy.body import Body
 from rehearsal.phantoms.anatomy.canvas import Axes, Canvas, Frame, regular_axes
@@ -43,6 +42,8 @@ class Bones:
 
 def bones_of(body: Body, frame: Frame, rng: np.random.Generator) -> Bones:
     """Paint the patient's throat and return its bones; `rng` draws the unevenness of soft tissue."""
+    from scipy import ndimage
+
     low, high = (_corner(frame, corner) for corner in (_LOW, _HIGH))
     axes = regular_axes(low, high, (STEP_MM,) * 3)
     canvas = Canvas(axes, frame, rng)

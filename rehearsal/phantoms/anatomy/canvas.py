@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from rehearsal.phantoms.anatomy.heights import Heights
 from rehearsal.phantoms.anatomy.shapes import Floats, Part, Point, point
@@ -176,6 +175,8 @@ class Canvas:
 
 def smooth_noise(axes: Axes, scale_mm: float, rng: np.random.Generator) -> Floats:
     """Noise (z, y, x) of unit variance, roughly, that changes over ``scale_mm``."""
+    from scipy import ndimage
+
     lines = (axes.x, axes.y, axes.z)
     low, high = point(line[0] for line in lines), point(float(line[-1]) + scale_mm for line in lines)
     coarse = regular_axes(low, high, (scale_mm / 2,) * 3)
