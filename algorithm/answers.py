@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.context import CaseAnswers, RestoredMask, RunContext, StandIn, StandInSource
-from algorithm.heads.experts import ClassExpertHead, ExpertHead
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features
 from algorithm.heads.staging import staged
 from algorithm.heads.values import answer_value
 from algorithm.masks.segmentation import Segmented
@@ -68,7 +67,7 @@ def answer(run: RunContext, mask: RestoredMask, features: Features | None) -> Ca
     Raises:
         Exception: an answer without a stand-in fails, or memory runs out for the first time.
     """
-    algorithm, centre = run.request.algorithm, mask.segmented.case.patient.centre
+    algorithm = run.request.algorithm
     values: dict[str, HeadValue] = {}
     by_head: list[str] = []
     stand_ins: dict[str, StandIn] = {}
@@ -81,7 +80,7 @@ def answer(run: RunContext, mask: RestoredMask, features: Features | None) -> Ca
                 values[declared.name] = by_mask
                 continue
             try:
-                values[declared.name] = _by_head(run, declared, features, centre, excluded)
+                values[declared.name] = _by_head(run, declared, features, excluded)
                 by_head.append(declared.name)
             except Exception as problem:
                 if not _may_stand_in(run, declared, problem):
@@ -113,17 +112,16 @@ def _by_head(
     run: RunContext,
     declared: Answer,
     features: Features | None,
-    centre: str | None,
     excluded: Collection[ClassValue],
 ) -> HeadValue:
     if features is None:
         raise _NoFeaturesError(run.fault)
     head = run.head(declared)
-    for expert in head.unavailable(features) if isinstance(head, ExpertHead | ClassExpertHead) else ():
+    for expert in head.unavailable(features) if isinstance(head, EnsembleHead | ClassEnsembleHead) else ():
         LOGGER.info("%s: all features of expert %r are missing, it is left out", declared.name, expert)
     for term in head.missing(features):
         LOGGER.info("%s: %s is missing, its training median %g is used", declared.name, term.feature, term.fill)
-    value = answer_value(declared, head, features, centre, excluded)
+    value = answer_value(declared, head, features, excluded)
     if not _is_valid(declared, value):
         raise ModelPackageError(f"head {declared.head!r}", f"gives {value!r}", "a possible answer")
     return value

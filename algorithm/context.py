@@ -12,8 +12,7 @@ import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline, Termination
-from algorithm.heads.classes import Head
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features, Head
 from algorithm.heads.values import check_head
 from algorithm.masks.segmentation import Segmented
 from algorithm.network.resident import Resident

@@ -12,7 +12,8 @@ import numpy as np
 
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
 from algorithm.context import CaseAnswers, RunContext
-from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.heads.documents import Features
+from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.prediction import Prediction, RunRecord, SegmentedBy

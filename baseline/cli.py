@@ -139,7 +139,6 @@ def _add_heads(step: _AddStep) -> None:
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in your own masks, if they differ from these; other labels become background",
     )
-    heads.add_argument("--trees", action="store_true", help="also try gradient-boosted trees (needs xgboost)")
     step("report", [], "write the training report")
     last = step("export", [_export_arguments(), device], "write the model package")
     last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")

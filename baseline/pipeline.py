@@ -13,16 +13,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithm.heads.classes import Head, read_head
-from algorithm.heads.measure import Features
-from algorithm.heads.trees import check_installed
+from algorithm.heads.documents import Features, Head, read_head
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
-from baseline.heads.cohort import centre_aliases
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
-from baseline.heads.models.extra import with_extra_families
-from baseline.heads.models.targets import targets_of
+from baseline.heads.models.targets import targets_of, with_outcome_network
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
 from baseline.network.nnunet import Machine, check_trainer
@@ -47,7 +43,7 @@ from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
+from contract.files import write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
@@ -203,39 +199,26 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, trees: bool | None = None) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features, `trees` boosted trees as candidates; None fits as the stored heads were fitted, without trees
-    if there are none.
-
-    Raises:
-        HecktorError: trees without xgboost.
+    out-of-fold features.
     """
-    trees = _fitted_with_trees(work) if trees is None else trees
-    if trees:
-        check_installed("heads with --trees")
     cases = [case for case in read_cases(work) if case.patient_id in features]
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
-    key = heads_key(work, cases, trees)
+    key = heads_key(work, cases)
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
-    targets = [with_extra_families(target, names, trees) for target in targets_of(edition_of(work))]
+    targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
-        fitted = fit_all(cohorts, seed, jobs).with_centre_aliases(centre_aliases(cases))
+        fitted = fit_all(cohorts, seed, jobs)
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
-        write_json(work.cross_validation_json, document | {"made_from": key, "trees": trees})
+        write_json(work.cross_validation_json, document | {"made_from": key})
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
-
-
-def _fitted_with_trees(work: WorkFolders) -> bool:
-    """Whether trees were among the candidates of the stored heads."""
-    path = work.cross_validation_json
-    return path.is_file() and read_json(path).get("trees", False) is True
 
 
 def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:

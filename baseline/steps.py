@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from algorithm.heads.trees import check_installed
 from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
@@ -166,8 +165,6 @@ def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.trees:
-        check_installed("--trees")
     if arguments.masks is not None and arguments.networks is not None:
         raise HecktorError("--masks", "found with --networks", "one of them")
     if arguments.labels is not None and arguments.masks in (None, REFERENCE):
@@ -188,7 +185,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
         features = features_for_heads(work, measure_out_of_fold(work, arguments.device), jobs)
-    _show(fit_heads(target, features, jobs, arguments.trees))
+    _show(fit_heads(target, features, jobs))
     return 0
 
 

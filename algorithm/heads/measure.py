@@ -5,11 +5,12 @@ docs/features.md lists them; the definitions are in `algorithm.heads.features`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.heads.documents import Features
 from algorithm.heads.features.density import density
 from algorithm.heads.features.dose import dose_on, dose_volume
 from algorithm.heads.features.neighbours import neighbours
@@ -25,7 +26,6 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
 
-Features = Mapping[str, float | None]
 _Image = npt.NDArray[np.float32]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from algorithm.heads.documents import Features
 from contract.editions.declaration import RULES
 
-Features = Mapping[str, float | None]
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
 N_LIMITS_MM: Final = (30.0, 60.0)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from algorithm.heads.classes import CLASS_HEADS, Head
-from algorithm.heads.experts import ExpertHead
-from algorithm.heads.linear import LinearHead
-from algorithm.heads.measure import Features
-from algorithm.heads.trees import TreeHead
+from algorithm.heads.documents import CLASS_HEADS, Features, Head, ScoreHead
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.errors import ModelPackageError
@@ -35,19 +31,15 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
 
 
 def answer_value(
-    answer: Answer,
-    head: Head,
-    features: Features,
-    centre: str | None = None,
-    excluded: Collection[ClassValue] = (),
+    answer: Answer, head: Head, features: Features, excluded: Collection[ClassValue] = ()
 ) -> float | ClassValue:
     """The value of a risk or class answer; missing features take their training medians.
 
     A risk is the head's linear predictor, higher for earlier recurrence, or in the direction "time" the expected days
     without recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where
     the score reaches the head's threshold, which training chose for balanced accuracy; of more classes the one with the
-    highest score, of equal scores the lower class. `centre` counts only if the head was harmonised and knows it. A
-    class of `excluded` is never given; at least one class must be left.
+    highest score, of equal scores the lower class. A class of `excluded` is never given; at least one class must be
+    left.
 
     Raises:
         ModelPackageError: the head cannot give this answer.
@@ -55,9 +47,9 @@ def answer_value(
     check_head(answer, head, answer.head)
     classes = [value for value in answer.classes if value not in excluded]
     if isinstance(head, CLASS_HEADS):
-        scores = head.scores(features, centre)
+        scores = head.scores(features)
         return max(classes, key=lambda value: scores[str(value)])
-    score = head.score(features, centre)
+    score = head.score(features)
     if answer.kind == "class":
         value = answer.classes[head.threshold is not None and score >= head.threshold]
         return value if value in classes else classes[0]
@@ -66,7 +58,7 @@ def answer_value(
     return score
 
 
-def class_probability(head: LinearHead | TreeHead | ExpertHead, score: float) -> float | None:
+def class_probability(head: ScoreHead, score: float) -> float | None:
     """The calibrated probability of the second of two classes, None for a head without calibration.
 
     The threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.heads.classes import Head, read_head
+from algorithm.heads.documents import Head, read_head
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import platform
 from contract.editions import DEFAULT_EDITION

@@ -16,9 +16,9 @@ from scipy import ndimage
 
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
-from algorithm.heads.classes import CLASS_HEADS, Head
+from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.features.structure import TOUCHING
-from algorithm.heads.measure import Features, clinical_features, image_features
+from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.values import answer_value, class_probability
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
@@ -194,13 +194,11 @@ def answers_over_folds(
         image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
         features[fold] = {**image, **clinical_features(case.patient, clinical), **outcome}
     left_out = len(unmirrored) - len(features)
-    return {head.answer.name: _over_folds(head, features, case.patient.centre, left_out) for head in heads}
+    return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
 
 
-def _over_folds(
-    answer: HeadAnswer, features: Mapping[int, Features], centre: str | None, left_out: int
-) -> dict[str, Any]:
-    folds = [{"fold": fold, **_fold_row(answer, values, centre)} for fold, values in features.items()]
+def _over_folds(answer: HeadAnswer, features: Mapping[int, Features], left_out: int) -> dict[str, Any]:
+    folds = [{"fold": fold, **_fold_row(answer, values)} for fold, values in features.items()]
     content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
     if isinstance(answer.head, CLASS_HEADS):
         return content
@@ -213,12 +211,12 @@ def _over_folds(
     }
 
 
-def _fold_row(answer: HeadAnswer, features: Features, centre: str | None) -> dict[str, Any]:
+def _fold_row(answer: HeadAnswer, features: Features) -> dict[str, Any]:
     declared, head = answer.answer, answer.head
-    value = answer_value(declared, head, features, centre)
+    value = answer_value(declared, head, features)
     if isinstance(head, CLASS_HEADS):
-        return {"class": value, "scores": head.scores(features, centre)}
-    score = head.score(features, centre)
+        return {"class": value, "scores": head.scores(features)}
+    score = head.score(features)
     if declared.kind == "risk":
         return {"score": score}
     positive = value == declared.classes[1]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer
 
@@ -48,7 +48,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class HeadCohort:
-    """Patients in one order: IDs, centre codes, features (None is missing) and outcomes.
+    """Patients in one order: IDs, centre codes, outcomes, and a table of features (NaN is missing), one row each.
 
     `possible`, shape (patients, classes), is False for the classes that a patient's mask rules out; empty if it rules
     out none.
@@ -56,7 +56,7 @@ class HeadCohort:
 
     ids: tuple[str, ...]
     centres: tuple[str, ...]
-    rows: tuple[Features, ...]
+    features: pd.DataFrame
     outcomes: Outcomes
     possible: Flags = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
 
@@ -65,7 +65,7 @@ class HeadCohort:
         return HeadCohort(
             tuple(self.ids[n] for n in numbers),
             tuple(self.centres[n] for n in numbers),
-            tuple(self.rows[n] for n in numbers),
+            self.features.iloc[numbers].reset_index(drop=True),
             self.outcomes.pick(numbers),
             self.possible[numbers] if self.possible.size else self.possible,
         )
@@ -83,8 +83,17 @@ class HeadCohort:
 
     def values(self, features: Sequence[str]) -> Floats:
         """Features as columns, shape (patients, features); NaN is missing."""
-        table = [[np.nan if row.get(name) is None else row[name] for name in features] for row in self.rows]
-        return np.asarray(table, dtype=np.float64).reshape(len(self.rows), len(features))
+        return self.features.reindex(columns=list(features)).to_numpy(np.float64)
+
+    def rows(self) -> list[Features]:
+        """The features of each patient, None where missing."""
+        records = self.features.to_dict("records")
+        return [{str(k): None if np.isnan(v) else float(v) for k, v in record.items()} for record in records]
+
+
+def feature_table(rows: Sequence[Features]) -> pd.DataFrame:
+    """A row for each patient, NaN where a feature is missing; columns in the order of their first appearance."""
+    return pd.DataFrame(list(rows), index=range(len(rows)), dtype=np.float64)
 
 
 def outcomes_of(answer: Answer, cases: Sequence[ReleaseCase]) -> Outcomes:
@@ -125,18 +134,3 @@ def possible_classes(answer: Answer, rows: Sequence[Features]) -> Flags:
         is_class = np.array([other == value for other in answer.classes])
         possible &= np.where(absent[:, None], is_class, ~is_class)
     return possible if answer.without else np.zeros((0, 0), dtype=np.bool_)
-
-
-def centre_aliases(cases: Sequence[ReleaseCase]) -> dict[str, str]:
-    """The most frequent name in the tables for each centre code, as an `ehr.json` would give it.
-
-    Heads are harmonised by the codes in the IDs; without the alias the table's name of the same centre would be
-    unknown. A name that two centres share, or that is another centre's code, is ambiguous and left out.
-    """
-    written: dict[str, Counter[str]] = {case.centre: Counter() for case in cases}
-    for case in cases:
-        if case.patient.centre is not None:
-            written[case.centre][case.patient.centre] += 1
-    usual = {code: names.most_common(1)[0][0] for code, names in written.items() if names}
-    shared = Counter(usual.values())
-    return {code: name for code, name in usual.items() if shared[name] == 1 and name not in written}

@@ -1,6 +1,6 @@
 """Nested cross-validation of the heads, within centres and with whole centres left out.
 
-In every outer fold all choices (model, setting, harmonisation, imputation, scaling, threshold, calibration) are made on
+In every outer fold all choices (model, setting, imputation, scaling, threshold, calibration) are made on
 the other patients alone, by inner folds of the same kind: stratified in stratified ones, by centre in those by centre.
 """
 
@@ -13,13 +13,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.classes import CLASS_HEADS, ClassHead, Head
-from algorithm.heads.experts import AnyHead, ClassExpertHead, ExpertHead
-from algorithm.heads.linear import LinearHead
+from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
-from baseline.heads.models.averaging import Average, average, fit_average, scale_of
 from baseline.heads.models.classes import predicted, trend
+from baseline.heads.models.ensemble import Ensemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only
 from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
 from contract.errors import MetricError
@@ -30,7 +28,7 @@ OUTER_FOLDS: Final = 5
 LEAST_SCARCE: Final = 3
 # Both kinds of cross-validation by their keys in `cross_validation.json`.
 KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
-# The mean of experts, and its comparator, in the records.
+# The ensemble and its comparator in the records.
 HEADS: Final = "heads"
 SINGLE_BEST: Final = "single_best"
 METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
@@ -38,10 +36,10 @@ METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced acc
 
 @dataclass(frozen=True)
 class OuterFold:
-    """Held-out patients, and the experts chosen and the head fitted without them."""
+    """Held-out patients, and the ensemble and its head, which are made without them."""
 
     held_out: Numbers
-    chosen: Average
+    ensemble: Ensemble
     head: Head
 
 
@@ -106,25 +104,26 @@ def out_of_sample(
     Each fold has a head with a scale of its own, on which the C-index over all folds would depend. Risks are therefore
     standardised by the out-of-fold scores of the selection, which has not seen the fold's patients.
     """
-    of_mean, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
+    of_ensemble, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
     folds, single_folds = [], []
     for held_out in outer:
         train, rest = _without(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
         inner = target.folds(train, by_centre, rng)
-        chosen = average(target, train, candidates_of(train, target.competing(train), inner, target.judge, rng))
-        fitted, alone = fit_average(chosen, train, rng)
-        head = target.finish(fitted, train, chosen.scores, rng)
-        single = head if fitted is alone else target.finish(alone, train, chosen.single.scores, rng)
-        of_mean.add(held_out, head, rest, _scale(target, chosen.scores))
-        of_single.add(held_out, single, rest, _scale(target, chosen.single.scores))
-        folds.append(OuterFold(held_out, chosen, head))
-        single_folds.append(OuterFold(held_out, chosen, single))
-    return of_mean.answers(target, folds, of_single.answers(target, single_folds))
+        candidates = candidates_of(train, target.competing(train), inner, target.selection_metric, rng)
+        ensemble = make_ensemble(target, train, candidates)
+        fitted, alone = fit_ensemble(ensemble, train, rng)
+        head = target.finish(fitted, train, ensemble.scores, rng)
+        single = head if fitted is alone else target.finish(alone, train, ensemble.single.scores, rng)
+        of_ensemble.add(held_out, head, rest, _scale(target, ensemble.scores))
+        of_single.add(held_out, single, rest, _scale(target, ensemble.single.scores))
+        folds.append(OuterFold(held_out, ensemble, head))
+        single_folds.append(OuterFold(held_out, ensemble, single))
+    return of_ensemble.answers(target, folds, of_single.answers(target, single_folds))
 
 
 def _scale(target: Target, scores: Floats) -> tuple[float, float]:
-    """What is subtracted from scores, and what they are divided by, to join the outer folds."""
+    """Mean and standard deviation that put the scores of the outer folds on one scale."""
     return scale_of(scores) if target.answer.kind == "risk" else (0.0, 1.0)
 
 
@@ -264,21 +263,21 @@ def _class_record(target: Target, cohort: HeadCohort, answers: Numbers) -> dict[
 def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: OuterFold) -> dict[str, Any]:
     return {
         "held_out": [cohort.ids[number] for number in fold.held_out],
-        "model": fold.chosen.name,
-        "setting": dict(fold.chosen.setting),
-        "experts": fold.chosen.experts_as_json(),
-        "single_best": fold.chosen.single.name,
-        "tried": dict(fold.chosen.tried),
+        "model": fold.ensemble.name,
+        "setting": dict(fold.ensemble.setting),
+        "experts": fold.ensemble.experts_as_json(),
+        "single_best": fold.ensemble.single.name,
+        "tried": dict(fold.ensemble.tried),
         "threshold": None if isinstance(fold.head, CLASS_HEADS) else fold.head.threshold,
         "coefficients": coefficients_of(fold.head),
         target.metric: metric(cohort, scored, fold.held_out),
     }
 
 
-def coefficients_of(head: AnyHead) -> dict[str, float]:
+def coefficients_of(head: Head) -> dict[str, float]:
     """Weight of each feature; of a head of classes the change of the weight from one class to the next.
 
-    Of a mean of experts the weights of its linear experts, as far as they enter the mean.
+    Of an ensemble the weights of its linear experts, as they enter the mean.
     """
     if isinstance(head, ClassHead):
         return trend(head)
@@ -286,7 +285,7 @@ def coefficients_of(head: AnyHead) -> dict[str, float]:
     if isinstance(head, LinearHead):
         for term in head.terms:
             weights[term.feature] = weights.get(term.feature, 0.0) + term.weight
-    if isinstance(head, ExpertHead | ClassExpertHead):
+    else:
         for expert in head.experts:
             for feature, weight in coefficients_of(expert.head).items():
                 weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)

@@ -13,10 +13,11 @@ from baseline.heads.cohort import HeadCohort, outcome_rows
 from baseline.heads.cross_validation import HEADS, KINDS, SINGLE_BEST, cross_validated, repeated
 from baseline.heads.models.kinds import Target
 
-# Heads of another version are outdated. Before 3, risks of the outer folds were not standardised.
-FORMAT_VERSION: Final = 3
+# Heads of another version are outdated. Before 4, risks and two classes had a floor, and ComBat was a candidate.
+FORMAT_VERSION: Final = 4
 # Nested cross-validations of each head, each with other splits; the first one is recorded in full.
 REPEATS: Final = 5
+PATIENTS_A_REPEAT: Final = 20
 _NESTED: Final = "nested"
 _REPEAT: Final = "repeat"
 _Item = tuple[Target, HeadCohort, str, int]
@@ -31,9 +32,11 @@ def cross_validation_document(
 ) -> dict[str, Any]:
     """The content of `cross_validation.json`: a record for each target, and the reasons for missing heads.
 
-    `jobs` is the number of processes, `repeats` the number of nested cross-validations (None for `REPEATS`).
+    `jobs` is the number of processes, `repeats` the number of nested cross-validations (None for `repeats_for` the
+    largest cohort).
     """
-    repeats = REPEATS if repeats is None else repeats
+    patients = max((len(cohort.ids) for _, cohort in cohorts), default=0)
+    repeats = repeats_for(patients) if repeats is None else repeats
     parts = [*((kind, 0) for kind in KINDS), *((_REPEAT, number) for number in range(1, repeats))]
     # The slowest targets are often the last, so that parts of one kind are started for all targets at once.
     items = [(target, cohort, kind, number) for kind, number in parts for target, cohort in cohorts]
@@ -44,6 +47,14 @@ def cross_validation_document(
         **{target.name: _record(target, cohort, results) for target, cohort in cohorts},
         "no_head": dict(why_not),
     }
+
+
+def repeats_for(patients: int) -> int:
+    """Number of nested cross-validations: one for each 20 patients, at least 1 and at most 5.
+
+    Of fewer than 40 patients the spread between splits says nothing that the interval over patients does not.
+    """
+    return max(1, min(REPEATS, patients // PATIENTS_A_REPEAT))
 
 
 def _part(item: _Item, seed: int) -> tuple[tuple[str, str, int], Any]:

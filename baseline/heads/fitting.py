@@ -1,28 +1,25 @@
 """Fit the heads of the model package: select by cross-validation, refit on all patients.
 
-Imputation, scaling and harmonisation are learnt from the training part of each fold and stored with the head. The
+Imputation and scaling are learnt from the training part of each fold and stored with the head. The
 out-of-fold metric here selected the head; `baseline.heads.cross_validation` estimates performance on unseen patients.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import ClassHead, Head
-from algorithm.heads.experts import AnyHead, ClassExpertHead, Expert, ExpertHead
+from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.features import dose
-from algorithm.heads.linear import LinearHead
-from algorithm.heads.measure import Features, clinical_features
-from algorithm.heads.trees import TreeHead
+from algorithm.heads.measure import clinical_features
 from baseline.cache import map_items
-from baseline.heads.cohort import HeadCohort, outcomes_of, possible_classes
+from baseline.heads.cohort import HeadCohort, feature_table, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
-from baseline.heads.models.averaging import average, fit_average
+from baseline.heads.models.ensemble import fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.selection import Setting, candidates_of
 from baseline.release.cases import ReleaseCase, head_answers
@@ -38,9 +35,9 @@ Cohorts = Sequence[tuple[Target, HeadCohort]]
 
 @dataclass(frozen=True)
 class FittedHead:
-    """A head fitted on all patients: the mean of `experts`, each with name, setting and selection metric.
+    """A head fitted on all patients: the ensemble of `experts`, each with name, setting and selection metric.
 
-    `setting` is that of a single expert, empty for a mean.
+    `setting` is that of a single expert, empty for several.
     `out_of_fold` is `metric` over the out-of-fold scores of the selection; `tried` is the selection metric of every
     candidate (C-index, area under the curve, or balanced accuracy of more than two classes). `stand_in` is the answer
     in place of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
@@ -57,7 +54,7 @@ class FittedHead:
 
     @property
     def penalty(self) -> float:
-        """The selected penalty, 0 for a mean and for a model without one."""
+        """The selected penalty, 0 for several experts and for a model without one."""
         return float(self.setting.get("penalty", 0.0))
 
     def as_json(self) -> dict[str, Any]:
@@ -72,11 +69,6 @@ class FittedHeads:
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
 
-    def with_centre_aliases(self, aliases: Mapping[str, str]) -> FittedHeads:
-        """The same heads with each centre's shifts also under its alias."""
-        heads = {name: replace(one, head=with_centre_aliases(one.head, aliases)) for name, one in self.heads.items()}
-        return replace(self, heads=heads)
-
     def as_json(self) -> dict[str, Any]:
         """The content of `heads.json`."""
         return {name: fitted.as_json() for name, fitted in self.heads.items()}
@@ -85,21 +77,23 @@ class FittedHeads:
 def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> HeadCohort:
     """Patients with a known outcome, with image features (`rows`, by patient ID) and clinical variables."""
 
-    def usable(row: Features) -> dict[str, float | None]:  # dose features only if inference gets the dose
-        return {name: value for name, value in row.items() if target.with_dose or not name.endswith(_DOSE_FEATURES)}
+    def features_of(case: ReleaseCase) -> dict[str, float | None]:
+        row = rows[case.patient_id]
+        usable = {name: row[name] for name in row if target.with_dose or not name.endswith(_DOSE_FEATURES)}
+        return usable | clinical_features(case.patient, target.clinical)
 
     known = [case for case in cases if case.has(target.answer)]
     return HeadCohort(
         tuple(case.patient_id for case in known),
         tuple(case.centre for case in known),
-        tuple(usable(rows[case.patient_id]) | clinical_features(case.patient, target.clinical) for case in known),
+        feature_table([features_of(case) for case in known]),
         outcomes_of(target.answer, known),
         possible_classes(target.answer, [rows[case.patient_id] for case in known]),
     )
 
 
 def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
-    """Select the target's experts and refit their mean on all patients.
+    """Select the target's experts and refit their ensemble on all patients.
 
     Folds leave out whole centres with `by_centre` and at least three centres; otherwise they are stratified.
 
@@ -108,14 +102,15 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     """
     target.check(cohort, 2)
     folds = target.folds(cohort, by_centre, rng)
-    chosen = average(target, cohort, candidates_of(cohort, target.competing(cohort), folds, target.judge, rng))
-    head = target.finish(fit_average(chosen, cohort, rng)[0], cohort, chosen.scores, rng)
-    metric = chosen.metric
-    if isinstance(head, LinearHead | TreeHead | ExpertHead) and head.threshold is not None:
-        metric = balanced_accuracy(cohort.outcomes, chosen.scores >= head.threshold)
-    stand_in = target.stand_in(head, cohort, chosen.scores)
-    experts = tuple(chosen.experts_as_json())
-    return FittedHead(head, chosen.name, chosen.setting, chosen.tried, target.metric, metric, stand_in, experts)
+    candidates = candidates_of(cohort, target.competing(cohort), folds, target.selection_metric, rng)
+    ensemble = make_ensemble(target, cohort, candidates)
+    head = target.finish(fit_ensemble(ensemble, cohort, rng)[0], cohort, ensemble.scores, rng)
+    metric = ensemble.metric
+    if not isinstance(head, CLASS_HEADS) and head.threshold is not None:
+        metric = balanced_accuracy(cohort.outcomes, ensemble.scores >= head.threshold)
+    stand_in = target.stand_in(head, cohort, ensemble.scores)
+    experts = tuple(ensemble.experts_as_json())
+    return FittedHead(head, ensemble.name, ensemble.setting, ensemble.tried, target.metric, metric, stand_in, experts)
 
 
 def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
@@ -143,32 +138,6 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, Fitt
         return f"{target.name}{suffix}", fit(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return f"{target.name}{suffix}", problem.message
-
-
-def with_centre_aliases(head: Head, aliases: Mapping[str, str]) -> Head:
-    """The head with each centre's shifts also under its alias; only linear heads hold shifts."""
-    if isinstance(head, LinearHead | TreeHead):
-        return _with_centre_aliases(head, aliases)
-    if isinstance(head, ClassHead):
-        return ClassHead({name: _with_centre_aliases(one, aliases) for name, one in head.classes.items()})
-    experts = [Expert[Any](one.name, one.mean, one.sd, _shifted(one.head, aliases)) for one in head.experts]
-    if isinstance(head, ClassExpertHead):
-        return ClassExpertHead(tuple(experts))
-    return ExpertHead(tuple(experts), head.threshold, head.calibration, head.survival)
-
-
-def _shifted(head: AnyHead, aliases: Mapping[str, str]) -> AnyHead:
-    return with_centre_aliases(head, aliases) if isinstance(head, LinearHead | ClassHead) else head
-
-
-def _with_centre_aliases(head: LinearHead | TreeHead, aliases: Mapping[str, str]) -> LinearHead | TreeHead:
-    if isinstance(head, TreeHead):
-        return head
-    terms = (
-        replace(term, centres={**term.centres, **{aliases[c]: term.centres[c] for c in term.centres if c in aliases}})
-        for term in head.terms
-    )
-    return replace(head, terms=tuple(terms))
 
 
 def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import resample_mask
 from baseline.cache import cache, key_of, load_cached, map_items

@@ -16,7 +16,8 @@ from tqdm import tqdm
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
-from algorithm.heads.measure import Features, image_features
+from algorithm.heads.documents import Features
+from algorithm.heads.measure import image_features
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import prepared_device

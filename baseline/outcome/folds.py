@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, parse_plan
 from baseline.cache import cache, key_of, load_cached
 from baseline.network.nnunet import explained_failures

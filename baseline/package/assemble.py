@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import Head, read_head
+from algorithm.heads.documents import Head, read_head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS

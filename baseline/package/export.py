@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 
-from algorithm.heads.classes import Head
+from algorithm.heads.documents import Head
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.network.segment import normalise

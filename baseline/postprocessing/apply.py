@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.masks.postprocessing import LesionMeasures, apply_rules, at_threshold, measure_lesions, removal_reasons
 from algorithm.masks.removed import REMOVED
 from algorithm.masks.segmentation import Segmentation

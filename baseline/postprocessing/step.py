@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.apply import filter_patient
 from baseline.postprocessing.lesions import measure_patient

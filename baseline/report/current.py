@@ -17,10 +17,10 @@ from contract.errors import HecktorError
 OUTDATED: Final = "fitted by another version, or before masks, patients or the outcome network changed"
 
 
-def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], trees: bool) -> str:
-    """Digest of the inputs of the heads; `trees` if trees were candidates."""
+def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
+    """Digest of the inputs of the heads."""
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": FORMAT_VERSION}
-    made_from |= outcome_stamp(work) | ({"trees": True} if trees else {})
+    made_from |= outcome_stamp(work)
     return key_of((work.features_json,), made_from)
 
 
@@ -31,7 +31,7 @@ def heads_are_current(work: WorkFolders) -> bool:
         HecktorError: there are no heads.
     """
     made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
-    return work.features_json.is_file() and made_from in [heads_key(work, cases, trees) for trees in (False, True)]
+    return work.features_json.is_file() and made_from == heads_key(work, cases)
 
 
 def check_heads(work: WorkFolders) -> None:

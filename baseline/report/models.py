@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import read_head
+from algorithm.heads.documents import read_head
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import KINDS, coefficients_of
 from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy

@@ -28,7 +28,7 @@ BEGINNINGS: Final = {
     "later pass": "algorithm.network.windows:_tile_logits 9",
     "restore": "algorithm.region.grids:restore_labels 1",
     "measure": "algorithm.steps:image_features 1",
-    "head": "algorithm.heads.linear:LinearHead.missing 1",
+    "head": "algorithm.heads.documents:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
 

@@ -23,7 +23,7 @@ STAGES: Final = {
     "later pass": "algorithm.network.windows:_tile_logits 11",
     "restore": "algorithm.region.grids:restore_labels 1",
     "measure": "algorithm.steps:image_features 1",
-    "head": "algorithm.heads.linear:LinearHead.missing 1",
+    "head": "algorithm.heads.documents:LinearHead.missing 1",
     "write": "contract.files:_link 1",
 }
 NO_ANSWER: Final = ("read", "localise")

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.optimize import brentq, minimize
 from scipy.special import expit, log_expit
 
-from algorithm.heads.classes import ClassHead
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.documents import ClassHead, LinearHead, Term
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 
@@ -149,8 +148,8 @@ def _class_head(
     kind: str, cohort: HeadCohort, present: Numbers, terms: Sequence[Term], weights: Floats, intercepts: Floats
 ) -> ClassHead:
     names = cohort.outcomes.classes
-    heads = {name: LinearHead(f"{kind} of {name}", NEVER, (), None) for name in names}
+    heads = {name: LinearHead(kind=f"{kind} of {name}", intercept=NEVER, terms=()) for name in names}
     for code, row, intercept in zip(present, weights, intercepts, strict=True):
-        name = names[code]
-        heads[name] = LinearHead(f"{kind} of {name}", float(intercept), weighted(terms, row), None)
-    return ClassHead(heads)
+        one = LinearHead(kind=f"{kind} of {names[code]}", intercept=float(intercept), terms=weighted(terms, row))
+        heads[names[code]] = one
+    return ClassHead(classes=heads)

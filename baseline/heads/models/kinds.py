@@ -9,15 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import CLASS_HEADS, Head
-from algorithm.heads.linear import LinearHead
+from algorithm.heads.documents import CLASS_HEADS, Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import predicted
 from baseline.heads.models.logistic import with_threshold
-from baseline.heads.models.risk import log_hazard_slope
-from baseline.heads.models.selection import INNER_FOLDS, Family, centre_folds, stratified_folds
-from baseline.heads.models.survival import baseline_survival
+from baseline.heads.models.risk import baseline_survival, log_hazard_slope
+from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
 from baseline.release.cases import event_key
 from contract.editions import Answer, ClinicalVariable
 from contract.editions.declaration import ClassValue
@@ -27,6 +25,9 @@ from contract.errors import MetricError
 ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
 _C_INDEX: Final = "c_index"
 _BALANCED_ACCURACY: Final = "balanced_accuracy"
+# Minimum distance of an expert of stages from chance, absolute and as a share of the best one's.
+LEAST_SKILL: Final = 0.02
+LEAST_SHARE: Final = 0.95
 
 
 @dataclass(frozen=True)
@@ -62,20 +63,15 @@ class Target(ABC):
         """The outcome that `scarce` counts, for messages."""
 
     @abstractmethod
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """The metric by which models are selected."""
 
-    @property
-    def least_share(self) -> float:
-        """Share of the best expert's distance from chance that an expert of the mean needs (docs/heads.md)."""
-        return 0.5
-
-    def chance(self, _cohort: HeadCohort) -> float:
-        """The selection metric of random answers."""
-        return 0.5
+    def experts(self, candidates: Sequence[Candidate], _cohort: HeadCohort) -> tuple[Candidate, ...]:
+        """The candidates that take part in the ensemble: all of them."""
+        return tuple(candidates)
 
     def slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
-        """Factor that turns the scores of a mean of experts into the scale of the answer."""
+        """Factor that turns the scores of an ensemble into the scale of the answer."""
         return 1.0
 
     @abstractmethod
@@ -128,10 +124,11 @@ class Target(ABC):
             return head
         if self.answer.is_binary:
             if isinstance(head, LinearHead):
-                head = replace(head, kind=f"{head.kind} of {positive_name(self.answer)}")
+                head = head.model_copy(update={"kind": f"{head.kind} of {positive_name(self.answer)}"})
             return with_threshold(head, cohort.outcomes.positive, scores, rng)
-        is_time = self.answer.direction == "time"
-        return replace(head, survival=baseline_survival(cohort.outcomes, scores)) if is_time else head
+        if self.answer.direction == "time":
+            return head.model_copy(update={"survival": baseline_survival(cohort.outcomes, scores)})
+        return head
 
     def stand_in(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
         """The answer in place of a failed prediction: the most frequent class, or the median of the answers.
@@ -156,7 +153,7 @@ class RiskTarget(Target):
     def scarce_outcome(self) -> str:
         return f"with a {event_key(self.answer)}"
 
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """C-index of the risk."""
         return c_index(cohort.outcomes, scores)
 
@@ -183,7 +180,7 @@ class BinaryTarget(Target):
     def scarce_outcome(self) -> str:
         return "of the rarer class"
 
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """Area under the curve, which needs no threshold."""
         return area_under_curve(cohort.outcomes, scores)
 
@@ -207,21 +204,23 @@ class ManyClassesTarget(Target):
     def scarce_outcome(self) -> str:
         return "outside the most frequent class"
 
-    def judge(self, cohort: HeadCohort, scores: Floats) -> float:
+    def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
         """Balanced accuracy of the possible classes with the highest score."""
         value = class_accuracy(cohort.outcomes, predicted(scores, cohort.possible))
         if np.isnan(value):
             raise MetricError(self.name, "patients of one class", "of several")
         return value
 
-    @property
-    def least_share(self) -> float:
-        """Close to 1, since stages follow a rule: models without its features make the mean worse."""
-        return 0.95
+    def experts(self, candidates: Sequence[Candidate], cohort: HeadCohort) -> tuple[Candidate, ...]:
+        """The candidates with at least 95% of the best one's distance from chance, and 0.02.
 
-    def chance(self, cohort: HeadCohort) -> float:
-        """One over the number of classes that occur."""
-        return 1 / len(np.unique(cohort.outcomes.values))
+        Stages follow a rule, and models without its features make the ensemble worse on phantoms (docs/heads.md). For
+        risks and two classes such a floor changed nothing on nine real cohorts.
+        """
+        chance = 1 / len(np.unique(cohort.outcomes.values))
+        best = max(candidate.metric for candidate in candidates)
+        floor = chance + max(LEAST_SKILL, LEAST_SHARE * (best - chance))
+        return tuple(candidate for candidate in candidates if candidate.metric >= floor)
 
     def stratum(self, cohort: HeadCohort) -> Numbers:
         """The class."""

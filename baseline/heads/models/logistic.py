@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from algorithm.heads.experts import ExpertHead
-from algorithm.heads.linear import Calibration, LinearHead, Term
-from algorithm.heads.trees import TreeHead
+from algorithm.heads.documents import Calibration, LinearHead, ScoreHead, Term
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 
@@ -27,21 +24,21 @@ def fit_logistic(
     from sklearn.linear_model import LogisticRegression
 
     if not terms:
-        return [LinearHead(KIND, 0.0, (), None) for _ in settings]
+        return [LinearHead(kind=KIND, intercept=0.0, terms=()) for _ in settings]
     columns, positive = matrix(terms, cohort), cohort.outcomes.positive
     heads = []
     for setting in settings:
         model = LogisticRegression(C=1.0 / (setting["penalty"] * len(columns)), class_weight="balanced", max_iter=5000)
         model.fit(columns, positive)
-        heads.append(LinearHead(KIND, float(model.intercept_[0]), weighted(terms, model.coef_[0]), None))
+        weights, intercept = weighted(terms, model.coef_[0]), float(model.intercept_[0])
+        heads.append(LinearHead(kind=KIND, intercept=intercept, terms=weights))
     return heads
 
 
-def with_threshold(
-    head: LinearHead | TreeHead | ExpertHead, positive: Flags, scores: Floats, rng: np.random.Generator
-) -> LinearHead | TreeHead | ExpertHead:
+def with_threshold(head: ScoreHead, positive: Flags, scores: Floats, rng: np.random.Generator) -> ScoreHead:
     """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
-    return replace(head, threshold=stable_threshold(positive, scores, rng), calibration=platt(positive, scores))
+    threshold, calibration = stable_threshold(positive, scores, rng), platt(positive, scores)
+    return head.model_copy(update={"threshold": threshold, "calibration": calibration})
 
 
 def stable_threshold(positive: Flags, scores: Floats, rng: np.random.Generator) -> float:
@@ -95,4 +92,4 @@ def platt(positive: Flags, scores: Floats) -> Calibration:
 
     start = np.array([1.0, np.log((count + 1) / (rest + 1))])
     fit = minimize(loss, start, method="L-BFGS-B", bounds=[(LEAST_SLOPE, None), (None, None)])
-    return Calibration(float(fit.x[0]), float(fit.x[1]))
+    return Calibration(slope=float(fit.x[0]), offset=float(fit.x[1]))

@@ -1,4 +1,4 @@
-"""Models of a risk, all linear heads: Cox regression with ridge, bagged signs, and a single feature.
+"""Models of a risk (Cox regression with ridge, bagged signs, a single feature), all linear, and its baseline hazard.
 
 The signs follow the idea of ICARE (Rebaud et al. 2022). Only signs are fitted: each bootstrap sample (bag) uses a
 random half of the features, gives each the sign of its own C-index, drops the weaker of two correlated features and
@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.documents import MOST_STEPS, LinearHead, Survival, Term
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
 from baseline.heads.models.terms import matrix, rank_correlation, weighted
 from evaluation.metrics.concordance import PairCounter
@@ -22,13 +23,15 @@ BAGS: Final = 100
 FEATURE_SHARE: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
 MOST_CORRELATION: Final = 0.7
+# Follow-up ends on day 1 at the earliest, since days of a survival ascend from above 0.
+FIRST_DAY: Final = 1.0
 
 
 def unfitted(
     _cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
     """The single feature as a risk: only its scale is learnt."""
-    return [LinearHead(KIND, 0.0, weighted(terms, np.ones(len(terms))), None) for _ in settings]
+    return [_head(terms, np.ones(len(terms))) for _ in settings]
 
 
 def fit_cox(
@@ -37,7 +40,7 @@ def fit_cox(
     """One head per setting: `penalty` is the weight of the squared coefficients."""
     columns = matrix(terms, cohort)
     weights = [cox_weights(columns, cohort.outcomes, setting["penalty"]) for setting in settings]
-    return [LinearHead(KIND, 0.0, weighted(terms, one), None) for one in weights]
+    return [_head(terms, one) for one in weights]
 
 
 def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
@@ -83,8 +86,8 @@ def fit_signs(
 
     A Cox regression on the average alone puts it on the scale of a log partial hazard.
     """
-    columns = matrix(terms, cohort)
-    counts = rng.multinomial(len(cohort.rows), np.full(len(cohort.rows), 1 / len(cohort.rows)), size=BAGS)
+    columns, patients = matrix(terms, cohort), len(cohort.ids)
+    counts = rng.multinomial(patients, np.full(patients, 1 / patients), size=BAGS)
     drawn = rng.random((BAGS, len(terms))).argsort(1) < np.ceil(FEATURE_SHARE * len(terms))
     effects = univariate_concordance(columns, cohort, counts.astype(np.float64)) - 0.5
     related = np.abs(rank_correlation(columns)) > MOST_CORRELATION
@@ -95,7 +98,7 @@ def fit_signs(
             for used, effect in zip(drawn, effects, strict=True)
         ]
         weights = np.mean(bags, axis=0) if terms else np.zeros(0)
-        heads.append(LinearHead(KIND, 0.0, weighted(terms, _as_log_hazard(weights, columns, cohort)), None))
+        heads.append(_head(terms, weights * log_hazard_slope(columns @ weights, cohort)))
     return heads
 
 
@@ -139,5 +142,25 @@ def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
     return max(slope, 1e-6)
 
 
-def _as_log_hazard(weights: Floats, columns: Floats, cohort: HeadCohort) -> Floats:
-    return np.asarray(weights * log_hazard_slope(columns @ weights, cohort))
+def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
+    """Breslow's cumulative hazard at score 0 (Breslow 1972) from follow-up and log partial hazards.
+
+    The horizon is the longest follow-up. Out-of-fold scores make the days agree with patients that the model never saw;
+    lifelines has no estimate for scores that it did not fit. The estimate steps at each event; a node of the linear
+    hazard lies on the middle of a step. Of more than 64 events nodes are taken at equal ranks.
+    """
+    days = np.maximum(outcomes.times_days, FIRST_DAY)
+    ratios = np.exp(scores)
+    event_days, events = np.unique(days[outcomes.positive], return_counts=True)
+    steps = events / np.array([ratios[days >= day].sum() for day in event_days])
+    after = np.cumsum(steps)
+    horizon = float(days.max())
+    nodes = np.flatnonzero(event_days < horizon)
+    nodes = nodes[np.unique(np.linspace(0, len(nodes) - 1, min(len(nodes), MOST_STEPS - 1)).round().astype(int))]
+    middle = after - steps / 2
+    hazard = (*middle[nodes].tolist(), float(after[-1]))
+    return Survival(days=(*event_days[nodes].tolist(), horizon), cumulative_hazard=hazard)
+
+
+def _head(terms: Sequence[Term], weights: npt.ArrayLike) -> LinearHead:
+    return LinearHead(kind=KIND, intercept=0.0, terms=weighted(terms, weights))

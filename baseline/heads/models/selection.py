@@ -1,31 +1,27 @@
-"""Choose a model family, its setting and harmonisation by cross-validation inside the training patients.
+"""Choose the setting of each model family by cross-validation inside the training patients, and the single best model.
 
-A more complex model is used only if it improves the metric: a later family, and harmonisation by centre, must exceed
-the earlier choice by `LEAST_GAIN`.
+A later family is the single best model only if it exceeds the earlier choice by `LEAST_GAIN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from algorithm.heads.classes import ClassHead
-from algorithm.heads.experts import AnyHead, ClassScoreHead, ScoreHead
-from algorithm.heads.linear import LinearHead, Term
-from algorithm.heads.trees import TreeHead
+from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
-from baseline.heads.harmonise import depends_on_scanner
-from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, without_twins
+from baseline.heads.models.terms import Transforms, matrix, scaled_terms, scaling_of, usual_transforms, without_twins
 
 LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[AnyHead]]
-Judge = Callable[[HeadCohort, Floats], float]
+SingleHead = LinearHead | ClassHead
+FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
+SelectionMetric = Callable[[HeadCohort, Floats], float]
 
 
 @dataclass(frozen=True)
@@ -40,124 +36,90 @@ class Family:
     name: str
     fit: FitPath
     settings: tuple[Setting, ...]
-    transforms: Mapping[str, str] | None = None
+    transforms: Transforms | None = None
     least_scarce: int = 0
     sees_mask: bool = True
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The chosen model, its out-of-fold scores and metric, and the metric of every candidate."""
+class Candidate:
+    """A family with its best setting, and the out-of-fold scores and metric of that setting."""
 
     family: Family
     setting: Setting
-    harmonised: bool
     scores: Floats
     metric: float
-    tried: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Name of the family, with a suffix if it is harmonised."""
-        return f"{self.family.name}, harmonised" if self.harmonised else self.family.name
-
-
-def choose(
-    cohort: HeadCohort, families: Sequence[Family], folds: Sequence[Numbers], judge: Judge, rng: np.random.Generator
-) -> Chosen:
-    """The best family and setting over `folds` of the cohort, then its harmonised form if that is better.
-
-    Raises:
-        ValueError: no family.
-    """
-    return single_best(candidates_of(cohort, families, folds, judge, rng))
+        """Name of the family."""
+        return self.family.name
 
 
 def candidates_of(
-    cohort: HeadCohort, families: Sequence[Family], folds: Sequence[Numbers], judge: Judge, rng: np.random.Generator
-) -> list[Chosen]:
-    """Each family with its best setting over `folds` of the cohort, then the harmonised form of the best family.
+    cohort: HeadCohort,
+    families: Sequence[Family],
+    folds: Sequence[Numbers],
+    metric: SelectionMetric,
+    rng: np.random.Generator,
+) -> list[Candidate]:
+    """Each family with its best setting over `folds` of the cohort.
 
-    Harmonisation is tried with several centres and features that depend on the scanner. Of equally good settings the
-    one with the strongest regularisation is used.
-
-    Raises:
-        ValueError: no family.
+    Of equally good settings the one with the strongest regularisation is used.
     """
 
-    def best_setting(family: Family, settings: Sequence[Setting], harmonised: bool) -> Chosen:
-        scores = [np.zeros(0)] * len(settings)
+    def best_setting(family: Family) -> Candidate:
+        scores = [np.zeros(0)] * len(family.settings)
         for held_out in folds:
             train, rest = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out)), cohort.pick(held_out)
-            for number, head in enumerate(_path(train, family, settings, harmonised, rng)):
+            for number, head in enumerate(_path(train, family, family.settings, rng)):
                 scores[number] = with_scores(scores[number], held_out, scores_of(head, rest), len(cohort.ids))
-        metrics = [judge(cohort, row) for row in scores]
+        metrics = [metric(cohort, row) for row in scores]
         best = int(np.argmax(metrics))  # the first of equally good ones
-        return Chosen(family, settings[best], harmonised, scores[best], metrics[best])
+        return Candidate(family, family.settings[best], scores[best], metrics[best])
 
-    candidates = [best_setting(family, family.settings, False) for family in families]
-    best = single_best(candidates)
-    if len(set(cohort.centres)) > 1 and any(map(depends_on_scanner, _transforms(cohort, best.family))):
-        candidates.append(best_setting(best.family, [best.setting], True))
-    return candidates
+    return [best_setting(family) for family in families]
 
 
-def single_best(candidates: Sequence[Chosen]) -> Chosen:
-    """The first candidate, or a later one that exceeds the choice so far by `LEAST_GAIN`.
-
-    Raises:
-        ValueError: no candidate.
-    """
-    best: Chosen | None = None
-    for candidate in candidates:
-        if best is None or candidate.metric >= best.metric + LEAST_GAIN:
+def single_best(candidates: Sequence[Candidate]) -> Candidate:
+    """The first candidate, or a later one that exceeds the choice so far by `LEAST_GAIN`."""
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        if candidate.metric >= best.metric + LEAST_GAIN:
             best = candidate
-    if best is None:
-        raise ValueError("no family to choose from")
-    return replace(best, tried={candidate.name: candidate.metric for candidate in candidates})
+    return best
 
 
-def refit(cohort: HeadCohort, chosen: Chosen, rng: np.random.Generator) -> AnyHead:
-    """The chosen model fitted on the whole cohort."""
-    return _path(cohort, chosen.family, [chosen.setting], chosen.harmonised, rng)[0]
+def refit(cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator) -> SingleHead:
+    """The candidate fitted on the whole cohort."""
+    return _path(cohort, candidate.family, [candidate.setting], rng)[0]
 
 
-def scores_of(head: AnyHead, cohort: HeadCohort) -> Floats:
+def scores_of(head: Head, cohort: HeadCohort) -> Floats:
     """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
-    if isinstance(head, TreeHead):
-        return np.asarray(head.scores(cohort.rows), dtype=np.float64)
-    if isinstance(head, ClassHead) and any(isinstance(one, TreeHead) for one in head.classes.values()):
-        return np.stack([scores_of(one, cohort) for one in head.classes.values()], axis=1)
     if isinstance(head, LinearHead):
         weights = np.array([term.weight for term in head.terms])
         return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
     if isinstance(head, ClassHead):
         return _class_scores(head, cohort)
-    patients = zip(cohort.rows, cohort.centres, strict=True)
-    if isinstance(head, ClassScoreHead):
-        rows = [list(head.scores(row, centre).values()) for row, centre in patients]
+    if isinstance(head, CLASS_HEADS):
+        rows = [list(head.scores(row).values()) for row in cohort.rows()]
         return np.array(rows, dtype=np.float64).reshape(len(cohort.ids), len(head.classes))
-    if not isinstance(head, ScoreHead):
-        raise TypeError(f"{type(head).__name__} has neither a score nor scores")
-    return np.array([head.score(row, centre) for row, centre in patients], dtype=np.float64)
+    return np.array([head.score(row) for row in cohort.rows()], dtype=np.float64)
 
 
 def _class_scores(head: ClassHead, cohort: HeadCohort) -> Floats:
     """Scores of a head of classes; a term that classes share is computed once."""
     heads = list(head.classes.values())
-    terms: list[Term] = []
-    places: dict[str, int] = {}
-    table: list[Floats] = []
+    terms: dict[object, Term] = {}
+    weights: dict[object, Floats] = {}
     for number, one in enumerate(heads):
         for term in one.terms:
-            place = places.setdefault(repr(replace(term, weight=0.0)), len(terms))
-            if place == len(terms):
-                terms.append(term)
-                table.append(np.zeros(len(heads)))
-            table[place][number] += term.weight
+            terms.setdefault(scaling_of(term), term)
+            weights.setdefault(scaling_of(term), np.zeros(len(heads)))[number] += term.weight
     intercepts = np.array([one.intercept for one in heads])
-    weights = np.array(table, dtype=np.float64).reshape(len(terms), len(heads))
-    return np.asarray(matrix(terms, cohort) @ weights + intercepts, dtype=np.float64)
+    table = np.array(list(weights.values()), dtype=np.float64).reshape(len(terms), len(heads))
+    return np.asarray(matrix(list(terms.values()), cohort) @ table + intercepts, dtype=np.float64)
 
 
 def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:
@@ -184,12 +146,10 @@ def centre_folds(cohort: HeadCohort) -> list[Numbers]:
 
 
 def _path(
-    cohort: HeadCohort, family: Family, settings: Sequence[Setting], harmonised: bool, rng: np.random.Generator
-) -> Sequence[AnyHead]:
+    cohort: HeadCohort, family: Family, settings: Sequence[Setting], rng: np.random.Generator
+) -> Sequence[SingleHead]:
     cohort = cohort.undecided()
-    terms = scaled_terms(cohort, _transforms(cohort, family), harmonised)
-    return family.fit(cohort, without_twins(terms, cohort) if family.transforms is None else terms, settings, rng)
-
-
-def _transforms(cohort: HeadCohort, family: Family) -> Mapping[str, str]:
-    return usual_transforms(cohort) if family.transforms is None else family.transforms
+    if family.transforms is not None:
+        return family.fit(cohort, scaled_terms(cohort, family.transforms), settings, rng)
+    terms = without_twins(scaled_terms(cohort, usual_transforms(cohort)), cohort)
+    return family.fit(cohort, terms, settings, rng)

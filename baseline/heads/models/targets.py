@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
+import numpy as np
+
 from algorithm.heads.measure import clinical_names
+from algorithm.heads.staging import staged
+from algorithm.outcome.plan import OutcomeTask
+from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_multinomial, fit_ordinal
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
-from baseline.heads.models.rules import most_frequent, staging_rule
 from baseline.heads.models.selection import Family, FitPath, Setting
+from baseline.heads.models.terms import Transforms, unchanged
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.declaration import RT_DOSE, RULES
 
 # feature -> transform; skewed quantities are logarithmised. With a few dozen relapses and a dozen HPV negatives in
 # the training patients, the first family of each kind has a handful of features. Features that an edition lacks are
 # left out.
-_VOLUME: Final = {"total_volume_ml": "log1p"}
-RISK_FEATURES: Final = _VOLUME | dict.fromkeys(
-    ("gtvn_count", "age_years", "tobacco", "performance_status", "hpv_status"), "identity"
-)
-CLASS_FEATURES: Final = {"gtvn_cold_share": "identity", **_VOLUME} | dict.fromkeys(
-    ("age_years", "gender", "tobacco"), "identity"
-)
+_VOLUME: Final[Transforms] = {"total_volume_ml": "log1p"}
+RISK_FEATURES: Final[Transforms] = {
+    **_VOLUME,
+    **unchanged(("gtvn_count", "age_years", "tobacco", "performance_status", "hpv_status")),
+}
+CLASS_FEATURES: Final[Transforms] = {
+    **unchanged(("gtvn_cold_share",)),
+    **_VOLUME,
+    **unchanged(("age_years", "gender", "tobacco")),
+}
 # What the stages of tumours and nodes are defined by, and the stages by the rules themselves, whose limits a sum of
 # features cannot follow. Counts are logarithmised: one node or several matters most.
 _LENGTHS: Final = ("gtvp_diameter_mm", "gtvn_largest_diameter_mm")
 _PLACES: Final = ("gtvp_bone_contact", "gtvp_air_contact", "gtvn_bilateral", "gtvn_contralateral")
 _COUNTS: Final = ("gtvn_count", "gtvn_count_5mm")
-STAGE_FEATURES: Final = dict.fromkeys(("gtvp_volume_ml", *_COUNTS), "log1p") | dict.fromkeys(
-    (*RULES, *_LENGTHS, *_PLACES), "identity"
-)
+STAGE_FEATURES: Final[Transforms] = {
+    **dict.fromkeys(("gtvp_volume_ml", *_COUNTS), "log1p"),
+    **unchanged((*RULES, *_LENGTHS, *_PLACES)),
+}
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
     "single_best": "single best model",
@@ -46,9 +57,8 @@ COMPARATORS: Final = {
 LEAST_FOR_ALL: Final = 20
 PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
 _RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
-_LOGISTIC: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
 _SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in (0.08, 0.04, 0.0))
-
+OUTCOME_NETWORK: Final = "outcome network"
 
 _Kind = Literal["risk", "two classes", "more classes"]
 _TARGETS: Final[Mapping[_Kind, type[Target]]] = {
@@ -63,15 +73,15 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
     "two classes": (
-        Family("logistic, few features", fit_logistic, _LOGISTIC, CLASS_FEATURES),
-        Family("logistic, all features", fit_logistic, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
+        Family("logistic, few features", fit_logistic, _RIDGE, CLASS_FEATURES),
+        Family("logistic, all features", fit_logistic, _RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
     "more classes": (
-        Family("ordinal, stages by rule", fit_ordinal, _LOGISTIC, dict.fromkeys(RULES, "identity")),
-        Family("ordinal, few features", fit_ordinal, _LOGISTIC, STAGE_FEATURES),
-        Family("multinomial, few features", fit_multinomial, _LOGISTIC, STAGE_FEATURES),
-        Family("ordinal, all features", fit_ordinal, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
-        Family("multinomial, all features", fit_multinomial, _LOGISTIC, least_scarce=LEAST_FOR_ALL),
+        Family("ordinal, stages by rule", fit_ordinal, _RIDGE, unchanged(RULES)),
+        Family("ordinal, few features", fit_ordinal, _RIDGE, STAGE_FEATURES),
+        Family("multinomial, few features", fit_multinomial, _RIDGE, STAGE_FEATURES),
+        Family("ordinal, all features", fit_ordinal, _RIDGE, least_scarce=LEAST_FOR_ALL),
+        Family("multinomial, all features", fit_multinomial, _RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
 }
 
@@ -82,31 +92,63 @@ def targets_of(edition: Edition) -> tuple[Target, ...]:
 
 
 def _target(edition: Edition, algorithm: Algorithm, answer: Answer) -> Target:
-    kind: _Kind = "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
+    kind = _kind(answer)
     return _TARGETS[kind](
         answer,
         algorithm.title if len(algorithm.answers) == 1 else answer.socket.title,
         _FAMILIES[kind],
-        _comparators(kind, dict.fromkeys(clinical_names(edition.clinical), "identity")),
+        _comparators(kind, unchanged(clinical_names(edition.clinical))),
         edition.clinical,
         with_dose=RT_DOSE in (*algorithm.inputs, *algorithm.optional_inputs),
         rules=_rules(answer) if kind == "more classes" else {},
     )
 
 
-def _comparators(kind: _Kind, clinical: Mapping[str, str]) -> dict[str, Family]:
+def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
     if kind == "more classes":
-        return {"clinical": Family("clinical variables", fit_multinomial, _LOGISTIC, clinical, sees_mask=False)}
+        return {"clinical": Family("clinical variables", fit_multinomial, _RIDGE, clinical, sees_mask=False)}
     risk = kind == "risk"
-    single: tuple[FitPath, tuple[Setting, ...]] = (unfitted, ({},)) if risk else (fit_logistic, _LOGISTIC[:1])
-    several: tuple[FitPath, tuple[Setting, ...]] = (fit_cox, _RIDGE) if risk else (fit_logistic, _LOGISTIC)
+    single: tuple[FitPath, tuple[Setting, ...]] = (unfitted, ({},)) if risk else (fit_logistic, _RIDGE[:1])
+    several: tuple[FitPath, tuple[Setting, ...]] = (fit_cox, _RIDGE) if risk else (fit_logistic, _RIDGE)
     return {
         "tumour_volume": Family("tumour volume", *single, _VOLUME),
-        "suv_max": Family("SUVmax", *single, {"suv_max": "identity"}),
+        "suv_max": Family("SUVmax", *single, unchanged(("suv_max",))),
         "clinical": Family("clinical variables", *several, clinical, sees_mask=False),
     }
+
+
+def with_outcome_network(target: Target, features: Collection[str]) -> Target:
+    """The target with the outcome network's answers as a candidate if they are among the patients' `features`."""
+    kind = _kind(target.answer)
+    classes = tuple(map(str, target.answer.classes)) if kind == "more classes" else ()
+    names = OutcomeTask(answer=target.answer.name, classes=classes).features
+    if not set(names) & set(features):
+        return target
+    fits: Mapping[_Kind, FitPath] = {"risk": fit_cox, "two classes": fit_logistic, "more classes": fit_multinomial}
+    family = Family(OUTCOME_NETWORK, fits[kind], _RIDGE[-1:], unchanged(names))
+    return replace(target, families=(*target.families, family))
+
+
+def _kind(answer: Answer) -> _Kind:
+    return "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
 
 
 def _rules(answer: Answer) -> dict[str, ClassRule]:
     rule = {"rule": staging_rule(answer.rule)} if answer.rule else {}
     return rule | {"most_frequent": most_frequent}
+
+
+def most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
+    """The most frequent class of the training patients for everybody."""
+    return np.full(len(cohort.ids), train.outcomes.most_frequent(), dtype=np.int64)
+
+
+def staging_rule(rule: str) -> ClassRule:
+    """The stage by `rule`, or the most frequent class of the training patients if the features do not show it."""
+    return partial(_stages, rule)
+
+
+def _stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
+    usual, names = train.outcomes.most_frequent(), cohort.outcomes.classes
+    stages = (staged(rule, row) for row in cohort.rows())
+    return np.array([names.index(stage) if stage in names else usual for stage in stages], dtype=np.int64)

@@ -1,43 +1,50 @@
-"""Features of a cohort as the terms of a linear head: transformation, imputation, scaling, harmonisation."""
+"""Features of a cohort as the terms of a linear head: transformation, imputation and scaling."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from algorithm.heads.linear import CLIP_SD, Term
+from algorithm.heads.documents import Term, Transform, transformed
 from baseline.heads.cohort import Floats, HeadCohort
-from baseline.heads.harmonise import centre_shifts, depends_on_scanner
 from contract.editions.declaration import RULES
 
-# Features of this prefix may be missing for want of time. An expert without any of its features is left out of the
-# mean, which a folded head could not do.
+# Features of this prefix are missing if the time is short. An expert without any of its features is left out of the
+# ensemble, which is impossible after folding.
 MAY_BE_LEFT_OUT: Final = "outcome_"
 # Features known for a smaller share of the training patients are left out.
 LEAST_KNOWN_SHARE: Final = 0.2
 # Rank correlation above which two features are redundant.
 TWIN_CORRELATION: Final = 0.95
 
+Transforms = Mapping[str, Transform]
 
-def usual_transforms(cohort: HeadCohort) -> dict[str, str]:
-    """Transform of every feature of the cohort, in the order of the rows: log for volumes and glycolysis, which are
-    skewed. Stages by a rule are left out, since the features that they follow from are there, and so are outputs of an
-    outcome network, which have experts of their own.
+
+def unchanged(names: Iterable[str]) -> Transforms:
+    """Features that are used as they are."""
+    return dict.fromkeys(names, "identity")
+
+
+def usual_transforms(cohort: HeadCohort) -> Transforms:
+    """Transform of every feature of the cohort, in order: log for volumes and glycolysis, which are skewed.
+
+    Stages by a rule are left out, since the features that they follow from are there, and so are outputs of an outcome
+    network, which are an expert of their own.
     """
-    names = dict.fromkeys(name for row in cohort.rows for name in row if name not in RULES)
-    names = {name: None for name in names if not name.startswith(MAY_BE_LEFT_OUT)}
+    names = [str(name) for name in cohort.features.columns if name not in RULES]
     return {
-        name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity" for name in names
+        name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity"
+        for name in names
+        if not name.startswith(MAY_BE_LEFT_OUT)
     }
 
 
-def scaled_terms(cohort: HeadCohort, transforms: Mapping[str, str], harmonise: bool = False) -> tuple[Term, ...]:
-    """Terms of weight 0 with imputation, scaling and optional centre shifts learnt from these patients.
+def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
+    """Terms of weight 0 with imputation and scaling learnt from these patients.
 
     Constant features and features known for too few patients are left out.
     """
@@ -48,10 +55,11 @@ def scaled_terms(cohort: HeadCohort, transforms: Mapping[str, str], harmonise: b
         if not known.size or known.size < LEAST_KNOWN_SHARE * len(column):
             continue
         fill = float(np.median(known))
-        transformed = _transformed(np.where(np.isfinite(column), column, fill), transform)
-        if transformed.std() >= 1e-9:
-            terms.append(Term(feature, transform, fill, float(transformed.mean()), float(transformed.std()), 0.0))
-    return _harmonised(terms, cohort) if harmonise else tuple(terms)
+        filled = transformed(np.where(np.isfinite(column), column, fill), transform)
+        mean, sd = float(filled.mean()), float(filled.std())
+        if sd >= 1e-9:
+            terms.append(Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weight=0.0))
+    return tuple(terms)
 
 
 def without_twins(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:
@@ -75,36 +83,21 @@ def rank_correlation(columns: Floats) -> Floats:
 def matrix(terms: Sequence[Term], cohort: HeadCohort) -> Floats:
     """`Term.standardised` of each patient and term, shape (patients, terms)."""
     values = cohort.values([term.feature for term in terms])
-    columns = [_standardised(term, column, cohort.centres) for term, column in zip(terms, values.T, strict=True)]
-    return np.asarray(columns, dtype=np.float64).reshape(len(terms), len(cohort.rows)).T
+    columns = [term.standardised(column) for term, column in zip(terms, values.T, strict=True)]
+    return np.asarray(columns, dtype=np.float64).reshape(len(terms), len(cohort.ids)).T
+
+
+def with_weight(term: Term, weight: float) -> Term:
+    """The term with another weight."""
+    return term.model_copy(update={"weight": float(weight)})
 
 
 def weighted(terms: Sequence[Term], weights: npt.ArrayLike) -> tuple[Term, ...]:
     """The terms with these weights, without those of weight 0."""
     pairs = zip(terms, np.asarray(weights, dtype=np.float64).reshape(-1), strict=True)
-    return tuple(replace(term, weight=float(weight)) for term, weight in pairs if weight != 0)
+    return tuple(with_weight(term, weight) for term, weight in pairs if weight != 0)
 
 
-def _harmonised(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:
-    """The terms with centre shifts for features that depend on the scanner."""
-    shiftable = [number for number, term in enumerate(terms) if depends_on_scanner(term.feature)]
-    names = [terms[number].feature for number in shiftable]
-    scaled = [
-        (_transformed(column, terms[number].transform) - terms[number].mean) / terms[number].sd
-        for number, column in zip(shiftable, cohort.values(names).T, strict=True)
-    ]
-    shifts = dict(zip(shiftable, centre_shifts(np.array(scaled).T, cohort.centres), strict=True)) if scaled else {}
-    return tuple(replace(term, centres=shifts.get(number, {})) for number, term in enumerate(terms))
-
-
-def _standardised(term: Term, column: Floats, centres: Sequence[str]) -> Floats:
-    known = np.isfinite(column)
-    scaled = (_transformed(np.where(known, column, term.fill), term.transform) - term.mean) / term.sd
-    for centre, move in term.centres.items():
-        there = known & np.array([code == centre for code in centres])
-        scaled[there] = (scaled[there] - move.shift) / move.scale
-    return np.asarray(np.clip(scaled, -CLIP_SD, CLIP_SD))
-
-
-def _transformed(values: Floats, transform: str) -> Floats:
-    return np.log1p(np.maximum(values, 0.0)) if transform == "log1p" else values
+def scaling_of(term: Term) -> tuple[object, ...]:
+    """Everything but the weight; terms that agree in it can be added up."""
+    return (term.feature, term.transform, term.fill, term.mean, term.sd)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from algorithm.heads.classes import read_head
+from algorithm.heads.documents import read_head
 from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
 from baseline.heads.document import spread_of
 from baseline.heads.metrics import mask_metric_titles

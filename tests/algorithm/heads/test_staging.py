@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.heads.staging import staged
 from contract.editions import load_edition
 from contract.editions.declaration import RULES

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.survival import Survival
+from algorithm.heads.documents import Survival
 
-STEPS = Survival((100.0, 200.0, 400.0), (0.5, 0.5, 1.0))
+STEPS = Survival(days=(100.0, 200.0, 400.0), cumulative_hazard=(0.5, 0.5, 1.0))
 
 
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0])
@@ -48,7 +48,7 @@ def test_answers_are_ordered_and_between_zero_and_the_horizon(
     days: list[float], hazard: list[float], scores: list[float]
 ) -> None:
     """A hair of rounding is allowed, 1e-9 of the horizon."""
-    survival = Survival(tuple(days), tuple(hazard[: len(days)]))
+    survival = Survival(days=tuple(days), cumulative_hazard=tuple(hazard[: len(days)]))
     known = sorted(score for score in scores if not math.isnan(score))
     answers = [survival.restricted_mean(score) for score in [-sys.float_info.max, *known, sys.float_info.max]]
     assert all(0 < answer <= survival.horizon_days * (1 + 1e-9) for answer in answers)

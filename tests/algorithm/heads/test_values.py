@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import pytest
 
-from algorithm.heads.classes import ClassHead, Head, read_head
-from algorithm.heads.linear import Calibration, LinearHead, Term
-from algorithm.heads.survival import Survival
+from algorithm.heads.documents import Calibration, ClassHead, Head, LinearHead, Survival
 from algorithm.heads.values import answer_value, check_head, class_probability
 from contract.editions import Answer
 from contract.errors import ModelPackageError
+from tests.algorithm.heads.head_parts import linear, term
 
 SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
 RISK = Answer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
@@ -24,10 +22,10 @@ STAGE = Answer(name="stage", kind="class", classes=("T1", "T2", "T3"), columns={
 
 def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
     """A head whose score is `intercept + weight * x`, x up to 4; a missing x counts as 0."""
-    return LinearHead("test", intercept, (Term("x", "identity", 0.0, 0.0, 1.0, weight),), **{"threshold": None, **more})
+    return linear(term("x", weight), intercept=intercept, **more)
 
 
-STAGES = ClassHead({"T2": head_of(0.0, 1.0), "T1": head_of(-1.0, 1.0), "T3": head_of(1.0)})
+STAGES = ClassHead(classes={"T2": head_of(0.0, 1.0), "T1": head_of(-1.0, 1.0), "T3": head_of(1.0)})
 
 
 def test_a_risk_is_the_score() -> None:
@@ -37,7 +35,7 @@ def test_a_risk_is_the_score() -> None:
 def test_a_time_is_the_expected_days_within_the_horizon() -> None:
     """H rises by 1 to day 100 and by 1 to day 300. At score ln k the mean of e^-kH over the first 100 days is
     (1 - e^-k) / k and over the other 200 days e^-k times that."""
-    head = head_of(1.0, survival=Survival((100.0, 300.0), (1.0, 2.0)))
+    head = head_of(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
     times = [answer_value(TIME, head, {"x": math.log(k)}) for k in (1.0, 2.0, 0.5)]
     expected = [(100 + 200 * math.exp(-k)) * (1 - math.exp(-k)) / k for k in (1.0, 2.0, 0.5)]
     assert times == pytest.approx(expected)
@@ -74,10 +72,10 @@ def test_the_class_with_the_highest_score_wins_and_the_lower_of_equal_ones(x: fl
 
 def test_a_probability_by_hand() -> None:
     """Score 1.5 and Platt scaling 2 x 1.5 - 1 = 2: 1 / (1 + e^-2)."""
-    calibrated = head_of(1.0, calibration=Calibration(2.0, -1.0))
+    calibrated = head_of(1.0, calibration=Calibration(slope=2.0, offset=-1.0))
     assert class_probability(calibrated, 1.5) == pytest.approx(1 / (1 + math.exp(-2)))
     assert class_probability(head_of(1.0), 1.5) is None
-    assert Calibration(1e50, 0.0).probability(-4.0) == pytest.approx(0.0)
+    assert Calibration(slope=1e50, offset=0.0).probability(-4.0) == pytest.approx(0.0)
 
 
 @pytest.mark.parametrize(
@@ -93,26 +91,3 @@ def test_a_probability_by_hand() -> None:
 def test_a_head_must_fit_its_answer(answer: Answer, head: Head, message: str) -> None:
     with pytest.raises(ModelPackageError, match=message):
         check_head(answer, head, "name")
-
-
-def test_a_head_of_classes_is_the_same_after_json() -> None:
-    assert read_head(json.loads(json.dumps(STAGES.as_json())), "heads/stage.json") == STAGES
-    assert read_head(head_of(1.0).as_json(), "heads/risk.json") == head_of(1.0)
-    assert [term.feature for term in STAGES.missing({})] == ["x"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            {"classes": {"T1": head_of(1.0).as_json()}},
-            "heads/stage.json: not a head of classes, expected `classes` alone",
-        ),
-        ({"classes": [1, 2]}, "not a head of classes"),
-        ({**STAGES.as_json(), "threshold": 0.0}, "not a head of classes"),
-        ({"classes": {"T1": head_of(1.0).as_json(), "T2": {}}}, "heads/stage.json T2: no 'terms', expected a head"),
-    ],
-)
-def test_content_that_is_no_head_of_classes(content: Any, message: str) -> None:
-    with pytest.raises(ModelPackageError, match=message):
-        read_head(content, "heads/stage.json")

@@ -48,7 +48,7 @@ def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str,
 def write_heads(work: WorkFolders, content: dict[str, Any]) -> None:
     """Write the out-of-fold answers of heads that were fitted on the present masks."""
     write_json(work.heads_json, {})
-    made_from = heads_key(work, read_cases(work), trees=False)
+    made_from = heads_key(work, read_cases(work))
     write_json(work.cross_validation_json, content | {"made_from": made_from})
 
 

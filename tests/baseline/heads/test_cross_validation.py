@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.heads.linear import LinearHead
+from algorithm.heads.documents import LinearHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import (
     OutOfSample,
@@ -27,6 +27,7 @@ from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
+from baseline.heads.models.terms import with_weight
 from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 
@@ -125,11 +126,11 @@ def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
     cohort = phantoms[0]["rfs"]
     assert sorted(np.concatenate([fold.held_out for fold in rfs.folds])) == list(range(PATIENTS))
     for number, fold in enumerate(rfs.folds):
-        assert len(fold.chosen.scores) == PATIENTS - len(fold.held_out)
+        assert len(fold.ensemble.scores) == PATIENTS - len(fold.held_out)
         assert set(np.flatnonzero(rfs.fold_of() == number)) == set(fold.held_out)
-        selection = fold.chosen.scores
+        selection = fold.ensemble.scores
         for patient in fold.held_out[:3]:
-            score = fold.head.score(cohort.rows[patient], cohort.centres[patient])
+            score = fold.head.score(cohort.rows()[patient])
             assert rfs.scores[patient] == pytest.approx((score - selection.mean()) / selection.std())
 
 
@@ -146,7 +147,7 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
     def fit_scaled(training: HeadCohort, *rest: Any) -> list[LinearHead]:
         factor = 100 if without_first.isdisjoint(training.ids) else 1
         return [
-            replace(head, terms=tuple(replace(term, weight=factor * term.weight) for term in head.terms))
+            head.model_copy(update={"terms": tuple(with_weight(term, factor * term.weight) for term in head.terms)})
             for head in unfitted(training, *rest)
         ]
 
@@ -158,7 +159,7 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
         for fit in (unfitted, fit_scaled)
     )  # fmt: skip
     np.testing.assert_allclose(scaled.scores, plain.scores, atol=1e-9)
-    assert scaled.folds[0].chosen.scores.std() == pytest.approx(100 * plain.folds[0].chosen.scores.std())
+    assert scaled.folds[0].ensemble.scores.std() == pytest.approx(100 * plain.folds[0].ensemble.scores.std())
 
 
 def test_calibrated_probabilities_average_to_the_share(
@@ -221,12 +222,11 @@ def _with_centre_shift(cohort: HeadCohort) -> HeadCohort:
     off = dict(zip(codes, SHIFTED, strict=True))
     order = np.random.default_rng(5).permutation(np.linspace(-1.8, 1.8, len(codes)))
     pace = dict(zip(codes, order.tolist(), strict=True))
-    rows = []
-    for row, code in zip(cohort.rows, cohort.centres, strict=True):
-        value = row[off[code]]
-        rows.append({**row, off[code]: None if value is None else value + 40})
+    features = cohort.features.copy()
+    for number, code in enumerate(cohort.centres):
+        features.loc[number, off[code]] += 40
     days = cohort.outcomes.times_days * np.exp([pace[code] for code in cohort.centres])
-    return replace(cohort, rows=tuple(rows), outcomes=Outcomes(cohort.outcomes.values, days))
+    return replace(cohort, features=features, outcomes=Outcomes(cohort.outcomes.values, days))
 
 
 # The record

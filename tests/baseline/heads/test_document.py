@@ -9,10 +9,11 @@ import pytest
 
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import HEADS, SINGLE_BEST
-from baseline.heads.document import REPEATS, cross_validation_document, metrics_only, spread_of, summary
+from baseline.heads.document import cross_validation_document, metrics_only, repeats_for, spread_of, summary
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family
+from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y"))
@@ -29,9 +30,9 @@ def cohort() -> HeadCohort:
     rng = np.random.default_rng(1)
     values = rng.normal(size=(80, 2))
     time, censored = rng.exponential(1000 / np.exp(values.sum(1))), rng.exponential(1500, 80)
-    rows = tuple({"x": float(a), "y": float(b)} for a, b in values)
+    rows = [{"x": float(a), "y": float(b)} for a, b in values]
     outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
-    return HeadCohort(tuple(f"P{n}" for n in range(80)), tuple("AB" * 40), rows, outcomes)
+    return head_cohort(rows, outcomes, "AB" * 40)
 
 
 def test_repeats_by_hand() -> None:
@@ -42,11 +43,15 @@ def test_repeats_by_hand() -> None:
     assert spread_of({"why_not": "rfs: 1 centre"}) is None
 
 
-def test_five_splits_of_the_mean_and_of_the_single_best_model(target: Target, cohort: HeadCohort) -> None:
+def test_repeats_follow_the_size_of_the_cohort() -> None:
+    assert [repeats_for(patients) for patients in (0, 16, 40, 80, 100, 600)] == [1, 1, 2, 4, 5, 5]
+
+
+def test_repeats_of_the_ensemble_and_of_the_single_best_model(target: Target, cohort: HeadCohort) -> None:
     document = cross_validation_document([(target, cohort)], 3, {})
     nested = document["rfs"]["nested"]
     repeats = nested["repeats"]
-    assert {name: len(values) for name, values in repeats.items()} == {HEADS: REPEATS, SINGLE_BEST: REPEATS}
+    assert {name: len(values) for name, values in repeats.items()} == {HEADS: 4, SINGLE_BEST: 4}
     assert repeats[HEADS][0] == nested["c_index"]
     assert repeats[SINGLE_BEST][0] == nested["comparators"][SINGLE_BEST]["c_index"]
     assert len(set(repeats[HEADS])) > 1
@@ -59,13 +64,13 @@ def test_five_splits_of_the_mean_and_of_the_single_best_model(target: Target, co
     heads, single = spread_of(nested), spread_of(nested, SINGLE_BEST)
     assert heads is not None
     assert single is not None
-    line = f"{heads[0]:.3f} +- {heads[1]:.3f} over 5 splits (single best model {single[0]:.3f} +- {single[1]:.3f})"
+    line = f"{heads[0]:.3f} +- {heads[1]:.3f} over 4 splits (single best model {single[0]:.3f} +- {single[1]:.3f})"
     assert line in summary({}, document, [target])
     assert metrics_only(document, [target])["rfs"]["nested"]["repeats"] == repeats
 
 
 def test_processes_change_nothing(target: Target, cohort: HeadCohort) -> None:
-    few = cohort.pick(np.arange(30))
+    few = cohort.pick(np.arange(24))
     assert cross_validation_document([(target, few)], 3, {}, jobs=2) == cross_validation_document(
         [(target, few)], 3, {}
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.heads.values import answer_value
 from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
@@ -22,7 +22,6 @@ from baseline.heads.models.targets import targets_of
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
-from baseline.report.current import check_heads
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.files import read_json, write_json
@@ -61,8 +60,8 @@ def test_a_cohort_holds_whom_the_outcome_is_known_of() -> None:
     assert (rfs.ids, rfs.centres) == (("A-000", "C-002"), ("A", "C"))
     assert rfs.outcomes.times_days.tolist() == [100, 174]
     assert rfs.outcomes.positive.tolist() == [True, False]
-    assert rfs.rows[1]["age_years"] == 52
-    assert rfs.rows[1]["total_volume_ml"] == 12
+    assert rfs.features["age_years"][1] == 52
+    assert rfs.features["total_volume_ml"][1] == 12
     hpv = cohort_of(HPV, cases, rows_of(cases))
     assert (hpv.ids, hpv.outcomes.positive.tolist()) == (("B-001", "C-002"), [False, True])
 
@@ -140,8 +139,8 @@ def test_the_dose_counts_only_where_inference_gets_it() -> None:
     """Task 2 may have a dose, task 3 has none."""
     cases = [case(0, relapse=True, hpv=True)]
     rows = {"A-000": {"gtvp_dose_d95_gy": 60.0, "gtvn_dose_v66_share": 0.5, "suv_max": 9.0}}
-    assert set(rows["A-000"]) <= set(cohort_of(RFS, cases, rows).rows[0])
-    hpv = cohort_of(HPV, cases, rows).rows[0]
+    assert set(rows["A-000"]) <= set(cohort_of(RFS, cases, rows).features)
+    hpv = cohort_of(HPV, cases, rows).rows()[0]
     assert hpv["suv_max"] == 9
     assert not any("dose" in name for name in hpv)
 
@@ -176,10 +175,10 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
         head = fitted.heads[target.name].head
         answers = [
             answer_value(target.answer, head, row, excluded=() if row["gtvn_count"] == 0 else ("N0",))
-            for row in cohort.rows
+            for row in cohort.rows()
         ]
         expected = t_stages if target.name == "t_stage" else n_stages
-        without_nodes = [row["gtvn_count"] == 0 for row in cohort.rows]
+        without_nodes = [row["gtvn_count"] == 0 for row in cohort.rows()]
         decided = [target.name == "n_stage" and absent for absent in without_nodes]
         assert [a for a, skip in zip(answers, decided, strict=True) if not skip] == [
             e for e, skip in zip(expected, decided, strict=True) if not skip
@@ -213,19 +212,3 @@ def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert all(later > earlier for later, earlier in zip(times(), first, strict=True))
-
-
-def test_trees_stay_candidates_until_they_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`train all` and `export --plans` do not choose: they fit as `heads` did, and end without xgboost as it does.
-
-    With so few patients the trees are candidates that are never fitted.
-    """
-    work, cases = measured_work(tmp_path)
-    asked: list[str] = []
-    monkeypatch.setattr(pipeline, "check_installed", asked.append)
-    stored = []
-    for choice in (None, True, None, False, None):
-        pipeline.fit_heads(work, rows_of(cases), trees=choice)
-        stored.append((read_json(work.cross_validation_json)["trees"], len(asked)))
-        check_heads(work)
-    assert stored == [(False, 0), (True, 1), (True, 2), (False, 2), (False, 2)]

@@ -13,7 +13,7 @@ from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import OutcomeTask
 from baseline import pipeline
 from baseline.cli import main
-from baseline.heads.models.extra import OUTCOME_NETWORK
+from baseline.heads.models.targets import OUTCOME_NETWORK
 from baseline.network.given_masks import measure_masks
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome

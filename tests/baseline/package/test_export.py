@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.heads.linear import LinearHead, Term
 from algorithm.network.networks import Networks, build_network, load_weights, untrained_network
 from algorithm.network.package import CARD, load_package
 from baseline.package.export import export_package
 from contract.errors import ModelPackageError, OutputError
+from tests.algorithm.heads.head_parts import linear, term
 
-HEAD = LinearHead("logit", 0.5, (Term("age_years", "identity", 60.0, 61.0, 9.0, -0.2),), 0.25)
+HEAD = linear(term("age_years", -0.2, fill=60.0, mean=61.0, sd=9.0), intercept=0.5, threshold=0.25)
 DESCRIPTION = {"name": "tiny", "purpose": "for tests", "mirror_axes": [2]}
 
 

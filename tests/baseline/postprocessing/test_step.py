@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.heads.measure import Features
+from algorithm.heads.documents import Features
 from algorithm.masks.removed import REMOVED
 from baseline.cache import cache
 from baseline.postprocessing.apply import filter_patient, follow

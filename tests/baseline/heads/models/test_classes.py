@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.classes import ClassHead
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.documents import ClassHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
 from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
@@ -30,6 +29,8 @@ from baseline.heads.models.selection import Family, scores_of
 from baseline.heads.models.targets import targets_of
 from baseline.heads.models.terms import scaled_terms
 from contract.editions import load_edition
+from tests.algorithm.heads.head_parts import linear, term
+from tests.baseline.heads.cohorts import head_cohort
 
 T_STAGE, N_STAGE, _ = targets_of(load_edition("hecktor2026"))
 CLASSES = ("T1", "T2", "T3", "T4")
@@ -42,9 +43,8 @@ FAMILIES = [
 
 
 def cohort_of(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
-    rows = tuple(dict(zip("abcd", map(float, row), strict=False)) for row in columns)
-    outcomes = Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes))
-    return HeadCohort(tuple(f"P{n}" for n in range(len(rows))), ("A",) * len(rows), rows, outcomes)
+    rows = [dict(zip("abcd", map(float, row), strict=False)) for row in columns]
+    return head_cohort(rows, Outcomes(np.asarray(values, dtype=np.int64), classes=tuple(classes)))
 
 
 def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[Floats, Numbers]:
@@ -130,10 +130,10 @@ def test_an_ordinal_head_is_k_times_one_score() -> None:
 def test_the_trend_of_a_multinomial_head_by_hand() -> None:
     """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
     heads = {
-        name: LinearHead("", intercept, (Term("a", "identity", 0.0, 0.0, 1.0, weight),) if weight else (), None)
+        name: linear(*([term("a", weight)] if weight else []), intercept=intercept)
         for name, intercept, weight in (("N0", NEVER, 0.0), ("N1", 0.0, 0.0), ("N2", 0.0, 1.0), ("N3", 0.0, 5.0))
     }
-    assert trend(ClassHead(heads)) == {"a": 2.5}
+    assert trend(ClassHead(classes=heads)) == {"a": 2.5}
 
 
 @pytest.mark.parametrize("fit", [fit_ordinal, fit_multinomial])
@@ -165,9 +165,9 @@ def test_heads_learn_from_patients_whose_class_is_open() -> None:
     """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
     rows = [{"gtvn_volume_ml": volume} for volume in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
-    patients = HeadCohort(tuple("abcde"), ("A",) * 5, tuple(rows), outcomes, possible_classes(N_STAGE.answer, rows))
-    assert patients.undecided().ids == ("d", "e")
-    assert patients.without_mask().undecided().ids == tuple("abcde")
+    patients = head_cohort(rows, outcomes, possible=possible_classes(N_STAGE.answer, rows))
+    assert patients.undecided().ids == ("P003", "P004")
+    assert patients.without_mask().undecided().ids == patients.ids
     assert patients.pick(np.array([4, 0])).possible.tolist() == [[False, True, True, True], [True, False, False, False]]
     assert N_STAGE.scarce(patients) == 1
 
@@ -187,11 +187,9 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     values = np.array([0, 1, 0, 2, 0, 3] * 12)
     columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
-    rows = tuple(
-        row | {"gtvn_count": float(v), "age_years": 60.0} for row, v in zip(patients.rows, values, strict=True)
-    )
+    features = patients.features.assign(gtvn_count=values.astype(float), age_years=60.0)
     possible = possible_classes(N_STAGE.answer, [{"gtvn_volume_ml": 0.0 if value == 0 else 4.0} for value in values])
-    patients = replace(patients, rows=rows, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
+    patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
     document = cross_validation_document([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {})
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     for kind in ("nested", "leave_one_centre_out"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,13 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.linear import LinearHead, Term
+from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
 from baseline.heads.models.logistic import platt, stable_threshold
 from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
-from baseline.heads.models.selection import Family, centre_folds, choose, scores_of, stratified_folds
+from baseline.heads.models.selection import (
+    Family,
+    candidates_of,
+    centre_folds,
+    scores_of,
+    single_best,
+    stratified_folds,
+)
 from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, weighted, without_twins
+from tests.algorithm.heads.head_parts import linear
+from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import HPV, RFS
 
 Rows = Sequence[dict[str, float | None]]
@@ -25,7 +33,7 @@ Rows = Sequence[dict[str, float | None]]
 def cohort_of(rows: Rows, centres: Sequence[str] | None = None, outcomes: Outcomes | None = None) -> HeadCohort:
     count = len(rows)
     known = outcomes or Outcomes((np.arange(count) % 2 == 0).astype(int), np.arange(1.0, count + 1))
-    return HeadCohort(tuple(f"P{n:03d}" for n in range(count)), tuple(centres or ["A"] * count), tuple(rows), known)
+    return head_cohort(rows, known, centres)
 
 
 # Scaling
@@ -47,19 +55,16 @@ def test_a_feature_known_for_hardly_anyone_is_left_out() -> None:
     assert len(scaled_terms(known_for(4), {"dose": "identity"})) == 1
 
 
-@given(st.integers(0, 2**32 - 1), st.booleans())
-def test_the_matrix_is_what_the_shipped_head_computes(seed: int, harmonise: bool) -> None:
+@given(st.integers(0, 2**32 - 1))
+def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows: Rows = [
         {"suv_max": None if rng.random() < 0.2 else float(rng.gamma(2, 5)), "total_volume_ml": float(rng.gamma(1, 50))}
         for _ in range(24)
     ]
-    centres = [str(code) for code in rng.choice(["A", "B"], 24)]
-    patients = cohort_of(rows, centres)
-    terms = weighted(scaled_terms(patients, usual_transforms(patients), harmonise), [0.7, -1.3])
-    head = LinearHead("test", 0.1, terms, None)
-    one_by_one = [head.score(row, centre) for row, centre in zip(rows, centres, strict=True)]
-    assert scores_of(head, patients) == pytest.approx(one_by_one)
+    patients = cohort_of(rows)
+    head = linear(*weighted(scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3]), intercept=0.1)
+    assert scores_of(head, patients) == pytest.approx([head.score(row) for row in rows])
     assert matrix((), patients).shape == (24, 0)
 
 
@@ -170,11 +175,11 @@ def test_evaluated_patients_are_never_training_patients() -> None:
         train: HeadCohort, terms: Sequence[Term], settings: Sequence[object], _: np.random.Generator
     ) -> list[LinearHead]:
         seen.append(set(train.ids))
-        return [LinearHead("spy", 0.0, (), None) for _ in settings]
+        return [linear() for _ in settings]
 
     folds = stratified_folds(patients, [False] * 23, 5, np.random.default_rng(0))
     family = Family("spy", spy, ({}, {}), {"x": "identity"})
-    choose(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
+    candidates_of(patients, [family], folds, lambda _, scores: 0.0, np.random.default_rng(0))
     assert len(seen) == 5
     for train, fold in zip(seen, folds, strict=True):
         assert train == set(patients.ids) - {patients.ids[n] for n in fold}
@@ -186,7 +191,7 @@ def steady(name: str, values: Sequence[float]) -> tuple[Family, dict[float, floa
     def fit(
         _c: HeadCohort, _t: Sequence[Term], settings: Sequence[object], _r: np.random.Generator
     ) -> list[LinearHead]:
-        return [LinearHead(name, float(values[n]), (), None) for n in range(len(settings))]
+        return [linear(intercept=float(values[n])) for n in range(len(settings))]
 
     return Family(name, fit, tuple({"n": float(n)} for n in range(len(values))), {}), {v: v for v in values}
 
@@ -203,9 +208,11 @@ def test_a_later_family_must_earn_its_place(first: list[float], second: list[flo
     patients = cohort_of([{"x": 0.0}] * 10)
     families = [steady("first", first)[0], steady("second", second)[0]]
     folds = [np.arange(5), np.arange(5, 10)]
-    found = choose(patients, families, folds, lambda _, scores: float(scores[0]), np.random.default_rng(0))
-    assert (found.name, found.setting["n"]) == (name, setting)
-    assert found.tried == {"first": max(first), "second": max(second)}
+    metric = lambda _, scores: float(scores[0])  # noqa: E731
+    candidates = candidates_of(patients, families, folds, metric, np.random.default_rng(0))
+    best = single_best(candidates)
+    assert (best.name, best.setting["n"]) == (name, setting)
+    assert [one.metric for one in candidates] == [max(first), max(second)]
 
 
 def test_with_few_relapses_only_the_first_family_competes() -> None:
@@ -216,22 +223,3 @@ def test_with_few_relapses_only_the_first_family_competes() -> None:
     for target in (RFS, HPV):
         assert target.competing(relapsed(20)) == list(target.families)
     assert len(HPV.competing(relapsed(30))) == 1
-
-
-def test_harmonisation_is_taken_where_it_helps_and_only_there() -> None:
-    """SUVmax decides within each centre but is moved by two or more standard deviations between them."""
-    rng = np.random.default_rng(3)
-    signal = rng.normal(size=240)
-    centres = [("A", "B", "C")[n % 3] for n in range(240)]
-    moved = {"A": 0.0, "B": 4.0, "C": -3.0}
-    time = rng.exponential(1000 / np.exp(1.2 * signal))
-    outcomes = Outcomes((time <= 1500).astype(int), np.minimum(time, 1500))
-    family = Family("Cox", RFS.families[0].fit, ({"penalty": 0.1},), {"suv_max": "identity"})
-    for by_centre, expected in ((moved, True), (dict.fromkeys(moved, 0.0), False)):
-        rows: Rows = [{"suv_max": float(s + by_centre[code])} for s, code in zip(signal, centres, strict=True)]
-        patients = cohort_of(rows, centres, outcomes)
-        folds = stratified_folds(patients, outcomes.positive.tolist(), 5, np.random.default_rng(0))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            found = choose(patients, [family], folds, RFS.judge, np.random.default_rng(0))
-        assert found.harmonised is expected

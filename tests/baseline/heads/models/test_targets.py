@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.linear import LinearHead, parse_head
+from algorithm.heads.documents import Features, LinearHead, read_head
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import FittedHead, fit_clinical, fit_target
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.logistic import best_threshold
 from baseline.heads.models.selection import Family
+from baseline.heads.models.targets import most_frequent, staging_rule
 from contract.errors import MetricError
+from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import HPV, RFS
 
 TRANSFORMS = {"volume": "log1p", "age": "identity", "noise": "identity"}
@@ -49,7 +51,7 @@ def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
     """The target's first model on the three features, of patients of no centre."""
     first = target.families[0]
     family = Family(first.name, first.fit, first.settings, TRANSFORMS)
-    patients = HeadCohort(tuple(str(n) for n in range(len(rows))), ("",) * len(rows), tuple(rows), outcomes)
+    patients = head_cohort(rows, outcomes)
     return fit_target(only(target, [family]), patients, np.random.default_rng(0), by_centre=False)
 
 
@@ -70,7 +72,7 @@ def test_cox_recovers_the_signs_and_sizes_of_known_effects() -> None:
     assert abs(found["noise"]) < 0.3
     assert 0.70 < fitted.out_of_fold < 0.85
     assert fitted.head.threshold is None
-    assert parse_head(fitted.head.as_json(), "rfs") == fitted.head
+    assert read_head(fitted.head.as_json(), "rfs") == fitted.head
 
 
 def test_logistic_recovers_the_signs_of_known_effects() -> None:
@@ -109,15 +111,14 @@ def test_nothing_is_found_in_permuted_outcomes() -> None:
 def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     rows, drivers = cohort()
     relapses, statuses = outcomes_of(drivers @ [1, -0.5, 0], drivers @ [-2.0, 1.0, 0] + 2)
-    ids = tuple(f"P{n}" for n in range(len(rows)))
     centres = tuple("ABC"[n % 3] for n in range(len(rows)))
     named: Rows = [{"total_volume_ml": row["volume"], "age_years": row["age"], "suv_max": row["noise"]} for row in rows]
-    patients = HeadCohort(ids, centres, tuple(named), relapses)
+    patients = head_cohort(named, relapses, centres)
     rivals = only(RFS, [RFS.families[0], RFS.comparators["suv_max"]])
     fitted = fit_target(rivals, patients, np.random.default_rng(0))
-    assert fitted.model == "Cox, few features"
+    assert fitted.model == "mean of Cox, few features + SUVmax"
     assert set(fitted.tried) == {"Cox, few features", "SUVmax"}
-    assert set(weights(fitted.head)) == {"total_volume_ml", "age_years"}
+    assert set(weights(fitted.head)) == {"total_volume_ml", "age_years", "suv_max"}
     clinical = fit_clinical(HPV, replace(patients, outcomes=statuses), np.random.default_rng(0))
     assert set(weights(clinical.head)) == {"age_years"}
     assert clinical.head.calibration is not None
@@ -172,3 +173,24 @@ def test_no_other_threshold_is_better(scored: list[tuple[bool, int]], half_steps
     threshold, claimed = best_threshold(positive, scores)
     assert accuracy(threshold) == pytest.approx(claimed)
     assert accuracy(half_steps / 2) <= claimed + 1e-12
+
+
+# Comparators of classes without a model
+
+
+def staged_cohort(values: list[int], rows: list[Features]) -> HeadCohort:
+    return head_cohort(rows, Outcomes(np.array(values), classes=("T1", "T2", "T3", "T4")))
+
+
+def test_the_most_frequent_class_is_that_of_the_training_patients() -> None:
+    """T3 twice in training, and T2 and T4 once; of equally frequent ones the lower."""
+    others = staged_cohort([0, 0, 0], [{}] * 3)
+    assert most_frequent(staged_cohort([2, 1, 2, 3], [{}] * 4), others).tolist() == [2, 2, 2]
+    assert most_frequent(staged_cohort([3, 1], [{}] * 2), others).tolist() == [1, 1, 1]
+
+
+def test_the_rule_reads_the_features_and_falls_back_to_the_most_frequent_class() -> None:
+    """The 7th edition: up to 20 mm T1, up to 40 mm T2, above T3. Without a primary: T4 of the training patients."""
+    rows: list[Features] = [{"gtvp_diameter_mm": value} for value in (15.0, 30.0, 50.0)] + [{}]
+    train = staged_cohort([3, 3, 1], [{}] * 3)
+    assert staging_rule("t_stage_7th")(train, staged_cohort([0] * 4, rows)).tolist() == [0, 1, 2, 3]

@@ -1,0 +1,153 @@
+"""Equal-weight ensemble of candidates on one scale, and the head that it becomes.
+
+All candidates take part, since models with few and with all features each win on some cohorts; of stages only those
+near the best one do (`Target.experts`). The choice uses the folds of the selection alone, so that outer folds of a
+nested cross-validation stay unseen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, Expert, Head, LinearHead, Term
+from baseline.heads.cohort import Floats, HeadCohort
+from baseline.heads.models.classes import NEVER
+from baseline.heads.models.kinds import Target
+from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
+from baseline.heads.models.terms import MAY_BE_LEFT_OUT, scaling_of, with_weight
+
+_LEAST_SD: Final = 1e-6
+# Name, mean and standard deviation of the scores, and head.
+NamedExpert = tuple[str, float, float, SingleHead]
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """The experts of an ensemble, its out-of-fold scores and metric, and the single best model as a comparator.
+
+    `tried` is the selection metric of each candidate, `scales` mean and standard deviation of each expert's out-of-fold
+    scores, `slope` the factor that turns the mean of the standardised scores into a log partial hazard (1 for classes).
+    """
+
+    single: Candidate
+    tried: dict[str, float]
+    experts: tuple[Candidate, ...]
+    scales: tuple[tuple[float, float], ...]
+    slope: float
+    scores: Floats
+    metric: float
+
+    @property
+    def name(self) -> str:
+        """Names of the experts."""
+        names = " + ".join(expert.name for expert in self.experts)
+        return f"mean of {names}" if len(self.experts) > 1 else names
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of a single expert, empty for several."""
+        return self.experts[0].setting if len(self.experts) == 1 else {}
+
+    def experts_as_json(self) -> list[dict[str, Any]]:
+        """Name, setting and selection metric of each expert."""
+        return [{"name": one.name, "setting": dict(one.setting), "metric": one.metric} for one in self.experts]
+
+
+def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> Ensemble:
+    """The ensemble of the target's experts among the candidates; the single best model if there are fewer than two."""
+    single, tried = single_best(candidates), {candidate.name: candidate.metric for candidate in candidates}
+    experts = target.experts(candidates, cohort)
+    if len(experts) < 2:
+        return Ensemble(single, tried, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
+    scales = tuple(scale_of(expert.scores) for expert in experts)
+    standardised = [(expert.scores - mean) / sd for expert, (mean, sd) in zip(experts, scales, strict=True)]
+    scores = np.mean(standardised, axis=0)
+    slope = target.slope(cohort, scores) or 1.0
+    return Ensemble(single, tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores))
+
+
+def scale_of(scores: Floats) -> tuple[float, float]:
+    """Mean and standard deviation of scores; 1 in place of the latter for constant scores.
+
+    Of scores of classes the mean is 0, since a mean of each class would move the boundaries between classes, and the
+    standard deviation is that of the classes' scores around each patient's own mean. Classes without training patients
+    do not count.
+    """
+    if scores.ndim == 1:
+        return float(scores.mean()), _divisor(float(scores.std()))
+    fitted = scores[:, (scores > NEVER / 2).all(0)]
+    return 0.0, _divisor(float((fitted - fitted.mean(1, keepdims=True)).std()))
+
+
+def _divisor(sd: float) -> float:
+    """The standard deviation, 1 for constant scores."""
+    return sd if sd > _LEAST_SD else 1.0
+
+
+def fit_ensemble(ensemble: Ensemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:
+    """The ensemble, and the single best model, fitted on the whole cohort."""
+    heads = {expert.name: refit(cohort, expert, rng) for expert in ensemble.experts}
+    single = heads.get(ensemble.single.name) or refit(cohort, ensemble.single, rng)
+    if len(ensemble.experts) < 2:
+        return single, single
+    scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]
+    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)]), single
+
+
+def head_of(experts: Sequence[NamedExpert]) -> Head:
+    """The mean of the experts' standardised scores as a head.
+
+    It is one linear head, or one for each class, unless an expert may be left out: then it lists the experts.
+    """
+    scores = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, LinearHead)]
+    classes = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, ClassHead)]
+    is_foldable = not any(_may_be_left_out(head) for *_, head in experts)
+    if scores:
+        if is_foldable:
+            return folded([(mean, sd, head) for _, mean, sd, head in scores])
+        return EnsembleHead(
+            experts=tuple(Expert[LinearHead](name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in scores)
+        )
+    if is_foldable:
+        return folded_classes([(mean, sd, head) for _, mean, sd, head in classes])
+    return ClassEnsembleHead(
+        experts=tuple(Expert[ClassHead](name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in classes)
+    )
+
+
+def folded(experts: Sequence[tuple[float, float, LinearHead]]) -> LinearHead:
+    """One linear head whose score is the mean of (score - mean) / sd of the experts.
+
+    Terms that agree in everything but the weight are added up. Each standardised value is clipped before it is
+    weighted, so the sum is exact.
+    """
+    share = 1 / len(experts)
+    kinds = dict.fromkeys(head.kind for *_, head in experts)
+    terms: dict[object, Term] = {}
+    for _, sd, head in experts:
+        for term in head.terms:
+            key = scaling_of(term)
+            before = terms[key].weight if key in terms else 0.0
+            terms[key] = with_weight(term, before + share * term.weight / sd)
+    intercept = sum(share * (head.intercept - mean) / sd for mean, sd, head in experts)
+    used = tuple(term for term in terms.values() if term.weight != 0)
+    return LinearHead(kind=" and ".join(kinds), intercept=intercept, terms=used)
+
+
+def folded_classes(experts: Sequence[tuple[float, float, ClassHead]]) -> ClassHead:
+    """One linear head for each class; a class without training patients still never wins."""
+    classes: dict[str, LinearHead] = {}
+    for name in experts[0][-1].classes:
+        heads = [(mean, sd, head.classes[name]) for mean, sd, head in experts]
+        never = any(head.intercept <= NEVER for *_, head in heads)
+        one = folded(heads)
+        classes[name] = one.model_copy(update={"intercept": NEVER, "terms": ()}) if never else one
+    return ClassHead(classes=classes)
+
+
+def _may_be_left_out(head: LinearHead | ClassHead) -> bool:
+    return bool(head.features) and all(name.startswith(MAY_BE_LEFT_OUT) for name in head.features)

@@ -1,0 +1,239 @@
+"""Heads: scores by hand, ensembles with unavailable experts, and damaged content in plain words."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.documents import (
+    Calibration,
+    ClassEnsembleHead,
+    ClassHead,
+    EnsembleHead,
+    Expert,
+    Head,
+    LinearHead,
+    Survival,
+    read_head,
+)
+from algorithm.heads.values import answer_value, check_head, class_probability
+from algorithm.network.package import DEFAULT_PACKAGES
+from contract.editions import load_edition
+from contract.errors import ModelPackageError
+from tests.algorithm.heads.head_parts import linear, term
+from tests.damage import damaged
+
+RFS_DAYS = load_edition("hecktor2026").algorithm().answer("rfs")
+T_STAGE = load_edition("hecktor2026").algorithm().answer("t_stage")
+SURVIVAL = Survival(days=(100.0, 900.0), cumulative_hazard=(0.1, 0.5))
+LINEAR = linear(
+    term("gtvp_volume_ml", 0.4, transform="log1p", fill=math.e - 1, mean=2.0, sd=0.5),
+    term("age_years", -0.3, fill=60.0, mean=61.0, sd=10.0),
+    intercept=0.25,
+    kind="log partial hazard",
+)
+ENSEMBLE = EnsembleHead(
+    experts=(
+        Expert[LinearHead](name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
+        Expert[LinearHead](name="network", mean=-1.0, sd=0.5, head=linear(term("outcome_rfs"))),
+    ),
+    threshold=0.25,
+    calibration=Calibration(slope=2.0, offset=-1.0),
+    survival=SURVIVAL,
+)
+STAGES = ClassHead(
+    classes={"T2": linear(term("x", 0.0), intercept=1.0), "T1": linear(term("x", -1.0)), "T3": linear(term("x"))}
+)
+
+
+def two_classes(name: str, sd: float, intercept: float) -> Expert[ClassHead]:
+    head = ClassHead(classes={"T1": linear(term(name)), "T2": linear(term(name, 0.0), intercept=intercept)})
+    return Expert[ClassHead](name=f"by {name}", mean=0.0, sd=sd, head=head)
+
+
+CLASSES = ClassEnsembleHead(experts=(two_classes("a", 1.0, 1.5), two_classes("b", 4.0, 2.0)))
+
+# Linear heads
+
+
+def test_a_score_by_hand() -> None:
+    """Volume e^3 - 1: log1p 3, (3 - 2) / 0.5 = 2, times 0.4 is 0.8. Age 71: +1, times -0.3. With 0.25: 0.75."""
+    assert LINEAR.score({"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("missing", [{}, {"age_years": None, "gtvp_volume_ml": None}, {"age_years": math.nan}])
+def test_missing_values_take_the_training_median(missing: dict[str, float | None]) -> None:
+    """Volume e - 1: log1p 1, (1 - 2) / 0.5 = -2, times 0.4 is -0.8. Age 60: -0.1, times -0.3 is 0.03. Sum -0.52."""
+    assert LINEAR.score(missing) == pytest.approx(0.25 - 0.8 + 0.03)
+    assert [term.feature for term in LINEAR.missing({})] == ["gtvp_volume_ml", "age_years"]
+
+
+def test_extreme_values_are_clipped_to_four_standard_deviations() -> None:
+    """Volume e^40: clipped to +4, times 0.4 is 1.6. Age 0: clipped from -6.1 to -4, times -0.3 is 1.2."""
+    assert LINEAR.score({"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
+
+
+def test_negative_values_count_as_zero_before_the_logarithm() -> None:
+    zero, negative = ({"gtvp_volume_ml": volume, "age_years": 61.0} for volume in (0.0, -5.0))
+    assert LINEAR.score(negative) == LINEAR.score(zero)
+
+
+@given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "a", "outcome_rfs"]), st.none() | st.floats()))
+def test_every_score_is_finite(features: dict[str, float | None]) -> None:
+    """Standardised values are clipped to 4: in the ensemble plain is at most (8 - 1) / 2, network (4 + 1) / 0.5."""
+    assert 0.25 - 4 * 0.7 - 1e-9 <= LINEAR.score(features) <= 0.25 + 4 * 0.7 + 1e-9
+    assert -6 <= ENSEMBLE.score(features) <= 10
+
+
+def test_standardising_a_column_is_standardising_each_value() -> None:
+    """A feature is standardised in one place; the logarithm is that of the C library in both."""
+    rng = np.random.default_rng(0)
+    values = np.where(rng.random(200) < 0.1, np.nan, rng.normal(3, 4, 200))
+    (volume, _) = LINEAR.terms
+    one_by_one = [volume.standardised(values[[number]])[0] for number in range(200)]
+    assert volume.standardised(values).tolist() == one_by_one
+    known = max(float(values[np.flatnonzero(np.isfinite(values))[0]]), 0.0)
+    assert one_by_one[np.flatnonzero(np.isfinite(values))[0]] == max(-4.0, (math.log1p(known) - 2.0) / 0.5)
+
+
+# Ensembles
+
+
+def test_an_ensemble_by_hand() -> None:
+    """Plain: 2 x 3 = 6, (6 - 1) / 2 = 2.5. Network: 0.5, (0.5 + 1) / 0.5 = 3. Mean 2.75."""
+    assert ENSEMBLE.score({"a": 3.0, "outcome_rfs": 0.5}) == pytest.approx(2.75)
+    assert ENSEMBLE.features == ("a", "outcome_rfs")
+
+
+def test_an_expert_without_any_feature_is_left_out() -> None:
+    """Without the network's output the score is 2.5 alone, not a mean with the network's training median."""
+    assert ENSEMBLE.score({"a": 3.0, "outcome_rfs": None}) == pytest.approx(2.5)
+    assert ENSEMBLE.unavailable({"a": 3.0}) == ("network",)
+    assert ENSEMBLE.missing({"a": 3.0}) == ()
+
+
+def test_all_experts_answer_if_none_has_a_feature() -> None:
+    """Training medians are 0: plain (0 - 1) / 2 = -0.5, network (0 + 1) / 0.5 = 2. Mean 0.75."""
+    assert ENSEMBLE.score({}) == pytest.approx(0.75)
+    assert ENSEMBLE.unavailable({}) == ()
+    assert [term.feature for term in ENSEMBLE.missing({})] == ["a", "outcome_rfs"]
+
+
+def test_classes_are_averaged_one_by_one() -> None:
+    """T1: (1 + 2 / 4) / 2 = 0.75. T2: (1.5 + 2 / 4) / 2 = 1. So T2, although the second expert ties."""
+    assert CLASSES.scores({"a": 1.0, "b": 2.0}) == pytest.approx({"T1": 0.75, "T2": 1.0})
+    assert CLASSES.scores({"b": 4.0}) == pytest.approx({"T1": 1.0, "T2": 0.5})
+    assert CLASSES.unavailable({"b": 4.0}) == ("by a",)
+
+
+def test_answers_of_an_ensemble() -> None:
+    """Score 2.75: probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)); the days are those of the score."""
+    features = {"a": 3.0, "outcome_rfs": 0.5}
+    assert class_probability(ENSEMBLE, ENSEMBLE.score(features)) == pytest.approx(1 / (1 + math.exp(-4.5)))
+    assert answer_value(RFS_DAYS, ENSEMBLE, features) == SURVIVAL.restricted_mean(2.75)
+    check_head(RFS_DAYS, ENSEMBLE, "rfs")
+    with pytest.raises(ModelPackageError, match="expected a head for each of 4 classes"):
+        check_head(T_STAGE, ENSEMBLE, "t_stage")
+    with pytest.raises(ModelPackageError, match="classes T1, T2"):
+        check_head(T_STAGE, CLASSES, "t_stage")
+
+
+# Documents
+
+
+@pytest.mark.parametrize("head", [LINEAR, linear(survival=SURVIVAL), STAGES, ENSEMBLE, CLASSES])
+def test_a_head_is_the_same_after_json(head: Head) -> None:
+    assert read_head(json.loads(json.dumps(head.as_json())), "heads/x.json") == head
+    assert "survival" not in LINEAR.as_json()
+
+
+@pytest.mark.parametrize("path", sorted(DEFAULT_PACKAGES.glob("*/heads/*.json")), ids=lambda path: path.stem)
+def test_heads_of_the_shipped_packages_are_written_as_they_were_read(path: Path) -> None:
+    content = json.loads(path.read_text())
+    assert json.dumps(read_head(content, path.name).as_json()) == json.dumps(content)
+
+
+def changed(head: Head, path: tuple[Any, ...], value: Any) -> Any:
+    return damaged(head.as_json(), path, value)
+
+
+def with_survival(days: Any, hazard: Any) -> Any:
+    return {**LINEAR.as_json(), "survival": {"days": days, "cumulative_hazard": hazard}}
+
+
+FITTED_AGAIN = r"\(fit the heads again\)$"
+RISING = "expected ascending days and hazards above 0"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], r": found \[\], expected a head"),
+        (None, ": found None, expected a head"),
+        (changed(LINEAR, ("terms",), KeyError), r"\.terms: found nothing, expected this key"),
+        (changed(LINEAR, ("terms",), 3), r"\.terms: found 3, expected a list"),
+        (changed(LINEAR, ("terms", 0), 3), r"\.terms\[0\]: found 3, expected an object"),
+        (changed(LINEAR, ("terms", 0, "fill"), KeyError), r"\.terms\[0\]\.fill: found nothing, expected this key"),
+        (changed(LINEAR, ("intercept",), "0.1"), r'\.intercept: found "0.1", expected a number'),
+        (changed(LINEAR, ("intercept",), math.nan), r"\.intercept: found NaN, expected a finite number"),
+        (changed(LINEAR, ("intercept",), 10**400), r"\.intercept: found 1000"),
+        (changed(LINEAR, ("intercept",), 1e101), r"\.intercept: found 1e\+101, expected a number below 1e\+100"),
+        (changed(LINEAR, ("threshold",), math.inf), r"\.threshold: found Infinity, expected a finite number"),
+        (changed(LINEAR, ("terms", 1, "weight"), True), r"\.terms\[1\]\.weight: found true, expected a number"),
+        (changed(LINEAR, ("terms", 1, "weight"), None), r"\.terms\[1\]\.weight: found null"),
+        (changed(LINEAR, ("terms", 1, "sd"), 0), r"\.terms\[1\]\.sd: found 0, expected greater than 0"),
+        (changed(LINEAR, ("terms", 1, "transform"), "eval"), r"\.transform: found \"eval\", expected 'identity' or"),
+        (
+            changed(LINEAR, ("terms", 1, "feature"), "encoder_017"),
+            r'\.feature: found "encoder_017", expected a feature',
+        ),
+        (changed(LINEAR, ("weights",), []), r"\.weights: found \[\], expected no such key"),
+        (with_survival([], []), r"\.survival\.days: found \[\], expected .* at least 1"),
+        (with_survival([1.0, 2.0], [0.1]), r"\.survival: found .* expected as many values of cumulative_hazard"),
+        (with_survival([float(n) for n in range(1, 66)], [0.1] * 65), r"\.survival\.days: .* at most 64"),
+        (with_survival([2.0, 2.0], [0.1, 0.2]), RISING),
+        (with_survival([0.0, 2.0], [0.1, 0.2]), RISING),
+        (with_survival([1.0, 2.0], [0.2, 0.1]), RISING),
+        (with_survival([1.0], [0.0]), RISING),
+        (with_survival(["900"], [0.1]), r'\.days\[0\]: found "900", expected a number'),
+        (with_survival([900.0], [math.inf]), r"\.cumulative_hazard\[0\]: found Infinity, expected a finite number"),
+        ({**LINEAR.as_json(), "survival": {"days": [1.0]}}, r"\.survival\.cumulative_hazard: found nothing"),
+        ({**LINEAR.as_json(), "calibration": 3}, r"\.calibration: found 3, expected an object"),
+        ({"classes": {"T1": LINEAR.as_json()}}, r"\.classes: found .* at least 2"),
+        ({"classes": [1, 2]}, r"\.classes: found \[1, 2\], expected an object"),
+        ({**STAGES.as_json(), "threshold": 0.0}, r"\.threshold: found 0.0, expected no such key"),
+        (changed(STAGES, ("classes", "T3"), {}), r"\.classes\.T3\.kind: found nothing, expected this key"),
+        ({"experts": []}, r"\.experts: found \[\], expected .* at least 1"),
+        ({"experts": 3}, r"\.experts: found 3, expected a list"),
+        ({**ENSEMBLE.as_json(), "terms": []}, r"\.terms: found \[\], expected no such key"),
+        (changed(ENSEMBLE, ("experts", 0), 3), r"\.experts\[0\]: found 3, expected an object"),
+        (changed(ENSEMBLE, ("experts", 0, "sd"), KeyError), r"\.experts\[0\]\.sd: found nothing"),
+        (changed(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0, expected greater than 0"),
+        (changed(ENSEMBLE, ("experts", 0, "weight"), 2.0), r"\.experts\[0\]\.weight: found 2.0, expected no such key"),
+        (changed(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
+        (changed(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
+        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.head\.experts: found .* no such key"),
+        (changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()), r"\.experts\[1\]\.head\.kind: .* no such key"),
+        (
+            changed(CLASSES, ("experts", 1, "head", "classes", "T3"), LINEAR.as_json()),
+            "the classes of the first expert",
+        ),
+        ({**CLASSES.as_json(), "threshold": 0.0}, r"\.threshold: found 0.0, expected no such key"),
+        ({"kind": "boosted trees", "trees": {"learner": {}}}, ": found boosted trees, .*" + FITTED_AGAIN),
+        (changed(STAGES, ("classes", "T3"), {"trees": {}}), ": found boosted trees, .*" + FITTED_AGAIN),
+        (changed(ENSEMBLE, ("experts", 1, "head"), {"trees": {}}), ": found boosted trees, .*" + FITTED_AGAIN),
+        (changed(LINEAR, ("terms", 0, "centres"), {"A": {"shift": 0.1, "scale": 1}}), ": found a centre's shift .*"),
+    ],
+)
+def test_damaged_content_is_refused_in_plain_words(content: Any, message: str) -> None:
+    with pytest.raises(ModelPackageError, match=message) as fault:
+        read_head(content, "heads/rfs.json")
+    assert str(fault.value).startswith("heads/rfs.json")
+    assert len(str(fault.value).splitlines()) == 1

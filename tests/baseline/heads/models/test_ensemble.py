@@ -1,0 +1,161 @@
+"""Which candidates enter the ensemble, on which scale, what it is worth, and the head that it becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, LinearHead, Term
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.metrics import c_index
+from baseline.heads.models.classes import NEVER
+from baseline.heads.models.ensemble import Ensemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
+from baseline.heads.models.kinds import only
+from baseline.heads.models.risk import fit_cox, unfitted
+from baseline.heads.models.selection import Candidate, Family, candidates_of, scores_of
+from baseline.heads.models.targets import targets_of
+from contract.editions import load_edition
+from tests.algorithm.heads.head_parts import linear, term
+from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.prepared import RFS
+
+T_STAGE = targets_of(load_edition("hecktor2026"))[0]
+FEATURES = ("age", "volume", "suv_max")
+
+# The experts
+
+
+def test_stages_need_nearly_the_best_metric_and_risks_need_none() -> None:
+    """Four classes: chance 1/4. Best 0.80: the floor is 0.25 + 0.95 x 0.55 = 0.7725; best 0.26: it is 0.25 + 0.02."""
+    classes = tuple(map(str, T_STAGE.answer.classes))
+    stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
+
+    def names_of(*metrics: float) -> str:
+        candidates = [
+            Candidate(Family(name, unfitted, ({},)), {}, np.zeros(4), metric)
+            for name, metric in zip("abc", metrics, strict=False)
+        ]
+        assert RFS.experts(candidates, stages) == tuple(candidates)
+        return "".join(one.name for one in T_STAGE.experts(candidates, stages))
+
+    assert names_of(0.8, 0.773, 0.772) == "ab"
+    assert names_of(0.26, 0.265) == ""
+
+
+def test_scales_by_hand() -> None:
+    """Scores 1, 3: mean 2, standard deviation 1. Classes -1 and 1 around each patient's mean: 1; `NEVER` is left out.
+    Constant scores are not stretched, although the mean of 0.1, 0.1 and 0.1 is not exactly 0.1."""
+    assert scale_of(np.array([1.0, 3.0])) == (2.0, 1.0)
+    assert scale_of(np.full(3, 0.1)) == (pytest.approx(0.1), 1.0)
+    assert scale_of(np.array([[4.0, 6.0, NEVER], [11.0, 9.0, NEVER]])) == (0.0, 1.0)
+
+
+def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
+    """Two independent drivers of the hazard, each a feature, and a third feature of noise."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(patients, 3))
+    time, censored = rng.exponential(1000 / np.exp(values[:, 0] + values[:, 1])), rng.exponential(1500, patients)
+    outcomes = Outcomes((time <= censored).astype(int), np.minimum(time, censored))
+    return head_cohort([{"x": float(a), "y": float(b), "noise": float(c)} for a, b, c in values], outcomes)
+
+
+FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y", "noise"))
+
+
+def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> Ensemble:
+    target = only(RFS, families)
+    folds = target.folds(cohort, False, rng)
+    candidates = candidates_of(cohort, families, folds, target.selection_metric, rng)
+    return make_ensemble(target, cohort, candidates)
+
+
+def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
+    """Each driver alone gives a C-index near 0.67, their sum near 0.75. The ensemble is one linear head on the scale of
+    a log partial hazard: refitted slopes are 1 each."""
+    cohort, rng = survivors(), np.random.default_rng(0)
+    ensemble = ensemble_of(FAMILIES[:2], cohort, rng)
+    assert ensemble.name == "mean of x + y"
+    assert ensemble.metric > ensemble.single.metric + 0.05
+    head, single = fit_ensemble(ensemble, cohort, rng)
+    assert isinstance(head, LinearHead)
+    assert {term.feature: term.weight for term in head.terms} == pytest.approx({"x": 1.0, "y": 1.0}, abs=0.25)
+    assert [term.feature for term in single.terms] in (["x"], ["y"])
+    assert c_index(cohort.outcomes, scores_of(head, cohort)) == pytest.approx(ensemble.metric, abs=0.03)
+
+
+def test_an_ensemble_of_permuted_outcomes_is_worth_no_more_than_chance() -> None:
+    cohort, metrics = survivors(), []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        shuffled = replace(cohort, outcomes=cohort.outcomes.pick(rng.permutation(len(cohort.ids))))
+        metrics.append(ensemble_of(FAMILIES, shuffled, rng).metric)
+    assert np.mean(metrics) == pytest.approx(0.5, abs=0.04)
+
+
+# The head
+
+
+def random_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
+    """Some of the shared terms with weights of its own, and a term that only this head has."""
+    terms = [one.model_copy(update={"weight": float(rng.normal())}) for one in shared if rng.random() < 0.7]
+    own = term("age", float(rng.normal()), fill=1.0, mean=float(rng.normal()), sd=2.0)
+    return linear(*terms, own, intercept=float(rng.normal()))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int) -> None:
+    """Naive oracle: each head scores on its own, with missing and extreme (clipped) values."""
+    rng = np.random.default_rng(seed)
+    shared = [
+        term(name, transform=kind, fill=rng.normal(), mean=rng.normal(), sd=rng.uniform(0.1, 3))
+        for name, kind in zip(FEATURES, ("identity", "log1p", "identity"), strict=True)
+    ]
+    heads = [random_head(rng, shared) for _ in range(count)]
+    scales = [(float(rng.normal()), float(rng.uniform(0.1, 5))) for _ in heads]
+    one = folded([(mean, sd, head) for (mean, sd), head in zip(scales, heads, strict=True)])
+    for _ in range(5):
+        values = rng.normal(0, 1, 3) * rng.choice([1.0, 100.0])
+        row = {name: None if rng.random() < 0.2 else float(v) for name, v in zip(FEATURES, values, strict=True)}
+        naive = [(head.score(row) - mean) / sd for (mean, sd), head in zip(scales, heads, strict=True)]
+        assert one.score(row) == pytest.approx(sum(naive) / count, rel=1e-9, abs=1e-9)
+    assert len(one.terms) <= len(FEATURES) + count
+
+
+def test_equal_terms_are_added_by_hand() -> None:
+    """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
+    first, second = linear(term("x", 2.0), intercept=3.0, kind="a"), linear(term("x"), kind="b")
+    head = folded([(1.0, 4.0, first), (2.0, 1.0, second)])
+    assert head == linear(term("x", 0.75), intercept=-0.75, kind="a and b")
+    apart = folded([(0.0, 1.0, first), (0.0, 1.0, linear(term("x", sd=1.5)))])
+    assert len(apart.terms) == 2  # of another scaling
+
+
+def test_an_expert_that_may_be_left_out_is_not_folded() -> None:
+    """The output of an outcome network is absent where there is no time; the others then answer alone."""
+    plain, network = linear(term("x", 2.0)), linear(term("outcome_rfs"))
+    head = head_of([("plain", 0.0, 1.0, plain), ("network", 0.0, 1.0, network)])
+    assert isinstance(head, EnsembleHead)
+    assert [expert.name for expert in head.experts] == ["plain", "network"]
+    assert head.score({"x": 1.0}) == 2.0
+
+
+def test_heads_of_classes_are_folded_class_by_class() -> None:
+    """T1: (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
+
+    def classes(weight: float) -> ClassHead:
+        return ClassHead(classes={"T1": linear(term("x", weight)), "T3": linear(intercept=NEVER)})
+
+    head = head_of([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
+    assert isinstance(head, ClassHead)
+    assert head.scores({"x": 1.0}) == {"T1": 1.75, "T3": NEVER}
+
+
+def test_class_experts_that_may_be_left_out_stay_a_list() -> None:
+    heads = [ClassHead(classes=dict.fromkeys(("T1", "T2"), linear(term(name)))) for name in ("x", "outcome_t")]
+    head = head_of([("a", 0.0, 1.0, heads[0]), ("b", 0.0, 1.0, heads[1])])
+    assert isinstance(head, ClassEnsembleHead)
+    assert head.scores({"x": 3.0}) == {"T1": 3.0, "T2": 3.0}
