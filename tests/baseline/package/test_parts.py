@@ -50,8 +50,11 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
         ({}, r"heads\.json: found nothing, expected heads named"),
         ({"RFS": head()}, r"heads\.json: found 'RFS', expected heads named"),
         ({"../rfs": head()}, r"heads\.json: found '\.\./rfs', expected heads named"),
-        ({"rfs": []}, r"heads\.json: rfs: not a head"),
-        ({"rfs": head(terms=[TERM | {"sd": 0}])}, r"heads\.json: rfs: sd 0\.0 of age_years, expected a positive"),
+        ({"rfs": []}, r"heads\.json: rfs: found \[\], expected a head"),
+        (
+            {"rfs": head(terms=[TERM | {"sd": 0}])},
+            r"heads\.json: rfs\.terms\[0\]\.sd: found 0, expected a number above 0",
+        ),
         ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
         ({"hpv": head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
     ],
