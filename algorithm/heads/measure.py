@@ -11,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.documents import Features
-from algorithm.heads.features.density import density
-from algorithm.heads.features.dose import dose_on, dose_volume
-from algorithm.heads.features.neighbours import neighbours
-from algorithm.heads.features.nodes import nodal
-from algorithm.heads.features.places import distances, spread_mm
+from algorithm.heads.features.intensity import (
+    THRESHOLD_NAMES,
+    density,
+    dose_on,
+    dose_volume,
+    glycolysis,
+    statistics,
+    thresholded,
+)
+from algorithm.heads.features.location import distances, neighbours, nodal, spread_mm
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import Structure, components, structure_of
-from algorithm.heads.features.uptake import THRESHOLD_NAMES, glycolysis, statistics, thresholded
 from algorithm.heads.staging import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable

@@ -1,23 +1,37 @@
-"""The outcome network's features of one case, as far as the time allows."""
+"""The outcome network's features of one case, from images around the tumour, as far as the time allows."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
 from algorithm.outcome.plan import OutcomeFolds
+from algorithm.region.grids import resample
+from contract import labels
 from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
 
 LOGGER = logging.getLogger("hecktor")
+
+_Float = npt.NDArray[np.float32]
+AIR_HU: Final = -1000.0
+# Window of soft tissue, and the largest SUV that still tells tumours apart.
+_LOWEST_HU: Final = -200.0
+_HIGHEST_HU: Final = 300.0
+_HIGHEST_SUV: Final = 25.0
+_SUV_UNIT: Final = 5.0
 
 
 def check_outcome(folds: OutcomeFolds) -> None:
@@ -83,7 +97,6 @@ def _answers(
     """The answers of each fold that the time allows, empty without a tumour."""
     import torch
 
-    from algorithm.outcome.cube import tumour_cube
     from algorithm.outcome.network import load_outcome_network
 
     plan, pet = folds.plan, segmentation.pet
@@ -106,3 +119,41 @@ def _answers(
             rows.append([float(value) for value in network.answers(image, values)[0].cpu()])
         longest_s = max(longest_s, deadline.elapsed_s() - begun_s)
     return rows
+
+
+def tumour_cube(
+    mask: npt.NDArray[np.uint8], ct: _Float, pet: _Float, grid: Geometry, voxels: int, spacing_mm: float
+) -> _Float | None:
+    """CT, PET, GTVp and GTVn, shape (4, voxels, voxels, voxels); None without a tumour.
+
+    The cube is centred on the centroid of GTVp, or of GTVn without GTVp. CT and PET are scaled to about -1 to 1 and
+    0 to 5; the masks are shares of each voxel.
+
+    Args:
+        mask: labels in (z, y, x) on `grid`.
+        ct: HU on `grid`.
+        pet: SUV on `grid`.
+        grid: the segmentation's grid.
+        voxels: edge of the cube.
+        spacing_mm: size of its voxels.
+    """
+    centre = _centre_mm(mask, grid)
+    if centre is None:
+        return None
+    x, y, z = (float(value) for value in centre - (voxels - 1) / 2 * spacing_mm)
+    cube = Geometry((voxels, voxels, voxels), (spacing_mm, spacing_mm, spacing_mm), (x, y, z))
+    density = np.clip(resample(Volume(ct, grid), cube, AIR_HU), _LOWEST_HU, _HIGHEST_HU)
+    middle, half = (_HIGHEST_HU + _LOWEST_HU) / 2, (_HIGHEST_HU - _LOWEST_HU) / 2
+    uptake = np.clip(resample(Volume(pet, grid), cube, 0.0), 0.0, _HIGHEST_SUV)
+    shares = (resample(Volume((mask == label).astype(np.float32), grid), cube, 0.0) for label in labels.FOREGROUND)
+    return np.stack([(density - middle) / half, uptake / _SUV_UNIT, *shares]).astype(np.float32)
+
+
+def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
+    """Centroid (x, y, z) of the first label that the mask holds."""
+    matrix = grid.index_to_physical_matrix()
+    for label in labels.FOREGROUND:
+        places = np.argwhere(mask == label)
+        if len(places):
+            return np.asarray(matrix[:3, :3] @ places.mean(0)[::-1] + matrix[:3, 3], dtype=np.float64)
+    return None

@@ -1,12 +1,15 @@
-"""Inputs and answers of an outcome network, as plain data of the package's manifest."""
+"""Inputs and answers of an outcome network, a part of the package's manifest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from pydantic import Field
+
+from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
 
 # Key of the manifest, folder of the package, and prefix of the features.
@@ -15,11 +18,10 @@ FOLDER: Final = "outcome"
 PREFIX: Final = "outcome_"
 # CT, PET, GTVp and GTVn.
 CHANNELS: Final = 4
-_LARGEST: Final = {"voxels": 256, "width": 256}
+_Size = Annotated[int, Field(gt=0, le=256)]
 
 
-@dataclass(frozen=True)
-class OutcomeTask:
+class OutcomeTask(Document):
     """One answer: a risk or two classes give one number (`classes` is empty), more classes one each."""
 
     answer: str
@@ -31,8 +33,7 @@ class OutcomeTask:
         return tuple(f"{PREFIX}{self.answer}_{name}" for name in self.classes) or (f"{PREFIX}{self.answer}",)
 
 
-@dataclass(frozen=True)
-class OutcomePlan:
+class OutcomePlan(Document):
     """A ResNet-18 on a cube at the tumour.
 
     Attributes:
@@ -43,19 +44,23 @@ class OutcomePlan:
         tasks: the answers.
     """
 
-    voxels: int
-    spacing_mm: float
-    width: int
+    voxels: _Size
+    spacing_mm: Annotated[float, Field(ge=0.1, le=20)]
+    width: _Size
     clinical: tuple[str, ...]
-    tasks: tuple[OutcomeTask, ...]
+    tasks: Annotated[tuple[OutcomeTask, ...], Field(min_length=1)]
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features of all tasks, in the order of the network's outputs."""
         return tuple(name for task in self.tasks for name in task.features)
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+
+class _Entry(Document):
+    """The manifest's entry: the plan and a list of weight files."""
+
+    plan: OutcomePlan
+    folds: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -67,27 +72,9 @@ class OutcomeFolds:
 
     def entry(self) -> dict[str, Any]:
         """The manifest's entry."""
-        return {"plan": self.plan.as_json(), "folds": [f"{FOLDER}/{path.name}" for path in self.files]}
-
-
-def parse_plan(content: Any, name: str) -> OutcomePlan:
-    """Read a plan from JSON. Raises `ModelPackageError`."""
-    try:
-        tasks = tuple(OutcomeTask(str(task["answer"]), tuple(map(str, task["classes"]))) for task in content["tasks"])
-        clinical = tuple(map(str, content["clinical"]))
-        sizes = {key: content[key] for key in ("voxels", "width")}
-        spacing_mm = content["spacing_mm"]
-    except (KeyError, TypeError, AttributeError) as problem:
-        found = f"not a plan of an outcome network ({type(problem).__name__}: {problem})"
-        raise ModelPackageError(name, found, "voxels, spacing_mm, width, clinical and tasks") from None
-    for key, value in sizes.items():
-        if not isinstance(value, int) or not 0 < value <= _LARGEST[key]:
-            raise ModelPackageError(name, f"{key} {value!r} of the outcome network", f"1 to {_LARGEST[key]}")
-    if isinstance(spacing_mm, bool) or not isinstance(spacing_mm, int | float) or not 0.1 <= spacing_mm <= 20:
-        raise ModelPackageError(name, f"spacing_mm {spacing_mm!r} of the outcome network", "0.1 to 20")
-    if not tasks:
-        raise ModelPackageError(name, "an outcome network without tasks", "at least one")
-    return OutcomePlan(sizes["voxels"], float(spacing_mm), sizes["width"], clinical, tasks)
+        return _Entry(plan=self.plan, folds=tuple(f"{FOLDER}/{path.name}" for path in self.files)).model_dump(
+            mode="json"
+        )
 
 
 def outcome_folds(entry: Mapping[str, Any] | None, files: Mapping[str, Path], name: str) -> OutcomeFolds | None:
@@ -98,10 +85,8 @@ def outcome_folds(entry: Mapping[str, Any] | None, files: Mapping[str, Path], na
     """
     if entry is None:
         return None
-    folds = entry.get("folds")
-    if not isinstance(folds, list) or not folds:
-        raise ModelPackageError(name, f"{KEY} {str(entry)[:40]!r}", "a plan and a list of weight files")
-    for fold in folds:
+    parsed = parse_document(entry, _Entry, f"{name}.{KEY}", error=ModelPackageError)
+    for fold in parsed.folds:
         if fold not in files:
             raise ModelPackageError(name, f"does not list {fold}", "an entry with size and sha256")
-    return OutcomeFolds(parse_plan(entry.get("plan"), name), tuple(files[fold] for fold in folds))
+    return OutcomeFolds(parsed.plan, tuple(files[fold] for fold in parsed.folds))

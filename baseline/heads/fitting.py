@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import CLASS_HEADS, Features, Head
-from algorithm.heads.features import dose
+from algorithm.heads.features.intensity import DOSE
 from algorithm.heads.measure import clinical_features
 from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, feature_table, outcomes_of, possible_classes
@@ -27,7 +27,7 @@ from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError
 
-_DOSE_FEATURES: Final = tuple(f"_{name}" for name in dose.NAMES)
+_DOSE_FEATURES: Final = tuple(f"_{name}" for name in DOSE)
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
 Cohorts = Sequence[tuple[Target, HeadCohort]]

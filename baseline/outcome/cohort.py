@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from algorithm.heads.measure import clinical_features, clinical_names
-from algorithm.outcome.cube import tumour_cube
+from algorithm.outcome.measure import tumour_cube
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
@@ -58,8 +58,8 @@ class OutcomeCohort:
 
 def plan_outcome(
     edition: Edition, cases: Sequence[ReleaseCase], splits: Splits, preset: OutcomePreset
-) -> tuple[OutcomePlan, dict[str, str]]:
-    """The plan with all answers that can be learnt, and the reason for each that cannot."""
+) -> tuple[OutcomePlan | None, dict[str, str]]:
+    """The plan with all answers that can be learnt, None without one, and the reason for each that cannot."""
     why_not: dict[str, str] = {}
     tasks = []
     for answer in head_answers(edition):
@@ -71,7 +71,12 @@ def plan_outcome(
         else:
             tasks.append(_task(answer))
     clinical = clinical_names(edition.clinical)
-    return OutcomePlan(preset.voxels, preset.spacing_mm, preset.width, clinical, tuple(tasks)), why_not
+    if not tasks:
+        return None, why_not
+    plan = OutcomePlan(
+        voxels=preset.voxels, spacing_mm=preset.spacing_mm, width=preset.width, clinical=clinical, tasks=tuple(tasks)
+    )
+    return plan, why_not
 
 
 def read_cohort(
@@ -98,7 +103,7 @@ def read_cohort(
 
 def _task(answer: Answer) -> OutcomeTask:
     several = answer.kind == "class" and not answer.is_binary
-    return OutcomeTask(answer.name, tuple(map(str, answer.classes)) if several else ())
+    return OutcomeTask(answer=answer.name, classes=tuple(map(str, answer.classes)) if several else ())
 
 
 def _scarce(answer: Answer, cases: Sequence[ReleaseCase], held_out: set[str]) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features
-from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, parse_plan
+from algorithm.outcome.plan import OutcomeFolds, OutcomePlan
 from baseline.cache import cache, key_of, load_cached
 from baseline.network.nnunet import explained_failures
 from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
@@ -17,8 +17,9 @@ from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
+from contract.documents import Document, read_document
 from contract.errors import HecktorError
-from contract.files import atomic_path, read_json, write_json
+from contract.files import atomic_path, write_json
 
 if TYPE_CHECKING:  # imports torch, which only the training needs
     import torch
@@ -32,6 +33,15 @@ _LEAST_PATIENTS: Final = 4
 _IF_FULL: Final = "a GPU or RAM with more free memory, or --size small (`train all`: --outcome-network small)"
 _IF_LOST: Final = "a device that answers; the same command goes on with the unfinished folds"
 _Show = Callable[[str], object]
+
+
+class _Result(Document):
+    """Plan and out-of-fold features of the trained folds; `key` is a digest of everything that they are made from."""
+
+    key: str
+    preset: str
+    plan: OutcomePlan
+    features: Mapping[str, Features]
 
 
 class TooFewOutcomesError(HecktorError):
@@ -82,7 +92,7 @@ def train_outcome(
     plan, why_not = plan_outcome(edition, cases, splits, size)
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
-    if not plan.tasks:
+    if plan is None:
         raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
     folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
     waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
@@ -98,7 +108,7 @@ def train_outcome(
     features: dict[str, Features] = {case.patient_id: dict.fromkeys(plan.features) for case in cases}
     for fold in range(len(splits.folds)):
         features |= load_cached(folders.record(fold), key)["features"]
-    write_json(folders.result, {"key": key, "preset": preset, "plan": plan.as_json(), "features": features})
+    write_json(folders.result, _Result(key=key, preset=preset, plan=plan, features=features).model_dump(mode="json"))
     return features
 
 
@@ -144,13 +154,11 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
     content = _result(work)
     if content is None:
         return {}
-    plan = parse_plan(content["plan"], OutcomeFolders.of(work).result.name)
-    if content["key"] != _key(work, cases, read_splits(work), plan, content["preset"]):
+    if content.key != _key(work, cases, read_splits(work), content.plan, content.preset):
         folder = OutcomeFolders.of(work).root
         expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
-    features: dict[str, Features] = content["features"]
-    return features
+    return dict(content.features)
 
 
 def trained_outcome(work: WorkFolders) -> OutcomeFolds | None:
@@ -159,21 +167,18 @@ def trained_outcome(work: WorkFolders) -> OutcomeFolds | None:
     if content is None:
         return None
     files = tuple(folders.weights(fold) for fold in range(len(read_splits(work).folds)))
-    return OutcomeFolds(parse_plan(content["plan"], folders.result.name), files)
+    return OutcomeFolds(content.plan, files)
 
 
 def outcome_stamp(work: WorkFolders) -> dict[str, Any]:
     """The outcome network's part of the heads' key; empty if no outcome network was trained."""
     content = _result(work)
-    return {} if content is None else {"outcome_network": content["key"]}
+    return {} if content is None else {"outcome_network": content.key}
 
 
-def _result(work: WorkFolders) -> Mapping[str, Any] | None:
+def _result(work: WorkFolders) -> _Result | None:
     path = OutcomeFolders.of(work).result
-    if not path.is_file():
-        return None
-    content: Mapping[str, Any] = read_json(path)
-    return content
+    return read_document(path, _Result) if path.is_file() else None
 
 
 def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
@@ -205,6 +210,6 @@ def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: 
         [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]
         for case in cases
     ]
-    made_from = {"plan": plan.as_json(), "preset": asdict(OUTCOME_PRESETS[preset]), "seed": splits.seed}
+    made_from = {"plan": plan.model_dump(mode="json"), "preset": asdict(OUTCOME_PRESETS[preset]), "seed": splits.seed}
     made_from |= {"folds": splits.folds, "patients": patients, "version": _VERSION}
     return key_of((*images, *(work.mask(case.patient_id) for case in cases)), made_from)

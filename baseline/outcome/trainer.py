@@ -1,4 +1,4 @@
-"""Train the outcome network of one fold."""
+"""Train the outcome network of one fold. In its losses patients without an outcome do not count."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+from torch.nn import functional
 
 from algorithm.outcome.network import OutcomeNetwork
 from algorithm.outcome.plan import OutcomePlan
 from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
-from baseline.outcome.losses import balanced_weights, class_loss, cox_loss
 from baseline.outcome.presets import OutcomePreset
 
 # Answers of a fold with less spread than this are constant.
@@ -147,3 +147,34 @@ def _learn_scale(network: OutcomeNetwork, cohort: OutcomeCohort, job: FoldJob) -
     sd = answers.std(0, correction=0)
     network.answer_mean.copy_(answers.mean(0))  # type: ignore[operator]
     network.answer_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]
+
+
+def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
+    """Negative log partial likelihood per event (Cox 1972; ties by Breslow 1974); 0 without an event.
+
+    The risk set of an event is every patient whose follow-up is at least as long.
+
+    Args:
+        scores: log partial hazards, shape (patients,).
+        days: follow-up.
+        events: True for an event, False for censoring.
+    """
+    if not bool(events.any()):
+        return scores.sum() * 0
+    at_risk = days[None, :] >= days[events][:, None]
+    total = torch.logsumexp(scores[None, :].masked_fill(~at_risk, -torch.inf), dim=1)
+    return (total - scores[events]).mean()
+
+
+def class_loss(outputs: torch.Tensor, classes: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy weighted by class; one output is the logit of the second of two classes. 0 without a patient."""
+    if not len(classes):
+        return outputs.sum() * 0
+    logits = torch.cat([torch.zeros_like(outputs), outputs], dim=1) if outputs.shape[1] == 1 else outputs
+    return functional.cross_entropy(logits, classes, weight=weights)
+
+
+def balanced_weights(classes: torch.Tensor, count: int) -> torch.Tensor:
+    """Weights by which each of the classes that occur has the same sum; 0 for a class without a patient."""
+    sizes = torch.bincount(classes, minlength=count).float()
+    return torch.where(sizes > 0, len(classes) / (sizes.clamp(min=1) * (sizes > 0).sum()), torch.zeros_like(sizes))

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.features.neighbours import neighbours
-from algorithm.heads.features.nodes import NODE_MM
-from algorithm.heads.features.places import bilateral, contralateral, offset_mm
+from algorithm.heads.features.location import NODE_MM, bilateral, contralateral, neighbours, offset_mm
 from algorithm.heads.features.shape import diameter_mm, mesh
 from algorithm.heads.features.structure import structure_of
 from algorithm.heads.staging import staged

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.features.dose import dose_on, dose_volume
-from algorithm.heads.features.neighbours import neighbours
+from algorithm.heads.features.intensity import dose_on, dose_volume, intensity_peak, thresholded
+from algorithm.heads.features.location import neighbours
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import components, structure_of
-from algorithm.heads.features.uptake import intensity_peak, thresholded
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

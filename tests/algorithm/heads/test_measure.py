@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.features.uptake import THRESHOLD_NAMES
+from algorithm.heads.features.intensity import THRESHOLD_NAMES
 from algorithm.heads.measure import clinical_features, image_features
 from contract.editions import load_edition
 from contract.images.geometry import Geometry

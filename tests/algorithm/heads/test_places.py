@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from algorithm.heads.features.nodes import nodal
-from algorithm.heads.features.places import contralateral, distances, heights, offset_mm, spread_mm
+from algorithm.heads.features.location import contralateral, distances, heights, nodal, offset_mm, spread_mm
 from algorithm.heads.features.shape import shape
 from algorithm.heads.features.structure import components, structure_of
 from contract.images.geometry import Geometry

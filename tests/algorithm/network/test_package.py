@@ -248,7 +248,7 @@ def test_a_head_on_encoder_features_is_refused(root: Path, sign_package: Callabl
     head["terms"][0]["feature"] = "encoder_001"
     path.write_text(json.dumps(head))
     sign_package(root)
-    with pytest.raises(ModelPackageError, match=r"^heads/rfs\.json: the encoder feature 'encoder_001'"):
+    with pytest.raises(ModelPackageError, match=r"^heads/rfs\.json\.terms\[0\]\.feature: found .encoder_001.*"):
         load_package(root)
 
 

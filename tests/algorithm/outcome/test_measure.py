@@ -36,7 +36,11 @@ from contract.patient import Patient
 from tests.conftest import head_json, write_manifest
 
 PLAN = OutcomePlan(
-    16, 8.0, 2, ("age_years", "hpv_status"), (OutcomeTask("rfs"), OutcomeTask("t_stage", ("T1", "T2", "T3", "T4")))
+    voxels=16,
+    spacing_mm=8.0,
+    width=2,
+    clinical=("age_years", "hpv_status"),
+    tasks=(OutcomeTask(answer="rfs"), OutcomeTask(answer="t_stage", classes=("T1", "T2", "T3", "T4"))),
 )
 EDITION = load_edition("hecktor2026")
 CPU = torch.device("cpu")
@@ -62,7 +66,10 @@ def constant_network(path: Path, rfs: float) -> None:
 def sign(root: Path, **changes: Any) -> None:
     """Sign the package with an outcome network of two folds."""
     manifest = {key: value for key, value in read_json(root / "manifest.json").items() if key != "files"}
-    entry = {"plan": PLAN.as_json(), "folds": ["outcome/fold_0.safetensors", "outcome/fold_1.safetensors"]}
+    entry = {
+        "plan": PLAN.model_dump(mode="json"),
+        "folds": ["outcome/fold_0.safetensors", "outcome/fold_1.safetensors"],
+    }
     write_manifest(root, **(manifest | {"outcome_network": entry} | changes))
 
 
@@ -225,16 +232,19 @@ def test_altered_weights_are_refused(package: Path) -> None:
         load_package(package)
 
 
+CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]
+
+
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (3, "outcome_network: found 3, expected an object"),
-        ({}, "outcome_network '{}', expected a plan and a list of weight files"),
-        ({"plan": PLAN.as_json(), "folds": ["outcome/fold_9.safetensors"]}, "does not list outcome/fold_9"),
-        ({"plan": {}, "folds": ["outcome/fold_0.safetensors"]}, "not a plan of an outcome network"),
-        ({"plan": PLAN.as_json() | {"voxels": 10**6}, "folds": ["outcome/fold_0.safetensors"]}, "voxels 1000000"),
-        ({"plan": PLAN.as_json() | {"tasks": []}, "folds": ["outcome/fold_0.safetensors"]}, "without tasks"),
-        ({"plan": PLAN.as_json() | {"spacing_mm": 0}, "folds": ["outcome/fold_0.safetensors"]}, "spacing_mm 0"),
+        (3, r"outcome_network: found 3, expected an object"),
+        ({}, r"outcome_network\.plan: found nothing, expected this key"),
+        ({"plan": CONTENT, "folds": ["outcome/fold_9.safetensors"]}, r"does not list outcome/fold_9"),
+        ({"plan": {}, "folds": FOLD}, r"outcome_network\.plan\.voxels: found nothing, expected this key"),
+        ({"plan": CONTENT | {"voxels": 10**6}, "folds": FOLD}, r"plan\.voxels: found 1000000, expected .* 256"),
+        ({"plan": CONTENT | {"tasks": []}, "folds": FOLD}, r"plan\.tasks: found \[\]"),
+        ({"plan": CONTENT | {"spacing_mm": 0}, "folds": FOLD}, r"plan\.spacing_mm: found 0"),
     ],
 )
 def test_odd_manifests_are_refused(package: Path, entry: Any, message: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.outcome.plan import OutcomePlan
+from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from baseline.outcome import cohort
 from baseline.outcome.cohort import read_cohort
 from baseline.release.cases import ReleaseCase
@@ -34,7 +34,7 @@ def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(cohort, "_cube", cube)
     image = Path("image")
     cases = [ReleaseCase(str(number), "A", image, image, None, Patient()) for number in range(PATIENTS)]
-    plan = OutcomePlan(24, 4.0, 2, (), ())
+    plan = OutcomePlan(voxels=24, spacing_mm=4.0, width=2, clinical=(), tasks=(OutcomeTask(answer="rfs"),))
     tracemalloc.start()
     try:
         read = read_cohort(WorkFolders(tmp_path), cases, EDITION, plan, 1)

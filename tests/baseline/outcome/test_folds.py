@@ -97,7 +97,7 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert main(["export", "--work", str(work.root), "--output", str(root / "package")]) == 0
     package = load_package(root / "package")
     assert package.outcome is not None
-    assert package.outcome.plan.tasks == (OutcomeTask("rfs"), OutcomeTask("hpv"))
+    assert package.outcome.plan.tasks == (OutcomeTask(answer="rfs"), OutcomeTask(answer="hpv"))
     assert [path.name for path in package.outcome.files] == ["fold_0.safetensors", "fold_1.safetensors"]
     assert "outcome/fold_1.safetensors" in package.manifest.files
 
@@ -159,6 +159,7 @@ def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Pa
     cases, edition, splits = read_cases(work), edition_of(work), read_splits(work)
     without = [replace(case, outcomes={**case.outcomes, "Relapse": False}) for case in cases]
     plan, why_not = plan_outcome(edition, without, splits, TINY)
+    assert plan is not None
     assert [task.answer for task in plan.tasks] == ["hpv"]
     assert why_not == {"rfs": "0 training patients with an event in a fold, expected at least 2"}
     write_cases(work, [replace(case, outcomes={}) for case in cases])

@@ -1,4 +1,4 @@
-"""Uptake of a structure on the PET: SUV statistics, metabolic tumour volume and total lesion glycolysis."""
+"""Intensities of a structure: density in HU, uptake in SUV (statistics, volume, glycolysis) and planned dose in Gy."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.heads.features.structure import TOUCHING, Feature, Structure
+from algorithm.region.grids import resample
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
 
 # Within a structure, voxels below this share of its SUVmax count as cold (necrotic or cystic).
 COLD_SHARE: Final = 0.4
@@ -99,3 +102,44 @@ def _over_share(inside: npt.NDArray[np.bool_], image: _Image) -> npt.NDArray[np.
     highest = np.zeros(count + 1)
     highest[1:] = ndimage.maximum(image, parts, np.arange(1, count + 1))
     return np.asarray(inside & (image >= THRESHOLD_SHARE * highest[parts]))
+
+
+DENSITY: Final = ("hu_mean", "hu_sd", "hu_p10", "hu_median", "hu_p90")
+
+
+def density(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
+    """Mean, standard deviation, 10th percentile, median and 90th percentile (IBSI Q4LE, the root of ECT3, QG58,
+    Y12H, 8DWT); None for an absent structure. `ct` is HU on the whole grid.
+    """
+    if structure is None:
+        return dict.fromkeys(DENSITY)
+    hu = structure.cut(ct)[structure.inside].astype(np.float64)
+    low, median, high = np.percentile(hu, (10, 50, 90))
+    return dict(zip(DENSITY, (float(hu.mean()), float(hu.std()), float(low), float(median), float(high)), strict=True))
+
+
+LEVELS_GY: Final = (60, 66)
+DOSE: Final = ("dose_mean_gy", "dose_d95_gy", *(f"dose_v{level}_share" for level in LEVELS_GY))
+
+
+def dose_on(dose: Volume, grid: Geometry) -> npt.NDArray[np.float32]:
+    """A dose in Gy on `grid`, linearly interpolated; NaN beyond the dose's own voxels."""
+    return resample(dose, grid, float("nan"))
+
+
+def dose_volume(structure: Structure | None, dose: npt.NDArray[np.float32] | None) -> dict[str, Feature]:
+    """Mean dose and D95 (minimum dose to 95% of the volume) in Gy, V60 and V66 (share of the volume with at least 60
+    and 66 Gy).
+
+    Args:
+        structure: GTVp or GTVn, None where absent.
+        dose: `dose_on` the whole grid, or None. Every value is None without structure or dose, and if part of the
+            structure lies beyond the dose.
+    """
+    if structure is None or dose is None:
+        return dict.fromkeys(DOSE)
+    gray = structure.cut(dose)[structure.inside].astype(np.float64)
+    if not np.isfinite(gray).all():
+        return dict.fromkeys(DOSE)
+    shares = (float(np.mean(gray >= level)) for level in LEVELS_GY)
+    return dict(zip(DOSE, (float(gray.mean()), float(np.percentile(gray, 5)), *shares), strict=True))

@@ -1,4 +1,4 @@
-"""Positions of the lesions: distances, dispersion, heights, and sides of the midline."""
+"""Number, size and position of the lesions: nodes, distances, sides of the midline, contact with bone and air."""
 
 from __future__ import annotations
 
@@ -7,11 +7,56 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 from scipy.spatial.distance import pdist
 
 from algorithm.case.read import BODY_HU
+from algorithm.heads.features.shape import diameter_mm, mesh, shape
 from algorithm.heads.features.structure import Feature, Structure
 from contract.images.geometry import Geometry
+
+# Smaller parts of a mask may be noise; nodes of 10 mm can be predicted with 6 mm.
+NODE_MM: Final = 5.0
+# Diameter from which a node is usually called enlarged.
+ENLARGED_MM: Final = 10.0
+# Features of the largest node's shape.
+_LARGEST: Final = ("diameter_mm", "sphericity", "elongation", "flatness")
+
+
+def nodal(
+    primary: Structure | None, nodes: Sequence[Structure], ct: npt.NDArray[np.float32], grid: Geometry
+) -> dict[str, Feature]:
+    """Features of the nodes by name.
+
+    Args:
+        primary: the primary tumour, None where absent.
+        nodes: the 26-connected parts of GTVn.
+        ct: HU on the whole grid.
+        grid: gives the directions of the patient.
+    """
+    by_volume = sorted(nodes, key=lambda node: -node.volume_ml)
+    largest = by_volume[0] if by_volume else None
+    of_largest = shape(largest)
+    diameters = [float(of_largest["diameter_mm"] or 0.0)] if largest else []
+    diameters += [diameter_mm(mesh(node)[0]) for node in by_volume[1:]]
+    offsets = [offset_mm(node, ct, grid) for node in by_volume]
+    # Parts below 5 mm have a side only if there are no others.
+    sized = [offset for offset, mm in zip(offsets, diameters, strict=True) if mm >= NODE_MM] or offsets
+    primary_mm = None if primary is None else offset_mm(primary, ct, grid)
+    return {
+        "gtvn_count": float(len(nodes)),
+        "gtvn_count_5mm": float(sum(mm >= NODE_MM for mm in diameters)),
+        "gtvn_count_10mm": float(sum(mm >= ENLARGED_MM for mm in diameters)),
+        "gtvn_largest_ml": 0.0 if largest is None else largest.volume_ml,
+        **{f"gtvn_largest_{name}": of_largest[name] for name in _LARGEST},
+        "gtvn_largest_extent_z_mm": None if largest is None else largest.extent_mm[0],
+        "gtvn_second_diameter_mm": diameters[1] if len(diameters) > 1 else None,
+        "gtvn_bilateral": bilateral(offsets),
+        "gtvn_contralateral": contralateral(primary_mm, sized),
+        "gtvp_midline_mm": None if primary_mm is None else abs(primary_mm),
+        **heights(primary, nodes, grid),
+    }
+
 
 # A lesion this close to the midline counts for neither side.
 MIDLINE_MM: Final = 5.0
@@ -110,3 +155,37 @@ def _dispersion(lesions: Sequence[Structure]) -> float:
 def _components_towards(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
     """Component of each array axis (z, y, x) along an axis of the patient: left (0), posterior (1) or superior (2)."""
     return np.asarray(grid.direction, dtype=np.float64).reshape(3, 3)[axis, ::-1]
+
+
+BONE_HU: Final = 250.0
+AIR_HU: Final = -500.0
+# Bone and air this close to the surface are in contact with it; on coarser grids those in the next voxel are.
+REACH_MM: Final = 3.0
+CONTACTS: Final = ("bone_contact", "air_contact", "bone_ml")
+_Mask = npt.NDArray[np.bool_]
+
+
+def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict[str, Feature]:
+    """Shares of the surface in contact with bone (above 250 HU) and with air (below -500 HU), and the volume of bone.
+
+    Surface voxels belong to the structure and share a face with one that does not, or with the edge of the grid. They
+    are in contact with bone or air within 3 mm, centre to centre, or in a voxel that shares a face. The bone may be
+    inside the structure, since a tumour that invades it covers it. `bone_ml` is the bone inside the structure or in
+    contact with it. None for an absent structure. `ct` is HU on the whole grid.
+    """
+    if structure is None:
+        return dict.fromkeys(CONTACTS)
+    inside, hu = structure.inside, structure.cut(ct)
+    surface = inside & ~ndimage.binary_erosion(inside)
+    bone = hu > BONE_HU
+    shares = (float(np.mean(_within_reach(part, structure)[surface])) for part in (bone, hu < AIR_HU))
+    bone_ml = float(np.count_nonzero(bone & _within_reach(inside, structure))) * structure.voxel_ml
+    return dict(zip(CONTACTS, (*shares, bone_ml), strict=True))
+
+
+def _within_reach(part: _Mask, structure: Structure) -> _Mask:
+    """Voxels of the structure's box within reach of a part of it, which is included."""
+    if not part.any():
+        return part
+    near = ndimage.distance_transform_edt(~part, sampling=structure.spacing_mm) <= REACH_MM
+    return np.asarray(near | ndimage.binary_dilation(part))
