@@ -139,8 +139,9 @@ def json_schema(model: type[Document]) -> dict[str, Any]:
 
 
 def _place(location: Sequence[str | int]) -> str:
-    """The path inside the document, such as `.teams[3].score`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    """The path inside the document, such as `.teams[3].score`; tags of unions, in brackets, are no part of it."""
+    parts = (part for part in location if isinstance(part, int) or not part.startswith("("))
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
 
 
 def _found(fault: ErrorDetails) -> str:

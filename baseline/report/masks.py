@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
@@ -120,7 +120,7 @@ def mask_profile(edition: Edition, folder: Path) -> str:
     }
     first = next(iter(titles))
     content = {
-        "answers": {mask.name: {"rules": asdict(profile.rules)}},
+        "answers": {mask.name: {"rules": profile.rules.model_dump()}},
         "metrics": metrics,
         "ranking": {"official": first, "ties": "min", "schemes": {first: first}},
     }

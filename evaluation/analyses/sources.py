@@ -150,7 +150,7 @@ def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
         scheme = scheme.parts[0]
     if scheme is None:
         return []
-    return list(replace(ranking, official=official, schemes={official: scheme}).official_metrics)
+    return list(ranking.model_copy(update={"official": official, "schemes": {official: scheme}}).official_metrics)
 
 
 def _metrics_path(folder: Path, results_dir: Path, team: str) -> Path:

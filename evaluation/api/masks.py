@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def score_masks(
     rules = next((answer.rules for answer in answers if isinstance(answer.rules, MaskRules)), None)
     if rules is None:
         raise HecktorError(f"edition {edition}", "no masks", "an edition with masks")
-    rules = replace(rules, surfaces="both")
+    rules = rules.model_copy(update={"surfaces": "both"})
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
     row = compare_masks("", MaskArrays(mine, x * y * z, theirs), (z, y, x), rules)
     return MaskScores(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from contract.errors import HecktorError
-from evaluation.editions.checks import choice, object_with, text
-from evaluation.editions.schemes import parse_weights
+from evaluation.editions.document import RankedMetric
 from evaluation.metrics.metric import Metric
 
-WEIGHTED_SUM: Final = "weighted_sum"
 Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each measured metric, by its full name
 
 
@@ -34,19 +32,37 @@ class MetricProfile:
     terms: Mapping[str, float] = field(default_factory=dict)
 
 
-def parse_metrics(raw: Mapping[str, Any], known: Known, where: str) -> dict[str, MetricProfile]:
-    """Check the ranked metrics of a task.
+def ranked_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
+    """The ranked metrics of a task from its profile, `where` in messages.
 
-    Args:
-        raw: the profile's `metrics`.
-        known: answer and record of each measured metric, by its full name.
-        where: place of `metrics`, for messages.
+    Raises:
+        HecktorError: a metric that is not measured or cannot rank, or a wrong direction.
     """
-    metrics = {}
-    for name, value in raw.items():
-        is_sum = isinstance(value, dict) and WEIGHTED_SUM in value
-        metrics[name] = (_weighted_sum if is_sum else _measured)(name, raw, known, where)
-    return metrics
+    return {name: _profile_of(name, entries, known, where) for name in entries}
+
+
+def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, where: str) -> MetricProfile:
+    entry, place = entries[name], f"{where}.{name}"
+    if entry.weighted_sum is None:
+        _check_known(name, known, where)
+        answer, metric = known[name]
+        require_rankable(metric, place)
+        _check_direction(entry, metric, place)
+        return MetricProfile(entry.title, entry.higher_is_better, answer, metric)
+    if name in known:
+        raise HecktorError(place, "found the name of a measured metric", "a name of its own")
+    terms = _terms(name, entries, known, where, ())
+    metrics = [known[term][1] for term in terms]
+    if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
+        raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
+    _check_direction(entry, metrics[0], place)
+    return MetricProfile(entry.title, entry.higher_is_better, terms=terms)
+
+
+def require_rankable(metric: Metric, where: str) -> None:
+    """Raise HecktorError for a metric whose optimum lies between its bounds."""
+    if not metric.can_rank:
+        raise HecktorError(where, f"{metric.name} has its optimum at {metric.best:g}", "a metric that can rank teams")
 
 
 def check_measured(metrics: Mapping[str, MetricProfile], known: Known, where: str) -> None:
@@ -61,50 +77,25 @@ def _check_known(name: str, known: Mapping[str, Any], where: str) -> None:
         raise HecktorError(where, f"{name!r} is not measured under these rules", f"some of {', '.join(known)}")
 
 
-def _measured(name: str, raw: Mapping[str, Any], known: Known, where: str) -> MetricProfile:
-    _check_known(name, known, where)
-    place, (answer, metric) = f"{where}.{name}", known[name]
-    content = object_with(raw[name], place, ("title", "higher_is_better"))
-    require_rankable(metric, place)
-    higher = choice(content, "higher_is_better", (metric.higher_is_better,), place)
-    return MetricProfile(text(content, "title", place), higher, answer, metric)
-
-
-def require_rankable(metric: Metric, where: str) -> None:
-    """Raise HecktorError for a metric whose optimum lies between its bounds."""
-    if not metric.can_rank:
-        raise HecktorError(where, f"{metric.name} has its optimum at {metric.best:g}", "a metric that can rank teams")
-
-
-def _weighted_sum(name: str, raw: Mapping[str, Any], known: Known, where: str) -> MetricProfile:
-    place = f"{where}.{name}"
-    content = object_with(raw[name], place, ("title", "higher_is_better", WEIGHTED_SUM, "weights"))
-    if name in known:
-        raise HecktorError(place, "found the name of a measured metric", "a name of its own")
-    terms = _terms(name, raw, known, where, ())
-    metrics = [known[term][1] for term in terms]
-    if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
-        raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
-    higher = choice(content, "higher_is_better", (metrics[0].higher_is_better,), place)
-    return MetricProfile(text(content, "title", place), higher, terms=terms)
+def _check_direction(entry: RankedMetric, metric: Metric, where: str) -> None:
+    if entry.higher_is_better != metric.higher_is_better:
+        words = [str(value).lower() for value in (entry.higher_is_better, metric.higher_is_better)]
+        raise HecktorError(f"{where}.higher_is_better", f"found {words[0]}", words[1])
 
 
 def _terms(
-    name: str, raw: Mapping[str, Any], known: Mapping[str, Any], where: str, parents: tuple[str, ...]
+    name: str, entries: Mapping[str, RankedMetric], known: Known, where: str, parents: tuple[str, ...]
 ) -> dict[str, float]:
     """Weights of the measured metrics in the sum `name`, whose parts may be sums themselves."""
-    content, place = raw[name], f"{where}.{name}"
-    parts = content[WEIGHTED_SUM]
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) for part in parts):
-        raise HecktorError(f"{place}.{WEIGHTED_SUM}", "expected a list of metrics")
+    entry, place = entries[name], f"{where}.{name}.weighted_sum"
     terms: dict[str, float] = {}
-    for part, weight in zip(parts, parse_weights(content.get("weights"), len(parts), place), strict=True):
+    for part, weight in zip(entry.weighted_sum or (), entry.weights, strict=True):
         if part in (*parents, name):
-            raise HecktorError(f"{place}.{WEIGHTED_SUM}", f"found {part!r} inside itself", "other metrics")
-        is_sum = isinstance(raw.get(part), dict) and WEIGHTED_SUM in raw[part]
+            raise HecktorError(place, f"found {part!r} inside itself", "other metrics")
+        is_sum = part in entries and entries[part].weighted_sum is not None
         if not is_sum:
-            _check_known(part, known, f"{place}.{WEIGHTED_SUM}")
-        inner = _terms(part, raw, known, where, (*parents, name)) if is_sum else {part: 1.0}
+            _check_known(part, known, place)
+        inner = _terms(part, entries, known, where, (*parents, name)) if is_sum else {part: 1.0}
         for measured, share in inner.items():
             terms[measured] = terms.get(measured, 0.0) + weight * share
     return terms

@@ -1,34 +1,26 @@
 """Evaluation profiles: for each task of an edition the metrics, the rules for odd cases and the ranking, as JSON.
 
-The profiles in `evaluation/editions` are known by name; any other is given by its path. The schema is checked in
-full: an unknown or absent key or value is an error that names the place. Format 1 holds one answer for each task of
-HECKTOR 2025; format 2 names its declaration and holds rules for each answer of a task.
+The profiles in `evaluation/editions` are known by name; any other is given by its path. `ProfileDocument` is the file's
+schema; what depends on the declaration is checked here. An error names the place.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
+from contract.documents import parse_document
+from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
-from evaluation.editions.checks import choice, nonempty, object_with, shown, text
-from evaluation.editions.metrics import parse_metrics
-from evaluation.editions.schemes import parse_ranking
-from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
-
-FORMATS: Final = (1, 2)
-DIGITS: Final = (1, 2, 3, 4, 5, 6)
-_PUBLIC_DIGITS: Final = "public_digits"
-_PREFIX: Final = re.compile(r"([a-z][a-z0-9_-]*)?")
-# The kinds of answers as format 1 spells them.
-_KINDS_OF_FORMAT_1: Final = {"segmentation": "mask", "survival": "risk", "classification": "class"}
+from evaluation.editions.document import KINDS_OF_FORMAT_1, AnswerRules, ProfileDocument, ProfileTask
+from evaluation.editions.metrics import ranked_metrics
+from evaluation.editions.task import AnswerProfile, TaskProfile, checked_ranking, known_metrics
+from evaluation.metrics.rules import RULES_OF_KIND, RiskRules, Rules
 
 
 @dataclass(frozen=True)
@@ -102,63 +94,58 @@ def parse_profile(content: Any, source: str, folder: Path | None = None) -> Eval
     if isinstance(content, dict) and "algorithms" in content:
         wanted = f"an evaluation profile, such as {content.get('evaluation_profile')}, which the declaration names"
         raise HecktorError(source, "found the declaration of an edition", wanted)
-    number = content.get("format") if isinstance(content, dict) else None
-    many = number == FORMATS[1]
-    top = object_with(content, source, ("format", "name", "title", "tasks"), ("declaration",) if many else ())
-    if number not in FORMATS or isinstance(number, bool):
-        raise HecktorError(source, f"format {number!r}", " or ".join(map(str, FORMATS)))
-    declaration = _declaration(top.get("declaration", DEFAULT_EDITION), folder)
-    if not isinstance(top["tasks"], dict) or not top["tasks"]:
-        raise HecktorError(source, "`tasks` must be an object with at least one task")
+    document = parse_document(content, ProfileDocument, source, error=HecktorError)
+    declaration = _declaration(document.declaration or DEFAULT_EDITION, folder)
     algorithms = {algorithm.name: algorithm for algorithm in declaration.algorithms}
-    for name in top["tasks"]:
+    tasks = {}
+    for name, task in document.tasks.items():
         if name not in algorithms:
-            raise HecktorError(source, f"unknown task {name!r}", f"one of {', '.join(sorted(algorithms))}")
-    parse = _task if many else _task_of_format_1
-    edition, title = text(top, "name", source), text(top, "title", source)
-    tasks = {
-        name: parse(raw, edition, algorithms[name], f"{source}: tasks.{name}") for name, raw in top["tasks"].items()
-    }
-    return EvaluationProfile(edition, title, declaration, tasks)
+            raise HecktorError(f"{source}.tasks", f"unknown task {name!r}", f"one of {', '.join(sorted(algorithms))}")
+        tasks[name] = _task(document.name, task, algorithms[name], f"{source}.tasks.{name}")
+    return EvaluationProfile(document.name, document.title, declaration, tasks)
 
 
-def _declaration(name: Any, folder: Path | None) -> Edition:
-    if not isinstance(name, str) or name in known_editions() or folder is None:
-        return load_edition(str(name))
+def _declaration(name: str, folder: Path | None) -> Edition:
+    if name in known_editions() or folder is None:
+        return load_edition(name)
     return load_edition(str(folder / name))
 
 
-def _task_of_format_1(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfile:
-    content = object_with(raw, where, ("kind", "metrics", "rules", "ranking"), (_PUBLIC_DIGITS,))
-    kind = _KINDS_OF_FORMAT_1[choice(content, "kind", tuple(_KINDS_OF_FORMAT_1), where)]
+def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> TaskProfile:
+    answers = _only_answer(task, algorithm, where) if task.answers is None else _answers(task.answers, algorithm, where)
+    metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
+    ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
+    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.public_digits)
+
+
+def _only_answer(task: ProfileTask, algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
+    """The answer of a task in format 1."""
     answer = algorithm.answers[0]
-    rules = parse_rules(content["rules"], answer, f"{where}.rules", may_lack_direction=False)
-    if kind != answer.kind or len(algorithm.answers) > 1:
-        raise HecktorError(f"{where}.kind", f"found {content['kind']!r}, not the kind of the answer {answer.name!r}")
-    return _task_profile(edition, algorithm, {answer.name: AnswerProfile(answer, rules)}, content, where)
+    if task.kind is None or KINDS_OF_FORMAT_1[task.kind] != answer.kind or len(algorithm.answers) > 1:
+        raise HecktorError(f"{where}.kind", f"found {task.kind!r}, not the kind of the answer {answer.name!r}")
+    rules = _of_kind(task.rules, answer, f"{where}.rules")
+    if "direction" not in rules.model_fields_set and answer.kind == "risk":
+        raise HecktorError(f"{where}.rules.direction", "found nothing", "this key")
+    return {answer.name: AnswerProfile(answer, rules)}
 
 
-def _task(raw: Any, edition: str, algorithm: Algorithm, where: str) -> TaskProfile:
-    content = object_with(raw, where, ("answers", "metrics", "ranking"), (_PUBLIC_DIGITS,))
-    named = object_with(content["answers"], f"{where}.answers", tuple(answer.name for answer in algorithm.answers))
-    several = len(algorithm.answers) > 1
+def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
+    """The answers of a task in format 2."""
+    names = [answer.name for answer in algorithm.answers]
+    if set(names) != set(entries):
+        raise HecktorError(f"{where}.answers", f"found {', '.join(entries)}", f"exactly {', '.join(names)}")
     answers = {}
     for answer in algorithm.answers:
-        place = f"{where}.answers.{answer.name}"
-        entry = object_with(named[answer.name], place, ("rules",), ("prefix",))
-        rules = parse_rules(entry["rules"], answer, f"{place}.rules")
-        prefix = entry.get("prefix", f"{answer.name}_" if several else "")
-        if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
-            raise HecktorError(f"{place}.prefix", f"found {shown(prefix)}", "lower-case letters, digits, - and _")
-        answers[answer.name] = AnswerProfile(answer, rules, prefix)
-    return _task_profile(edition, algorithm, answers, content, where)
+        entry = entries[answer.name]
+        rules = _of_kind(entry.rules, answer, f"{where}.answers.{answer.name}.rules")
+        if isinstance(rules, RiskRules) and "direction" not in rules.model_fields_set:
+            rules = rules.model_copy(update={"direction": answer.direction})
+        prefix = f"{answer.name}_" if len(names) > 1 else ""
+        answers[answer.name] = AnswerProfile(answer, rules, prefix if entry.prefix is None else entry.prefix)
+    return answers
 
 
-def _task_profile(
-    edition: str, algorithm: Algorithm, answers: Mapping[str, AnswerProfile], content: Mapping[str, Any], where: str
-) -> TaskProfile:
-    raw = nonempty(content, "metrics", where, "metric")
-    metrics = parse_metrics(raw, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
-    ranking = parse_ranking(content["ranking"], metrics, f"{where}.ranking")
-    digits = choice(content, _PUBLIC_DIGITS, DIGITS, where) if _PUBLIC_DIGITS in content else None
-    return TaskProfile(edition, algorithm, answers, metrics, ranking, digits)
+def _of_kind(rules: Rules | None, answer: Answer, where: str) -> Rules:
+    if not isinstance(rules, RULES_OF_KIND[answer.kind]):
+        raise HecktorError(where, "found the rules of another kind of answer", f"those of a {answer.kind}")
+    return rules

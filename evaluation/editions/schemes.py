@@ -2,110 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from contract.editions.values import is_number
-from contract.errors import HecktorError
-from evaluation.editions.checks import choice, nonempty, object_with, shown
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+
+from contract.documents import Document, Text
+
+Ties = Literal["min", "average", "max", "dense"]
+TIE_RULES: Final[tuple[Ties, ...]] = get_args(Ties)
+# Larger weights would lose the smaller ones of a sum in rounding.
+Weight = Annotated[float, Field(gt=0, le=1e6)]
 
 
-@dataclass(frozen=True)
-class Borda:
+class Combination(Document):
+    """Ranks teams by their ranks under several parts."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+
+class Borda(Combination):
     """Order teams by the sum of their ranks under each part, each rank times the part's weight if weights are given."""
 
-    parts: tuple[Scheme, ...]
-    weights: tuple[float, ...] = ()
+    parts: Parts = Field(alias="borda")
+    weights: tuple[Weight, ...] = ()
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Borda:
+        check_weights(self, self.parts, self.weights)
+        return self
 
 
-@dataclass(frozen=True)
 class MeanRank(Borda):
     """The order of the Borda count, reported as the mean of the ranks."""
 
+    parts: Parts = Field(alias="mean_rank")
 
-@dataclass(frozen=True)
-class MedianRank:
+
+class MedianRank(Combination):
     """Order teams by the median of their ranks under each part."""
 
-    parts: tuple[Scheme, ...]
+    parts: Parts = Field(alias="median_rank")
 
 
-@dataclass(frozen=True)
-class Lexicographic:
+class Lexicographic(Combination):
     """Order teams by the first part; the following ones only break ties."""
 
-    parts: tuple[Scheme, ...]
+    parts: Parts = Field(alias="lexicographic")
 
 
-Scheme: TypeAlias = "str | Borda | MedianRank | Lexicographic"
-COMBINATIONS: Final[dict[str, type[Borda | MedianRank | Lexicographic]]] = {
+_WORDS: Final[dict[str, type[Combination]]] = {
     "borda": Borda,
     "mean_rank": MeanRank,
     "median_rank": MedianRank,
     "lexicographic": Lexicographic,
 }
-WEIGHTED: Final = ("borda", "mean_rank")
-# Larger weights would lose the smaller ones of a sum in rounding.
-MAX_WEIGHT: Final = 1e6
-TIE_RULES: Final = ("min", "average", "max", "dense")
 
 
-@dataclass(frozen=True)
-class RankingProfile:
+def check_weights(document: Document, parts: tuple[object, ...], weights: tuple[float, ...]) -> None:
+    """Raise ValueError, as pydantic's validators do, unless there is one weight for each part or none at all."""
+    if "weights" in document.model_fields_set and len(weights) != len(parts):
+        raise ValueError(f"{len(parts)} weights, one for each part")
+
+
+def _kind(node: Any) -> str | None:
+    """The tag of a scheme in JSON or as an object: `(metric)` for a name, or the word of its combination."""
+    if isinstance(node, str):
+        return "(metric)"
+    if isinstance(node, Combination):
+        return next(f"({word})" for word, model in _WORDS.items() if type(node) is model)
+    words = [word for word in _WORDS if isinstance(node, dict) and word in node]
+    return f"({words[0]})" if len(words) == 1 else None
+
+
+Scheme: TypeAlias = Annotated[
+    Annotated[Text, Tag("(metric)")]
+    | Annotated[Borda, Tag("(borda)")]
+    | Annotated[MeanRank, Tag("(mean_rank)")]
+    | Annotated[MedianRank, Tag("(median_rank)")]
+    | Annotated[Lexicographic, Tag("(lexicographic)")],
+    Discriminator(
+        _kind,
+        custom_error_type="scheme",
+        custom_error_message=f"a metric's name or an object with one of {', '.join(_WORDS)}",
+    ),
+]
+Parts: TypeAlias = Annotated[tuple[Scheme, ...], Field(min_length=1)]
+for _model in _WORDS.values():
+    _model.model_rebuild()
+
+
+class RankingProfile(Document):
     """The official ranking (a key of `schemes`), the rankings shown beside it, and the rule for ties."""
 
-    official: str
-    ties: str
-    schemes: Mapping[str, Scheme]
+    official: Text
+    ties: Ties
+    schemes: Annotated[dict[Text, Scheme], Field(min_length=1)]
 
     @property
     def official_metrics(self) -> tuple[str, ...]:
         """The metrics that decide the official ranking, in the scheme's order."""
-        return tuple(dict.fromkeys(_metrics_of(self.schemes[self.official])))
+        return tuple(dict.fromkeys(metrics_of_scheme(self.schemes[self.official])))
 
 
-def _metrics_of(scheme: Scheme) -> list[str]:
-    return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in _metrics_of(part)]
-
-
-def parse_ranking(raw: Any, metrics: Collection[str], where: str) -> RankingProfile:
-    """Check a task's `ranking`; `metrics` are the names that it may use."""
-    content = object_with(raw, where, ("official", "ties", "schemes"))
-    nodes = nonempty(content, "schemes", where, "ranking")
-    schemes = {name: parse_scheme(node, metrics, f"{where}.schemes.{name}") for name, node in nodes.items()}
-    official = choice(content, "official", tuple(schemes), where)
-    return RankingProfile(official, choice(content, "ties", TIE_RULES, where), schemes)
-
-
-def parse_scheme(node: Any, metrics: Collection[str], where: str) -> Scheme:
-    """Check an entry of a profile's `schemes`; `metrics` are the names that it may use, `where` its place.
-
-    Raises:
-        HecktorError: not a ranking; the message names the place.
-    """
-    if isinstance(node, str):
-        if node not in metrics:
-            raise HecktorError(where, f"unknown metric {node!r}", f"one of {', '.join(metrics)}")
-        return node
-    words = [word for word in COMBINATIONS if isinstance(node, dict) and word in node]
-    if len(words) != 1:
-        raise HecktorError(where, f"expected a metric's name or an object with one of {', '.join(COMBINATIONS)}")
-    word = words[0]
-    surplus = sorted(set(node) - {word} - ({"weights"} if word in WEIGHTED else set()))
-    if surplus:
-        raise HecktorError(where, f"unknown {', '.join(surplus)} beside {word}")
-    if not isinstance(node[word], list) or not node[word]:
-        raise HecktorError(f"{where}.{word}", "expected a list of metrics or rankings")
-    parts = tuple(parse_scheme(part, metrics, f"{where}.{word}") for part in node[word])
-    if "weights" not in node:
-        return COMBINATIONS[word](parts)
-    return (MeanRank if word == "mean_rank" else Borda)(parts, parse_weights(node["weights"], len(parts), where))
-
-
-def parse_weights(raw: Any, count: int, where: str) -> tuple[float, ...]:
-    """Check `weights`, one for each of `count` parts."""
-    numbers = raw if isinstance(raw, list) else []
-    if len(numbers) != count or not all(is_number(weight) and 0 < weight <= MAX_WEIGHT for weight in numbers):
-        raise HecktorError(f"{where}.weights", f"found {shown(raw)}", f"{count} numbers above 0, one a part")
-    return tuple(map(float, numbers))
+def metrics_of_scheme(scheme: Scheme) -> list[str]:
+    """The metrics of a scheme, in its order."""
+    return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in metrics_of_scheme(part)]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pydantic_core import PydanticUndefined
+
+from contract.documents import Document, parse_document
 from contract.editions import Algorithm, Answer
+from contract.editions.declaration import Kind
 from contract.errors import HecktorError
 from contract.files import parse_json
-from evaluation.editions.checks import choice, number, object_with
 from evaluation.editions.metrics import MetricProfile, check_measured
-from evaluation.editions.schemes import TIE_RULES, RankingProfile
+from evaluation.editions.schemes import RankingProfile, metrics_of_scheme
 from evaluation.metrics.metric import Metric
 from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, Rules
 from evaluation.rows.kinds import metrics_of, scorer_for
@@ -69,7 +72,7 @@ class TaskProfile:
     @property
     def options(self) -> dict[str, Any]:
         """The rules as plain data, by answer if there are several."""
-        options = {name: asdict(profile.rules) for name, profile in self.answers.items()}
+        options = {name: profile.rules.model_dump() for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
 
     def completed(self, options: Any) -> Any:
@@ -89,7 +92,8 @@ class TaskProfile:
 
 def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
     """Rules that a profile may leave out, with their defaults."""
-    return {field.name: field.default for field in fields(rules) if field.default is not MISSING}
+    fields = type(rules).model_fields if isinstance(rules, Document) else rules.model_fields
+    return {name: field.default for name, field in fields.items() if field.default is not PydanticUndefined}
 
 
 def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
@@ -108,18 +112,10 @@ def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str,
     return known
 
 
-def parse_rules(raw: Any, answer: Answer, where: str, *, may_lack_direction: bool = True) -> Rules:
-    """Check the rules of an answer; an absent direction is the declaration's, if `may_lack_direction`."""
-    kind: type[Any] = RULES_OF_KIND[answer.kind]
-    names = tuple(field.name for field in fields(kind))
-    defaults = default_rules(kind)
-    if may_lack_direction and "direction" in names:
-        defaults["direction"] = answer.direction
-    content = object_with({**defaults, **raw} if isinstance(raw, dict) else raw, where, names)
-    choices = {name: choice(content, name, values, where) for name, values in kind.CHOICES.items()}
-    numbers = {name: number(content, name, bounds, where) for name, bounds in kind.RANGES.items()}
-    rules: Rules = kind(**choices, **numbers)
-    return rules
+def parse_rules(content: object, kind: Kind, where: str) -> Rules:
+    """Validate the rules of an answer of this kind. Raises HecktorError, which begins with `where`."""
+    model: type[Rules] = RULES_OF_KIND[kind]
+    return parse_document(content, model, where, error=HecktorError)
 
 
 _OPTION: Final = "--option"
@@ -141,21 +137,19 @@ def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfil
     changes: dict[str, dict[str, Any]] = {name: {} for name in profile.answers}
     for name, value in options.items():
         answer, dot, rule = name.rpartition(".")
-        targets = [answer] if dot and answer in changes else _answers_with(rule, profile)
-        for target in targets:
-            changes[target][rule if target == answer else name] = _parsed(value)
+        targets = [answer] if dot and answer in changes else list(changes)
+        having = [target for target in targets if rule in type(profile.answers[target].rules).model_fields]
+        if not having or (dot and answer not in changes):
+            known = dict.fromkeys(rule for one in targets for rule in type(profile.answers[one].rules).model_fields)
+            raise HecktorError(_OPTION, f"unknown {name}", f"one of {', '.join(known)}")
+        for target in having:
+            changes[target][rule] = _parsed(value)
     answers = {
-        name: replace(one, rules=parse_rules({**asdict(one.rules), **changes[name]}, one.answer, _OPTION))
+        name: replace(one, rules=parse_rules({**one.rules.model_dump(), **changes[name]}, one.answer.kind, _OPTION))
         for name, one in profile.answers.items()
     }
     check_measured(profile.metrics, known_metrics(answers, _OPTION), f"{_OPTION}.metrics")
     return replace(profile, answers=answers)
-
-
-def _answers_with(rule: str, profile: TaskProfile) -> list[str]:
-    """Names of the answers with this rule; the first answer, whose rules then refuse it, where none has it."""
-    having = [name for name, one in profile.answers.items() if rule in {field.name for field in fields(one.rules)}]
-    return having or [next(iter(profile.answers))]
 
 
 def _parsed(value: str) -> object:
@@ -165,6 +159,20 @@ def _parsed(value: str) -> object:
         return value
 
 
+def checked_ranking(ranking: RankingProfile, metrics: Collection[str], where: str) -> RankingProfile:
+    """The ranking, if its official scheme exists and every scheme uses these metrics; `where` is its place."""
+    for name, scheme in ranking.schemes.items():
+        for metric in metrics_of_scheme(scheme):
+            if metric not in metrics:
+                raise HecktorError(
+                    f"{where}.schemes.{name}", f"unknown metric {metric!r}", f"one of {', '.join(metrics)}"
+                )
+    if ranking.official not in ranking.schemes:
+        found = f'found "{ranking.official}"'
+        raise HecktorError(f"{where}.official", found, f"one of {', '.join(ranking.schemes)}")
+    return ranking
+
+
 def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:
     """The profile with another official ranking or another rule for ties; None keeps the profile's own.
 
@@ -172,6 +180,8 @@ def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, w
         HecktorError: an unknown ranking or rule; the message names the known ones.
     """
     ranking = profile.ranking
-    wanted = {"official": official or ranking.official, "ties": ties or ranking.ties}
-    chosen = choice(wanted, "official", tuple(ranking.schemes), where)
-    return replace(profile, ranking=replace(ranking, official=chosen, ties=choice(wanted, "ties", TIE_RULES, where)))
+    changes = {name: value for name, value in (("official", official), ("ties", ties)) if value}
+    changed = parse_document(
+        ranking.model_dump(by_alias=True, exclude_unset=True) | changes, RankingProfile, where, error=HecktorError
+    )
+    return replace(profile, ranking=checked_ranking(changed, profile.metrics, where))

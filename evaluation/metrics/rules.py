@@ -1,7 +1,7 @@
 """The rules of an evaluation profile, a class for each kind of answer, and what counts in edge cases.
 
-Each field of a class is a key of the profile's `rules`; a field with a default may be left out. `CHOICES` lists the
-values of a field, `RANGES` the lower and upper bound of a number. docs/editions.md explains every value.
+Each field of a class is a key of the profile's `rules`; a field with a default may be left out. docs/editions.md
+explains every value.
 
 | case | what counts by default |
 |---|---|
@@ -27,17 +27,18 @@ case, which is listed |
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from contract.editions.declaration import Kind
-from contract.errors import HecktorError
+from pydantic import Field, model_validator
 
-Choices: TypeAlias = Mapping[str, tuple[object, ...]]
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]
+from contract.documents import Document
+from contract.editions.declaration import Direction, Kind
 
-MISSING_RULES: Final = ("worst", "skip", "stop")
+MissingRule = Literal["worst", "skip", "stop"]
+EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
+MissingRiskRule = Literal["non_concordant", "tie"]
+HD95Definition = Literal["max_directed", "pooled", "hecktor2021_code"]
+SurfaceWeight = Literal["voxel", "area"]
 
 
 # DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
@@ -72,13 +73,12 @@ DIRECTIONS: Final[dict[str, str]] = {
 }
 
 CODE_OF_2021: Final = "hecktor2021_code"
-HD95_DEFINITIONS: Final = ("max_directed", "pooled", CODE_OF_2021)
-SURFACE_WEIGHTS: Final = ("voxel", "area")
+HD95_DEFINITIONS: Final[tuple[HD95Definition, ...]] = get_args(HD95Definition)
+SURFACE_WEIGHTS: Final[tuple[SurfaceWeight, ...]] = get_args(SurfaceWeight)
 SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
 
 
-@dataclass(frozen=True)
-class MaskRules:
+class MaskRules(Document):
     """How masks are compared.
 
     `surface_weights` says whether surfaces are voxels of equal weight or pieces between them that weigh their area.
@@ -86,76 +86,50 @@ class MaskRules:
     (`whole_image`).
     """
 
-    missing: str
-    geometry: str
-    gtvp_empty: str
-    volume_unit: str
-    connectivity: int
-    iou_threshold: float
+    missing: MissingRule
+    geometry: Literal["exact", "resample_nearest"]
+    gtvp_empty: EmptyRule
+    volume_unit: Literal["mm3", "voxels"]
+    connectivity: Literal[6, 18, 26]
+    iou_threshold: Annotated[float, Field(ge=0, lt=1)]
     iou_strict: bool
-    matching: str
-    surfaces: str
-    hd95: str
-    surface_tolerance_mm: float
-    bounding_box: str
-    gtvn_empty: str = "skip"
-    surface_weights: str = "voxel"
+    matching: Literal["one_to_one", "any_overlap", "greedy"]
+    surfaces: Literal["none", "gtvp", "both"]
+    hd95: HD95Definition
+    surface_tolerance_mm: Annotated[float, Field(ge=0, lt=1000)]
+    bounding_box: Literal["required", "optional", "whole_image"]
+    gtvn_empty: EmptyRule = "skip"
+    surface_weights: SurfaceWeight = "voxel"
 
-    CHOICES: ClassVar[Choices] = {
-        "missing": MISSING_RULES,
-        "geometry": ("exact", "resample_nearest"),
-        "gtvp_empty": tuple(EMPTY_RULES),
-        "gtvn_empty": tuple(EMPTY_RULES),
-        "volume_unit": ("mm3", "voxels"),
-        "connectivity": (6, 18, 26),
-        "iou_strict": (True, False),
-        "matching": ("one_to_one", "any_overlap", "greedy"),
-        "surfaces": tuple(SURFACES_OF),
-        "hd95": HD95_DEFINITIONS,
-        "surface_weights": SURFACE_WEIGHTS,
-        "bounding_box": ("required", "optional", "whole_image"),
-    }
-    RANGES: ClassVar[Ranges] = {"iou_threshold": (0.0, 1.0), "surface_tolerance_mm": (0.0, 1000.0)}
-
-    def __post_init__(self) -> None:
-        """Raise HecktorError for definitions that exclude each other."""
-        if self.hd95 == CODE_OF_2021 and self.surface_weights != SURFACE_WEIGHTS[0]:
-            raise HecktorError(f"surface_weights with hd95={self.hd95}", f"{self.surface_weights!r}", "'voxel'")
+    @model_validator(mode="after")
+    def _check_surfaces(self) -> MaskRules:
+        if self.hd95 == CODE_OF_2021 and self.surface_weights != "voxel":
+            raise ValueError(f"surface_weights 'voxel' with hd95={self.hd95}, not {self.surface_weights!r}")
+        return self
 
 
-@dataclass(frozen=True)
-class RiskRules:
+class RiskRules(Document):
     """How risks are compared.
 
     `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile of format 2
     may leave it out, since the edition's declaration states it.
     """
 
-    missing: str
-    missing_risk: str
-    direction: str
-
-    CHOICES: ClassVar[Choices] = {
-        "missing": MISSING_RULES,
-        "missing_risk": tuple(MISSING_RISK_RULES),
-        "direction": tuple(DIRECTIONS),
-    }
-    RANGES: ClassVar[Ranges] = {}
+    missing: MissingRule
+    missing_risk: MissingRiskRule
+    # A factory: the declaration's direction takes the place of an absent one, so that there is no default.
+    direction: Direction = Field(default_factory=lambda: "risk")
 
 
-@dataclass(frozen=True)
-class ClassRules:
+class ClassRules(Document):
     """How predicted classes are compared.
 
     `not_counted` says what becomes of a patient whose class in the reference is one of the declaration's `not_counted`:
     the patient is left out and named (`skip`), or each of these is a class of its own (`class`).
     """
 
-    missing: str
-    not_counted: str = "skip"
-
-    CHOICES: ClassVar[Choices] = {"missing": MISSING_RULES, "not_counted": ("skip", "class")}
-    RANGES: ClassVar[Ranges] = {}
+    missing: MissingRule
+    not_counted: Literal["skip", "class"] = "skip"
 
 
 Rules: TypeAlias = MaskRules | RiskRules | ClassRules

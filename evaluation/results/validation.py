@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from contract.errors import HecktorError
@@ -86,11 +86,13 @@ def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile
 
 def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
     # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    known = {rule.name for rule in fields(answer.rules)} - {"bounding_box"}
+    known = set(type(answer.rules).model_fields) - {"bounding_box"}
     if not isinstance(options, dict) or not known <= set(options):
         raise HecktorError(team.source, "its options are not those of the edition", ", ".join(sorted(known)))
     stated = {name: options[name] for name in known}
-    return parse_rules({**asdict(answer.rules), **stated}, answer.answer, f"{team.source}: provenance.options")
+    return parse_rules(
+        {**answer.rules.model_dump(), **stated}, answer.answer.kind, f"{team.source}: provenance.options"
+    )
 
 
 def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract import labels
-from contract.errors import GroundTruthError
+from contract.documents import parse_document
+from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
 from evaluation.execution.pool import map_cases
@@ -51,12 +52,12 @@ class ObservedCase:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
-    rules = replace(
-        default_rules(),
-        hd95=options.hd95,
-        surface_tolerance_mm=options.tolerance_mm,
-        surface_weights=options.surface_weights,
-    )
+    changes = {
+        "hd95": options.hd95,
+        "surface_tolerance_mm": options.tolerance_mm,
+        "surface_weights": options.surface_weights,
+    }
+    rules = parse_document(default_rules().model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders, rules)
     by_case = map_cases(
         compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, "compared its masks")

@@ -97,8 +97,10 @@ def blank():
 @pytest.fixture
 def rules():
     """Make the default edition's segmentation rules, with changes."""
-    from dataclasses import replace
-
     default = load_profile().task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(default, MaskRules)
-    return lambda **changes: replace(default, **changes)
+
+    def with_changes(**changes):
+        return default.model_copy(update=changes)
+
+    return with_changes

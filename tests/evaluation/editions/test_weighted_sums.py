@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contract.documents import parse_document
 from contract.errors import HecktorError
-from evaluation.editions.metrics import parse_metrics
+from evaluation.editions.document import RankedMetric
+from evaluation.editions.metrics import ranked_metrics
 from evaluation.editions.profile import parse_profile
 from evaluation.editions.task import with_options
 from evaluation.metrics.overlap import weighted_sum_metric
@@ -25,8 +27,13 @@ def entry(parts, weights, **more):
     return {"title": "t", "higher_is_better": True, "weighted_sum": parts, "weights": weights, **more}
 
 
+def metrics_of(raw):
+    entries = {name: parse_document(entry, RankedMetric, f"metrics.{name}") for name, entry in raw.items()}
+    return ranked_metrics(entries, KNOWN, "metrics")
+
+
 def terms(raw, name="total"):
-    return dict(parse_metrics(raw, KNOWN, "metrics")[name].terms)
+    return dict(metrics_of(raw)[name].terms)
 
 
 def test_nested_sums_are_expanded_to_measured_metrics():
@@ -44,10 +51,10 @@ def test_a_sum_of_metrics_that_are_best_when_low():
     ("raw", "message"),
     [
         ({"total": entry(["dice"], [1])}, r"metrics\.total\.weighted_sum: 'dice' is not measured"),
-        ({"total": entry([], [])}, r"metrics\.total\.weighted_sum: expected a list of metrics"),
-        ({"total": entry([{"a": 1}], [1])}, "expected a list of metrics"),
-        ({"total": entry(["auc", "accuracy"], [1])}, r"weights: found \[1\], expected 2 numbers above 0"),
-        ({"total": entry(["auc"], [-1])}, "expected 1 numbers above 0"),
+        ({"total": entry([], [])}, r"metrics\.total\.weighted_sum: found \[\], expected at least 1"),
+        ({"total": entry([{"a": 1}], [1])}, r"weighted_sum\[0\]: found .*, expected a text"),
+        ({"total": entry(["auc", "accuracy"], [1])}, "expected 2 weights, one for each part"),
+        ({"total": entry(["auc"], [-1])}, r"weights\[0\]: found -1, expected a number above 0"),
         ({"total": entry(["total"], [1])}, "found 'total' inside itself"),
         ({"total": entry(["b"], [1]), "b": entry(["total"], [1])}, "found 'total' inside itself"),
         ({"auc": entry(["accuracy"], [1])}, "found the name of a measured metric, expected a name of its own"),
@@ -56,12 +63,12 @@ def test_a_sum_of_metrics_that_are_best_when_low():
             "found auc, brier, expected metrics that are all best at the same",
         ),
         ({"total": entry(["brier"], [1])}, "higher_is_better: found true, expected false"),
-        ({"total": entry(["auc"], [1], unit="mm")}, "keys unknown unit"),
+        ({"total": entry(["auc"], [1], unit="mm")}, 'metrics.total.unit: found "mm", expected no such key'),
     ],
 )
 def test_a_break_of_the_schema_is_named(raw, message):
     with pytest.raises(HecktorError, match=message):
-        parse_metrics(raw, KNOWN, "metrics")
+        metrics_of(raw)
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -119,15 +118,15 @@ def test_ties_in_cardinality_go_to_the_larger_iou():
 def test_matching_equals_the_best_of_all_assignments(a, b):
     rules = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
     assert isinstance(rules, MaskRules)
-    rules = replace(rules, iou_threshold=0.1)
+    rules = rules.model_copy(update={"iou_threshold": 0.1})
     table, n_references, n_predictions = naive_iou_table(a, b)
     counts = compare_lesions(a, b, rules).counts
     if min(n_references, n_predictions) <= 4 and max(n_references, n_predictions) <= 5:
         pairs, _ = best_assignment(table, n_references, n_predictions, 0.1)
         assert counts == LesionCounts(pairs, n_predictions - pairs, n_references - pairs)
-    literal = compare_lesions(a, b, replace(rules, matching="any_overlap")).counts
+    literal = compare_lesions(a, b, rules.model_copy(update={"matching": "any_overlap"})).counts
     assert counts.true_positives <= literal.true_positives
-    greedy = compare_lesions(a, b, replace(rules, matching="greedy")).counts
+    greedy = compare_lesions(a, b, rules.model_copy(update={"matching": "greedy"})).counts
     assert greedy.true_positives <= counts.true_positives
     mirrored = compare_lesions(b, a, rules).counts
     assert mirrored == LesionCounts(counts.true_positives, counts.false_negatives, counts.false_positives)

@@ -24,8 +24,8 @@ TEAMS_2025 = {
     "SJTU_lab426": (0.7341, 0.7312, 0.7260),
 }
 METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
-NESTED = Borda(("gtvp_dsc_mean", Borda(("gtvn_dsc_agg", "gtvn_f1_agg"))))
-FLAT = Borda(METRICS)
+NESTED = Borda(parts=("gtvp_dsc_mean", Borda(parts=("gtvn_dsc_agg", "gtvn_f1_agg"))))
+FLAT = Borda(parts=METRICS)
 PROFILES = {name: MetricProfile(name, higher_is_better=True) for name in "xyz"}
 
 
@@ -82,18 +82,20 @@ def test_hecktor_2025_by_the_median_rank():
 
 def test_the_mean_rank_gives_the_order_of_the_flat_borda():
     """Rank sums 7, 8, 10, 11, 9 over three metrics."""
-    found = scheme_ranks(five_teams(), MeanRank(METRICS), "min")
+    found = scheme_ranks(five_teams(), MeanRank(parts=METRICS), "min")
     np.testing.assert_allclose(found.figures["mean_rank"], np.array([7, 8, 10, 11, 9]) / 3)
     assert found.ranks.tolist() == scheme_ranks(five_teams(), FLAT, "min").ranks.tolist()
 
 
 def test_weights_multiply_ranks():
     """Detection twice: (2 + 2 + 6, 1 + 3 + 8, 4 + 1 + 10, 5 + 4 + 4, 3 + 5 + 2) = 10, 12, 15, 13, 10, of 4 * 5."""
-    found = scheme_ranks(five_teams(), Borda(METRICS, (1.0, 1.0, 2.0)), "min")
+    found = scheme_ranks(five_teams(), Borda(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min")
     assert found.figures["rank_sum"].tolist() == [10, 12, 15, 13, 10]
     assert found.figures["points"].tolist() == [10, 8, 5, 7, 10]
     assert found.ranks.tolist() == [1, 3, 5, 4, 1]
-    assert scheme_ranks(five_teams(), MeanRank(METRICS, (1.0, 1.0, 2.0)), "min").figures["mean_rank"].tolist() == [
+    assert scheme_ranks(five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
+        "mean_rank"
+    ].tolist() == [
         2.5,
         3,
         3.75,
@@ -105,7 +107,7 @@ def test_weights_multiply_ranks():
 def test_weights_that_are_no_sums_of_halves_still_tie():
     """0.1 * 1 + 0.2 * 2 and 0.1 * 3 + 0.2 * 1 are both 0.5, though not in floating point."""
     two = table(x=[3, 1, 2], y=[2, 3, 1])
-    found = scheme_ranks(two, Borda(("x", "y"), (0.1, 0.2)), "min")
+    found = scheme_ranks(two, Borda(parts=("x", "y"), weights=(0.1, 0.2)), "min")
     assert found.ranks.tolist() == [1, 1, 3]
 
 
@@ -152,10 +154,10 @@ def test_order_of_teams_does_not_matter(rows, random):
     order = list(range(len(rows)))
     random.shuffle(order)
     for scheme in (
-        Borda(("x", Borda(("y", "z")))),
-        Borda(("x", "y", "z")),
-        Lexicographic(("x", "z")),
-        MedianRank(("x", "y")),
+        Borda(parts=("x", Borda(parts=("y", "z")))),
+        Borda(parts=("x", "y", "z")),
+        Lexicographic(parts=("x", "z")),
+        MedianRank(parts=("x", "y")),
     ):
         straight = scheme_ranks(table(x=columns[0], y=columns[1], z=columns[2]), scheme, "min").ranks
         turned = scheme_ranks(
@@ -174,10 +176,10 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
     alone = [table(**dict(zip("xyz", one / 10, strict=True))) for one in values.swapaxes(0, 1)]
     for scheme in (
         "x",
-        Borda(("x", Borda(("y", "z")))),
-        MeanRank(("x", "y", "z"), (1.0, 2.0, 0.5)),
-        Lexicographic(("x", "z")),
-        MedianRank(("x", "y", "z")),
+        Borda(parts=("x", Borda(parts=("y", "z")))),
+        MeanRank(parts=("x", "y", "z"), weights=(1.0, 2.0, 0.5)),
+        Lexicographic(parts=("x", "z")),
+        MedianRank(parts=("x", "y", "z")),
     ):
         found = scheme_ranks(whole, scheme, ties)
         each = [scheme_ranks(one, scheme, ties) for one in alone]
@@ -187,4 +189,4 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
     x, _, z = -values
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
     counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
-    assert scheme_ranks(whole, Lexicographic(("x", "z")), "min").ranks.tolist() == counted
+    assert scheme_ranks(whole, Lexicographic(parts=("x", "z")), "min").ranks.tolist() == counted

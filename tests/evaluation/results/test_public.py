@@ -138,9 +138,7 @@ def test_a_cohort_of_a_hundred_has_one_digit_more(phase_of, cases, digits):
 
 @pytest.mark.parametrize("digits", [0, 7, 3.0, "4", True])
 def test_public_digits_are_checked(profile_with, digits):
-    with pytest.raises(
-        HecktorError, match=r"ours\.json: tasks\.segmentation\.public_digits: found .*, expected one of 1, 2, 3"
-    ):
+    with pytest.raises(HecktorError, match=r"ours\.json\.tasks\.segmentation\.public_digits: found .*, expected a "):
         load_profile(profile_with(digits))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -92,6 +90,6 @@ def test_the_order_of_lesions_changes_no_count(reference, predicted, axes):
     """
     default = load_profile("hecktor2025").task(SEGMENTATION.name).answers["segmentation"].rules
     for matching in ("one_to_one", "any_overlap"):
-        rules = replace(default, matching=matching)
+        rules = default.model_copy(update={"matching": matching})
         turned = (np.ascontiguousarray(np.flip(mask.transpose(axes))) for mask in (reference, predicted))
         assert compare_lesions(*turned, rules).counts == compare_lesions(reference, predicted, rules).counts

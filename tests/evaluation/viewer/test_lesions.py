@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -95,7 +94,7 @@ def test_matches_follow_the_edition_rules(rules) -> None:
 def test_matches_agree_with_the_counts_of_the_evaluation(mine: np.ndarray, theirs: np.ndarray, matching: str) -> None:
     (profile,) = load_profile().task("segmentation").answers.values()
     assert isinstance(profile.rules, MaskRules)
-    rules = replace(profile.rules, matching=matching)
+    rules = profile.rules.model_copy(update={"matching": matching})
     grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
     one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (mine, theirs))
     matched, counts = match(one, other, rules), compare_lesions(mine, theirs, rules).counts
