@@ -28,11 +28,11 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_edition_option(parser: argparse.ArgumentParser, default: str = DEFAULT_EDITION) -> None:
+def add_edition_option(parser: argparse.ArgumentParser) -> None:
     """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value."""
     parser.add_argument(
         "--edition",
-        default=default,
+        default=DEFAULT_EDITION,
         metavar="NAME|FILE",
         help="edition of the challenge: a name, or a declaration.json (default: %(default)s)",
     )

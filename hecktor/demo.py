@@ -15,19 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from contract.cpus import usable_cpus
-from contract.editions import Algorithm, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from hecktor.cli import COMMANDS, command
 
-# The newest edition that has a shipped model package.
-DEMO_EDITION: Final = "hecktor2026"
 # With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
 DEFAULT_SEED: Final = 152
-DEFAULT_PATIENTS: Final = 6
-# One segmentation serves all answers of an edition with one algorithm, which leaves time for more patients.
-PATIENTS_OF_ONE_ALGORITHM: Final = 12
+DEFAULT_PATIENTS: Final = 12
 # Arguments to the algorithm of each team.
 TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}
 
@@ -76,12 +72,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _demo(arguments: argparse.Namespace) -> Demo:
     """The demonstration with the defaults of its edition."""
     edition = load_edition(arguments.edition)
-    folder = "demo" if edition.source == DEMO_EDITION else f"demo-{edition.name}"
-    patients = PATIENTS_OF_ONE_ALGORITHM if len(edition.algorithms) == 1 else DEFAULT_PATIENTS
+    folder = "demo" if edition.source == DEFAULT_EDITION else f"demo-{edition.name}"
     return Demo(
         edition=edition,
         output=arguments.output or Path("out") / folder,
-        patients=arguments.patients or patients,
+        patients=arguments.patients,
         seed=arguments.seed,
         jobs=arguments.jobs,
         containers=arguments.containers,
@@ -154,12 +149,9 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     output = "folder for the results (default: out/demo, or out/demo-EDITION for another edition)"
     add("--output", type=Path, help=output)
-    patients = (
-        f"number of patients (default: {PATIENTS_OF_ONE_ALGORITHM}, or {DEFAULT_PATIENTS} with several algorithms)"
-    )
-    add("--patients", type=whole_number(1), help=patients)
+    add("--patients", type=whole_number(1), default=DEFAULT_PATIENTS, help="number of patients (default: %(default)s)")
     add("--seed", type=whole_number(0), default=DEFAULT_SEED, help="seed of the cohort (default: %(default)s)")
     add("--jobs", type=whole_number(1), default=usable_cpus(), help="number of cases at a time (default: %(default)s)")
     add("--containers", action="store_true", help="run the container images instead of plain processes")
-    add_edition_option(parser, DEMO_EDITION)
+    add_edition_option(parser)
     return parser

@@ -33,25 +33,25 @@ def value(command: list[str], option: str) -> str:
     return command[command.index(option) + 1]
 
 
-def test_the_newest_edition_has_one_image_and_twelve_patients(commands: Commands) -> None:
-    """Two teams, both of which give all four answers."""
-    assert demo.main(["--containers"]) == 0
+def test_hecktor_2025_has_three_tasks_with_two_teams_each(commands: Commands) -> None:
+    assert demo.main([]) == 0
+    names = [command[0] for command in commands]
+    assert names == ["phantoms", *["rehearse", "rehearse", "rank"] * 3, "report"]
+    assert (value(commands[0], "--patients"), value(commands[0], "--output")) == ("12", "out/demo/cohort")
+    assert "--arguments=--method clinical" in commands[-3]
+    assert all("--process" in command for command in commands if command[0] == "rehearse")
+
+
+def test_another_edition_has_a_folder_of_its_own(commands: Commands) -> None:
+    """HECKTOR 2026 has one image; both teams give all four answers."""
+    assert demo.main(["--edition", "hecktor2026", "--containers"]) == 0
     assert [command[0] for command in commands] == ["phantoms", "rehearse", "rehearse", "rank", "report"]
     assert all(value(command, "--edition") == "hecktor2026" for command in commands)
     phantoms, baseline, threshold, *_ = commands
-    assert (value(phantoms, "--patients"), value(phantoms, "--output")) == ("12", "out/demo/cohort")
+    assert value(phantoms, "--output") == "out/demo-hecktor2026/cohort"
     assert value(baseline, "--algorithm-image") == "hecktor-2026:latest"
     assert value(baseline, "--evaluation-image") == "hecktor-evaluation-2026:latest"
     assert "--arguments=--method threshold" in threshold
-
-
-def test_the_older_edition_has_three_tasks_and_a_folder_of_its_own(commands: Commands) -> None:
-    assert demo.main(["--edition", "hecktor2025"]) == 0
-    names = [command[0] for command in commands]
-    assert names == ["phantoms", *["rehearse", "rehearse", "rank"] * 3, "report"]
-    assert (value(commands[0], "--patients"), value(commands[0], "--output")) == ("6", "out/demo-hecktor2025/cohort")
-    assert "--arguments=--method clinical" in commands[-3]
-    assert all("--process" in command for command in commands if command[0] == "rehearse")
 
 
 def test_given_options_replace_the_defaults(commands: Commands) -> None:
@@ -68,5 +68,5 @@ def test_the_last_lines_name_the_report_and_the_viewer(commands: Commands, capsy
     assert report == f"The report:         {Path('out/my demo/report.html').resolve().as_uri()}"
     program, *words = shlex.split(viewer.removeprefix("Look into a case:   "))
     assert Path(program).name == "hecktor"
-    options = ["--edition", "hecktor2026", "--cohort", "out/my demo/cohort", "--results", "out/my demo"]
+    options = ["--edition", "hecktor2025", "--cohort", "out/my demo/cohort", "--results", "out/my demo"]
     assert words == ["view", *options]

@@ -276,6 +276,6 @@ def test_platform_of_2026_gives_the_factor_of_some_pets_in_bq_per_ml(tmp_path: P
 def test_command_counts_one_patient(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rehearsal.phantoms.cli.make_cohort", lambda *_: iter(["CHUS-001"]))
+    monkeypatch.setattr("rehearsal.phantoms.make.make_cohort", lambda *_: iter(["CHUS-001"]))
     assert main(["--patients", "1", "--seed", "8", "--layout", "release", "--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("1 patient in ")
