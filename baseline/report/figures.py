@@ -18,7 +18,7 @@ from evaluation.analyses.classes import calibration, confusion
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import AnswerRows
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.studies.failures.risk_coverage import risk_coverage
+from evaluation.studies.risk_coverage import risk_coverage
 
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.

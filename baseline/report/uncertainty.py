@@ -13,7 +13,7 @@ from baseline.heads.cohort import Floats
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.extras import estimate_extras
-from evaluation.studies.failures.risk_coverage import area, confidence_metrics
+from evaluation.studies.risk_coverage import area, confidence_metrics
 
 MEASURES: Final = {"expected_dsc": "expected DSC", "pairwise_dsc": "DSC between passes"}
 # Resolution of the lesions' probabilities.

@@ -12,14 +12,13 @@ from matplotlib.figure import Figure
 
 from contract.editions import Answer
 from contract.editions.declaration import Kind
-from contract.errors import HecktorError
 from contract.options import add_edition_options, chosen_algorithm, number_within, whole_number
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
 from evaluation.metrics.classification import class_codes
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics import DEFAULT_SEED
 from evaluation.studies.chance import BestOf, DrawScores, best_of, random_balanced_accuracy, random_c_index
-from evaluation.studies.outputs import StudyResult
+from evaluation.studies.outputs import StudyResult, add_answer_option, chosen_answer
 
 DESCRIPTION: Final = "The best of k random predictions of the cohort's own targets."
 DEFAULT_TRIES: Final = (1, 5, 20, 100)
@@ -29,11 +28,7 @@ _TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accurac
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Draw the distribution of the best of each number of tries."""
     _, task = chosen_algorithm(parser, options)
-    answer = task.answers[0]
-    if len(task.answers) > 1 or answer.kind not in _TITLES:
-        raise HecktorError(
-            f"task {task.name}", "no random prediction of it", "a task with one answer, risks or classes"
-        )
+    answer = chosen_answer(task, options.answer, tuple(_TITLES))
     title = _TITLES[answer.kind]
     scores, cohort = _null(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
@@ -41,6 +36,7 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
     summaries = [one.summary(options.winner) for one in distributions]
     content = {
         "task": task.name,
+        "answer": answer.name,
         "metric": title,
         **cohort,
         "repeats": options.repeats,
@@ -91,7 +87,8 @@ def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, its targets, and the settings of the draws."""
     add_edition_options(parser)
-    parser.add_argument("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or HPV status")
+    add_answer_option(parser)
+    parser.add_argument("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")
     parser.add_argument(
         "--tries",
         type=whole_number(1),

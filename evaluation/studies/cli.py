@@ -15,15 +15,13 @@ from contract.errors import HecktorError
 STUDIES: Final[dict[str, tuple[str, str]]] = {
     "ensemble": (
         "evaluation.studies.ensembles.study",
-        "STAPLE and average of teams' masks, mean and median rank of risks",
+        "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes",
     ),
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
-    "thresholds": ("evaluation.studies.thresholds.study", "PET thresholding at a range of percentages of SUVmax"),
-    "influence": ("evaluation.studies.influence", "DSC against tumour volume and SUVmax: Spearman and five bins"),
+    "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
     "baselines": ("evaluation.studies.baselines", "tumour volume and SUVmax as submitted risks"),
     "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
-    "failures": ("evaluation.studies.failures.study", "whether an expected DSC predicts which masks failed"),
-    "null": ("evaluation.studies.null", "the earlier segmentation as the prediction, the null algorithm of HNTS-MRG"),
+    "failures": ("evaluation.studies.failures", "whether an expected DSC predicts which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
 }
 

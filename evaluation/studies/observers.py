@@ -34,7 +34,7 @@ from evaluation.studies.agreement import (
     pair_dsc_agg,
 )
 from evaluation.studies.ensembles.votes import CompactMask, stacked
-from evaluation.studies.outputs import StudyResult, by_name, default_rules, interval_text, raise_dead_worker
+from evaluation.studies.outputs import StudyResult, by_name, interval_text, mask_rules, raise_dead_worker
 
 DESCRIPTION: Final = "Agreement between annotators who drew the same cases."
 _TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "surface_dsc": "surface DSC"}
@@ -57,7 +57,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "surface_tolerance_mm": options.tolerance_mm,
         "surface_weights": options.surface_weights,
     }
-    rules = parse_document(default_rules().model_dump() | changes, MaskRules, "options", error=HecktorError)
+    rules = parse_document(mask_rules().model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders, rules)
     by_case = map_cases(
         compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, "compared its masks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from typing import Any, NoReturn, TypeVar
 
 from matplotlib.figure import Figure
 
+from contract.editions import Algorithm, Answer, load_edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import write_csv, write_json, write_text
 from contract.versions import installed_version
+from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
@@ -60,10 +63,32 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
     return dict(pairs)
 
 
-def default_rules() -> MaskRules:
-    """How the default edition compares masks."""
-    answers = [answer for task in load_profile().tasks.values() for answer in task.answers.values()]
-    return next(answer.rules for answer in answers if isinstance(answer.rules, MaskRules))
+def add_answer_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--answer`; read it with `chosen_answer`."""
+    parser.add_argument("--answer", help="answer of a task with several, such as rfs or t_stage")
+
+
+def chosen_answer(task: Algorithm, name: str | None, kinds: Sequence[str] = ("mask", "risk", "class")) -> Answer:
+    """The answer of this name, or the only one of these kinds. Raises HecktorError, which names the possible ones."""
+    possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
+    if not possible:
+        raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
+    if name is None and len(possible) == 1:
+        return next(iter(possible.values()))
+    if name not in possible:
+        found = f"found {name}" if name else f"task {task.name} has {len(possible)} answers"
+        raise HecktorError("--answer", found, f"one of {', '.join(possible)}")
+    return possible[name]
+
+
+def mask_rules(edition: str = DEFAULT_PROFILE) -> MaskRules:
+    """How an edition compares masks. Raises HecktorError for an edition without masks."""
+    name = edition if edition in known_profiles() else load_edition(edition).evaluation_profile
+    answers = [answer for task in load_profile(name).tasks.values() for answer in task.answers.values()]
+    rules = [answer.rules for answer in answers if isinstance(answer.rules, MaskRules)]
+    if not rules:
+        raise HecktorError(f"edition {edition}", "no masks", "an edition with masks")
+    return rules[0]
 
 
 def raise_dead_worker(case: str, work: str) -> NoReturn:

@@ -12,12 +12,13 @@ import numpy.typing as npt
 import SimpleITK as sitk
 
 from contract import labels
-from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, to_sitk
+from contract.options import add_edition_option
 from evaluation.analyses.scans import find_scans
 from evaluation.analyses.sources import PatientFiles
+from evaluation.editions.profile import load_declaration
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
@@ -79,17 +80,18 @@ def measure_burden(scans: PatientFiles) -> Burden:
 
 
 def add_cohort(parser: argparse.ArgumentParser) -> None:
-    """Add `--cohort` and `--workers`."""
+    """Add `--cohort`, `--edition` and `--workers`."""
     parser.add_argument(
         "--cohort",
         type=Path,
         required=True,
         help="folder with CT, PET and reference, in the platform's or the release's layout",
     )
+    add_edition_option(parser)
     add_workers(parser)
 
 
 def measure_burdens(options: argparse.Namespace) -> list[Burden]:
     """The burden of every case of the cohort, sorted by case."""
-    scans = find_scans(options.cohort, load_edition())
+    scans = find_scans(options.cohort, load_declaration(options.edition))
     return map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))

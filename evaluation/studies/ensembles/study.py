@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +12,13 @@ from contract.editions import Answer
 from contract.errors import HecktorError
 from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
 from evaluation.execution.pool import map_cases
+from evaluation.inputs.plain_files import value_columns
 from evaluation.options import add_workers
 from evaluation.results.board import read_board
 from evaluation.studies.ensembles.masks import EnsembleRow, combine_case, find_cases, row_of_dead_worker
-from evaluation.studies.ensembles.risks import RANK_METHODS, combined_risks, read_risks
+from evaluation.studies.ensembles.values import VALUE_METHODS, combined_values, read_values
 from evaluation.studies.ensembles.votes import METHODS
-from evaluation.studies.outputs import StudyResult, Table, by_name, write_table
+from evaluation.studies.outputs import StudyResult, Table, add_answer_option, by_name, chosen_answer, write_table
 
 DESCRIPTION: Final = "Combine several teams' answers to the same cases."
 ALL: Final = "all"
@@ -27,20 +28,19 @@ Selections = Mapping[str, tuple[str, ...]]
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Combine the teams' answers and write every ensemble as a submission."""
     _, task = chosen_algorithm(parser, options)
-    answer = task.answers[0]
     teams = by_name(options.teams, "team", 2)
+    answer = chosen_answer(task, options.answer)
     selections = _selections(teams, options)
     # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
     (options.output / "ensemble.json").unlink(missing_ok=True)
-    if len(task.answers) > 1 or answer.kind == "class":
-        raise HecktorError(f"task {task.name}", "cannot be combined", "a task with one answer, masks or risks")
     if answer.kind == "mask":
         content, table = _of_masks(teams, selections, options)
     else:
-        content, table = _of_risks(teams, selections, options, answer)
+        content, table = _of_values(teams, selections, options, answer)
     for problem in content["without_vote"]:
         sys.stderr.write(f"warning: {problem['case']}, {problem['team']}: {problem['why']}\n")
-    about = {"task": task.name, "teams": list(teams), "selections": {name: list(of) for name, of in selections.items()}}
+    about: dict[str, Any] = {"task": task.name, "answer": answer.name, "teams": list(teams)}
+    about["selections"] = {name: list(of) for name, of in selections.items()}
     summary = "".join(f"ensemble: {options.output / name}\n" for name in content["ensembles"])
     return StudyResult({**about, **content}, table, summary)
 
@@ -74,45 +74,48 @@ def _of_masks(
     return content, [dict(line) for row in rows for line in row.lines]
 
 
-def _of_risks(
+def _of_values(
     teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace, answer: Answer
 ) -> tuple[dict[str, Any], Table]:
     if options.ground_truth is not None:
-        raise HecktorError("--ground-truth", "only masks need it", "none for risks")
-    risks = read_risks(teams, answer)
+        raise HecktorError("--ground-truth", "only masks need it", "none for risks and classes")
+    values, methods = read_values(teams, answer), VALUE_METHODS[answer.kind]
+    column = value_columns(answer)[0]
     content: dict[str, Any] = {
-        "methods": list(RANK_METHODS),
-        "ensembles": [f"{name}.csv" for name in _ensembles(selections, RANK_METHODS)],
-        "cases": len(risks.cases),
-        "without_vote": list(risks.without_vote),
+        "methods": list(methods),
+        "ensembles": [f"{name}.csv" for name in _ensembles(selections, methods)],
+        "cases": len(values.cases),
+        "without_vote": list(values.without_vote),
         "not_written": [],
     }
-    lines: list[dict[str, Any]] = [{"PatientID": case} for case in risks.cases]
+    lines: list[dict[str, Any]] = [{"PatientID": case} for case in values.cases]
     for selection, members in selections.items():
-        for method in RANK_METHODS:
-            combined = combined_risks([risks.by_team[team] for team in members], risks.cases, method)
-            table = [{"PatientID": case, "risk": risk} for case, risk in combined.items() if risk is not None]
+        for method in methods:
+            votes = [values.by_team[team] for team in members]
+            combined = combined_values(votes, values.cases, method, answer.classes)
+            table = [{"PatientID": case, column: value} for case, value in combined.items() if value is not None]
             write_table(options.output / f"{selection}_{method}.csv", table)
             for line in lines:
                 line[f"{selection}_{method}"] = combined[line["PatientID"]]
-            absent = [case for case, risk in combined.items() if risk is None]
+            absent = [case for case, value in combined.items() if value is None]
             content["not_written"] += [{"case": case, "ensemble": f"{selection}_{method}.csv"} for case in absent]
     return content, lines
 
 
-def _ensembles(selections: Mapping[str, Any], methods: Mapping[str, Any]) -> list[str]:
+def _ensembles(selections: Mapping[str, Any], methods: Iterable[str]) -> list[str]:
     return [f"{selection}_{method}" for selection in selections for method in methods]
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the teams and the leaderboard."""
     add_edition_options(parser)
+    add_answer_option(parser)
     parser.add_argument(
         "teams",
         type=name_path,
         nargs="+",
         metavar="TEAM=PATH",
-        help="a team's folder of masks, or its CSV table of risks",
+        help="a team's folder of masks, or its CSV table of risks or classes",
     )
     parser.add_argument(
         "--ground-truth", type=Path, help="folder of reference masks, which define the cases and grids (task 1)"

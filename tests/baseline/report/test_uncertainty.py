@@ -8,7 +8,7 @@ import pytest
 from baseline.report.sections import uncertainty_section
 from baseline.report.uncertainty import estimate_uncertainty, lesion_auc_metric
 from evaluation.statistics.bootstrap import Estimate
-from evaluation.studies.failures.risk_coverage import area
+from evaluation.studies.risk_coverage import area
 from tests.baseline.report.records import charts_of, uncertain_cohort, uncertainty_record
 
 PATIENTS = 40

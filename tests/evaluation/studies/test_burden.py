@@ -1,4 +1,4 @@
-"""Volume and SUVmax of the reference: as risks, and against the DSC."""
+"""Volume and SUVmax of the reference as risks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import shutil
 import numpy as np
 import pytest
 
-from contract.errors import GroundTruthError, HecktorError
-from contract.images.volumes import write_mask
+from contract.errors import GroundTruthError
 from evaluation.metrics.bins import equal_bins
 from evaluation.studies.cli import main
-from tests.evaluation.tasks import RFS, SEGMENTATION
+from tests.evaluation.tasks import RFS
 
 
 def lesion(blank, gtvp, gtvn=0):
@@ -89,54 +88,6 @@ def test_a_case_without_tumour_has_zeros(add_case, blank, grid):
     cohort = add_case("A", blank(), np.ones(grid.array_shape))
     _, out = study("baselines", cohort)
     assert "A,0.0,0.0,0.0,0.0" in (out / "baselines.csv").read_text()
-
-
-@pytest.fixture
-def metrics(cohort, phase_of, blank, grid):
-    """A team whose mask always holds one voxel of the GTVp: DSC 2 / (n + 1), falling with volume."""
-    phase = phase_of(SEGMENTATION)
-    folder = phase.root / "masks"
-    for number in range(1, 7):
-        phase.truth_mask(f"P{number}", lesion(blank, number))
-        write_mask(folder / f"P{number}.mha", lesion(blank, 1), grid)
-    phase.run(predictions=folder)
-    return phase.output_dir / "metrics.json"
-
-
-def test_dsc_against_volume_and_suv_max(cohort, metrics):
-    """DSC falls as the volume rises and rises with SUVmax. Six cases in five bins: two in the first.
-
-    Smallest by volume are P1 and P2 with DSC 1 and 2/3; by SUVmax P6 and P5 with 2/7 and 2/6.
-    """
-    found, out = study("influence", cohort, f"team={metrics}", f"again={metrics}")
-    volume, suv = found["factors"]["gtvp_volume_ml"], found["factors"]["gtvp_suv_max"]
-    assert (volume["spearman"], suv["spearman"], volume["points"]) == (pytest.approx(-1), pytest.approx(1), 12)
-    team = volume["teams"]["team"]
-    assert [one["cases"] for one in team["bins"]] == [2, 1, 1, 1, 1]
-    assert team["bins"][0]["dsc_mean"] == pytest.approx((1 + 2 / 3) / 2)
-    assert suv["teams"]["again"]["bins"][0]["dsc_mean"] == pytest.approx((2 / 7 + 2 / 6) / 2)
-    assert suv["teams"]["again"]["bins"][0] | {"dsc_mean": 0} == {"cases": 2, "low": 4.0, "high": 5.0, "dsc_mean": 0}
-    assert "<svg" in (out / "influence.svg").read_text()
-
-
-def test_rows_are_needed_and_cases_must_be_there(cohort, metrics):
-    content = json.loads(metrics.read_text())
-    shutil.rmtree(cohort / "P3")
-    (cohort / "ground_truth" / "P3.mha").unlink()
-    with pytest.raises(HecktorError, match="team: case P3 is not in the cohort"):
-        study("influence", cohort, f"team={metrics}")
-    metrics.write_text(json.dumps({**content, "results": []}))
-    with pytest.raises(HecktorError, match="without --public"):
-        study("influence", cohort, f"team={metrics}")
-
-
-def test_rows_are_counted_again(cohort, metrics):
-    """P1's mask is right, so its DSC is 1."""
-    content = json.loads(metrics.read_text())
-    content["results"][0]["gtvp_dsc"] = 0.5
-    metrics.write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match=r"P1: gtvp_dsc 0\.5, expected 1 by its counts"):
-        study("influence", cohort, f"team={metrics}")
 
 
 def test_bins_of_101_cases_are_the_published_ones():

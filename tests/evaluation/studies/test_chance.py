@@ -107,5 +107,5 @@ def test_the_study(tmp_path):
 
 
 def test_masks_have_no_random_prediction(tmp_path):
-    with pytest.raises(HecktorError, match="no random prediction"):
+    with pytest.raises(HecktorError, match="no answer of kind risk or class"):
         main(["best-of-k", "--task", "1", "--ground-truth", str(tmp_path), "--output", str(tmp_path)])

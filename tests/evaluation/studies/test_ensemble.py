@@ -12,7 +12,7 @@ import pytest
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from evaluation.studies.cli import STUDIES, main
-from evaluation.studies.ensembles.risks import combined_risks
+from evaluation.studies.ensembles.values import combined_risks
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
@@ -30,6 +30,12 @@ def teams(tmp_path, blank, grid):
             if case == "A" or team == "one":
                 write_mask(tmp_path / team / f"{case}.mha", tumour(blank, stop), grid)
     return [f"{team}={tmp_path / team}" for team in ("one", "two", "three")]
+
+
+def board_of(*teams):
+    figures = {"value": 0.5, "ci95_low": None, "ci95_high": None, "rank": 1}
+    entries = [{"rank": 1, "team": team, "metrics": {"m": figures}, "rankings": {"r": {"rank": 1}}} for team in teams]
+    return {"task": "t", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries, "unranked": []}
 
 
 def study(tmp_path, *arguments):
@@ -61,7 +67,7 @@ def test_an_ensemble_is_scored_as_any_submission(tmp_path, teams, blank, grid, p
 def test_the_first_of_a_leaderboard_are_combined_alone(tmp_path, teams, blank):
     """`two` and `three`: half of the votes, one, is enough, so the union of both stands; `all` is as before."""
     board = tmp_path / "leaderboard.json"
-    board.write_text(json.dumps({"teams": [{"team": "three"}, {"team": "two"}, {"team": "one"}]}))
+    board.write_text(json.dumps(board_of("three", "two", "one")))
     found = study(tmp_path, "--task", "1", *teams, "--leaderboard", str(board), "--top", "2")
     assert found["selections"] == {"all": ["one", "two", "three"], "top2": ["three", "two"]}
     union = read_volume(tmp_path / "out" / "top2_average" / "A.mha").array
@@ -124,6 +130,15 @@ def test_a_patient_without_a_risk_has_no_vote_of_that_team():
     }
 
 
+def test_classes_are_combined_by_majority(tmp_path):
+    """P1 has two of three votes for positive, P2 one of two, where the class that is declared first stands."""
+    for team, rows in {"a": "P1,1\nP2,0\n", "b": "P1,1\nP2,1\n", "c": "P1,0\n"}.items():
+        (tmp_path / f"{team}.csv").write_text(f"PatientID,hpv\n{rows}")
+    found = study(tmp_path, "--task", "3", *(f"{team}={tmp_path / team}.csv" for team in "abc"))
+    assert (tmp_path / "out" / "all_majority.csv").read_text() == "PatientID,hpv\nP1,True\nP2,False\n"
+    assert [(one["case"], one["team"]) for one in found["without_vote"]] == [("P2", "c")]
+
+
 def test_a_bad_risk_is_named_and_left_out(tmp_path):
     (tmp_path / "a.csv").write_text("PatientID,risk\nP1,high\nP2,2\n")
     (tmp_path / "b.csv").write_text("PatientID,risk\nP2,2\n")
@@ -138,7 +153,11 @@ def test_a_bad_risk_is_named_and_left_out(tmp_path):
         (["--task", "1", "a=x"], "1 teams, expected at least 2"),
         (["--task", "1", "a=x", "a=y"], "'a' stands twice"),
         (["--task", "1", "a=x", "b=y"], "no such folder"),
-        (["--task", "3", "a=x", "b=y"], "cannot be combined"),
+        (
+            ["--edition", "hecktor2026", "a=x", "b=y"],
+            "task combined has 4 answers, expected one of segmentation, t_stage",
+        ),
+        (["--task", "2", "--answer", "os", "a=x", "b=y"], "--answer: found os, expected one of rfs"),
         (["--task", "2", "a=x.csv", "b=y.csv"], "not found"),
         (["--task", "2", "a=x.csv", "b=y.csv", "--ground-truth", "z"], "only masks need it"),
     ],
@@ -151,9 +170,9 @@ def test_bad_usage_is_named(tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("board", "message"),
     [
-        ({"teams": [{"team": "four"}, {"team": "one"}]}, "no answers of 'four'"),
-        ({"teams": [{"team": "one"}]}, "expected at least two"),
-        ([], "expected a leaderboard"),
+        (board_of("four", "one"), "no answers of 'four'"),
+        (board_of("one"), "expected at least two"),
+        ([], r"leaderboard\.json: found \[\], expected an object"),
     ],
 )
 def test_a_leaderboard_that_does_not_fit_is_named(tmp_path, teams, board, message):

@@ -14,7 +14,7 @@ from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.rows.mask import MaskRow
 from evaluation.studies.cli import main
-from evaluation.studies.failures.study import compare, curve
+from evaluation.studies.failures import compare, curve
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 

@@ -16,7 +16,7 @@ from contract.errors import GroundTruthError
 from contract.images.volumes import write_mask
 from evaluation.studies.agreement import MEASURES, agreement_metrics, agreements
 from evaluation.studies.cli import main
-from evaluation.studies.outputs import default_rules
+from evaluation.studies.outputs import mask_rules
 
 
 def row_of(blank, gtvp=0, gtvn=0):
@@ -87,7 +87,7 @@ def test_the_table_holds_every_pair(tmp_path, folders):
 
 
 def test_one_empty_label_is_the_worst_and_two_are_nothing(blank):
-    rows = agreements("P", {"a": row_of(blank, 3), "b": row_of(blank, 0)}, (1.0, 1.0, 1.0), default_rules())
+    rows = agreements("P", {"a": row_of(blank, 3), "b": row_of(blank, 0)}, (1.0, 1.0, 1.0), mask_rules())
     assert rows[0].measures["gtvp"] == {"dsc": 0.0, "hd95_mm": np.inf, "asd_mm": np.inf, "surface_dsc": 0.0}
     assert rows[0].measures["gtvn"] == dict.fromkeys(MEASURES)
 
@@ -107,7 +107,7 @@ def test_an_infinite_median_is_null_in_json_and_inf_in_the_table(tmp_path, blank
     second=arrays(np.uint8, (3, 4, 5), elements=st.integers(0, 2)),
 )
 def test_agreement_is_symmetric(first, second):
-    rules, ones = default_rules(), np.ones((1, 1))
+    rules, ones = mask_rules(), np.ones((1, 1))
     here, there = (
         agreements("P", masks, (3.0, 2.0, 1.0), rules)
         for masks in ({"a": first, "b": second}, {"a": second, "b": first})

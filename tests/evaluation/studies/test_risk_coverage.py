@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.studies.failures.risk_coverage import (
+from evaluation.studies.risk_coverage import (
     area,
     area_metric,
     confidence_metrics,

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from evaluation.studies.ensembles import votes
 from evaluation.studies.ensembles.votes import METHODS, CompactMask, average, combine, staple
 
 SPACING_MM = (3.0, 2.0, 1.0)
@@ -62,42 +61,6 @@ def test_staple_does_not_depend_on_how_much_air_lies_around():
     votes[:, 8:12, 4:8, 4:8] = rng.random((4, 4, 4, 4)) < 0.7
     airy = np.pad(votes, ((0, 0), (15, 15), (0, 0), (0, 0)))
     assert np.array_equal(staple(airy, SPACING_MM)[15:-15], staple(votes, SPACING_MM))
-
-
-# Balls that hardly overlap: centres (z, y, x) and radii in voxels of 1 mm.
-DISAGREEMENTS = [
-    [((26, 17, 28), 11), ((19, 21, 23), 9), ((21, 17, 28), 9), ((16, 26, 25), 5), ((23, 22, 16), 11)],
-    [((22, 28, 23), 11), ((28, 25, 24), 10), ((28, 19, 23), 5), ((17, 24, 16), 9), ((26, 18, 24), 7)],
-    [((27, 17, 25), 11), ((19, 19, 25), 8), ((23, 27, 17), 6)],
-    [((23, 21, 26), 7), ((18, 28, 20), 9), ((20, 28, 22), 8), ((22, 27, 26), 8), ((18, 20, 27), 11)],
-]
-
-
-def balls(spheres):
-    """Votes on a grid of 70 voxels a side, whose border is 20 mm or more away from every ball."""
-    grid = np.mgrid[:70, :70, :70] - 13
-    return np.stack([((grid - np.reshape(centre, (3, 1, 1, 1))) ** 2).sum(axis=0) <= r * r for centre, r in spheres])
-
-
-def staple_voxels(monkeypatch, found, margin_mm):
-    monkeypatch.setattr(votes, "STAPLE_MARGIN_MM", margin_mm)
-    return int((staple(found, (1.0, 1.0, 1.0)) >= 0.5).sum())
-
-
-def test_staple_of_raters_that_disagree_depends_on_the_margin(monkeypatch):
-    """The figures of docs/studies.md."""
-    found = balls(DISAGREEMENTS[2])
-    assert [int(one.sum()) for one in found] == [5575, 2109, 925]
-    assert [staple_voxels(monkeypatch, found, margin) for margin in (2.0, 3.0, 10.0)] == [2109, 1285, 1399]
-
-
-@pytest.mark.parametrize("spheres", DISAGREEMENTS)
-def test_a_margin_of_10_mm_is_one_at_which_staple_no_longer_moves(monkeypatch, spheres):
-    """A third to a half between 1 and 8 mm, less than 1% between 8 and 20 mm."""
-    at_1, at_8, at_10, at_20 = (staple_voxels(monkeypatch, balls(spheres), margin) for margin in (1.0, 8.0, 10.0, 20.0))
-    assert 0.33 < abs(at_8 - at_1) / at_1 < 0.53
-    assert abs(at_10 - at_8) < 0.01 * at_8
-    assert abs(at_20 - at_8) < 0.01 * at_8
 
 
 def test_staple_of_masks_that_fill_the_image_or_are_empty_is_their_vote():

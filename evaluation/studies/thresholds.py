@@ -11,18 +11,17 @@ from typing import Any, Final
 import numpy as np
 from matplotlib.figure import Figure
 
-from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from evaluation.analyses.scans import find_scans
+from evaluation.editions.profile import load_declaration
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
 from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.extras import estimate_extras
-from evaluation.studies.outputs import StudyResult, default_rules, raise_dead_worker
-from evaluation.studies.scans import add_cohort
-from evaluation.studies.thresholds.thresholding import (
+from evaluation.studies.outputs import StudyResult, mask_rules, raise_dead_worker
+from evaluation.studies.pet_masks import (
     MAXIMA,
     METHODS,
     TARGETS,
@@ -31,6 +30,7 @@ from evaluation.studies.thresholds.thresholding import (
     ThresholdRow,
     threshold_case,
 )
+from evaluation.studies.scans import add_cohort
 
 DESCRIPTION: Final = "Segmentation by a percentage of the PET's SUVmax."
 DEFAULT_PERCENTS: Final = "5:95:5"
@@ -38,11 +38,11 @@ DEFAULT_PERCENTS: Final = "5:95:5"
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Threshold every case by every method at every percentage."""
-    scans = find_scans(options.cohort, load_edition())
+    scans = find_scans(options.cohort, load_declaration(options.edition))
     boxes = {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
-    surfaces = default_rules() if options.hd95 else None
+    surfaces = mask_rules(options.edition) if options.hd95 else None
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
     rows = map_cases(

@@ -21,20 +21,20 @@ from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import Booleans, auc_metric
 from evaluation.metrics.overlap import Floats, dsc_of_case, mean_metric
 from evaluation.options import add_bootstrap
-from evaluation.report.drawing import COLOURS, new_figure, plot_style
+from evaluation.report.drawing import COLOURS, INK, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates
 from evaluation.statistics.extras import estimate_extras
 from evaluation.studies.agreement import LABELS
-from evaluation.studies.failures.panels import draw_expected, draw_risk_coverage
-from evaluation.studies.failures.risk_coverage import area_metric, confidence_metrics, risk_coverage
 from evaluation.studies.outputs import StudyResult, interval_text
+from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 
 DESCRIPTION: Final = "Whether the expected DSC predicts which masks failed."
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
+PALE: Final = "#9aa5b1"
 _UNMATCHED: Final = {
     "unknown": "not a case of the metrics.json",
     "duplicate": "stands twice, neither line counts",
@@ -212,15 +212,35 @@ def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
     figure, panels = new_figure(2 * len(drawn), height=3.4, width=7.6 * len(drawn))
     for place, (label, one) in enumerate(drawn.items()):
         coverage, scatter = panels[2 * place], panels[2 * place + 1]
-        draw_risk_coverage(coverage, [("expected DSC", one.expected, COLOURS[place])], one.true_dsc)
-        draw_expected(scatter, one.expected, one.true_dsc, COLOURS[place])
-        scatter.axhline(one.failed_below, color="#9aa5b1", linewidth=0.8, linestyle="dashed")
+        _draw_risk_coverage(coverage, one.expected, one.true_dsc, COLOURS[place])
+        _draw_expected(scatter, one.expected, one.true_dsc, COLOURS[place])
+        scatter.axhline(one.failed_below, color=PALE, linewidth=0.8, linestyle="dashed")
         coverage.set_ylabel("mean of 1 - DSC")
         scatter.set_ylabel("true DSC")
         title = f"{labels.NAMES[LABELS[label]]}, {one.true_dsc.size} patients"
         coverage.set_title(title, loc="left", fontsize=9, fontweight="bold")
         coverage.legend(fontsize=7.5, frameon=False)
     return figure
+
+
+def _draw_expected(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -> None:
+    """Each patient's true DSC against the expected DSC; the dotted line is their equality."""
+    axes.plot([0, 1], [0, 1], color=PALE, linewidth=1, linestyle="dotted")
+    axes.plot(expected, true_dsc, "o", color=colour, markersize=4.5, alpha=0.6, clip_on=False)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="expected DSC")
+    axes.set_aspect("equal")
+
+
+def _draw_risk_coverage(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -> None:
+    """Mean 1 - DSC by the fraction of retained patients, by expected DSC, the oracle and at random."""
+    risk = 1 - true_dsc
+    retained, mean = np.arange(1, risk.size + 1) / risk.size, float(risk.mean())
+    axes.plot([0, 1], [mean, mean], color=PALE, linewidth=1.2, linestyle="dotted", label="random order")
+    axes.plot(retained, risk_coverage(expected, risk), color=colour, linestyle="solid", label="expected DSC")
+    best = risk_coverage(true_dsc, risk)
+    axes.plot(retained, best, color=INK, linewidth=1.2, linestyle="dashed", label="oracle")
+    axes.set(xlim=(0, 1), xlabel="fraction of retained patients, most confident first")
+    axes.set_ylim(bottom=0)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

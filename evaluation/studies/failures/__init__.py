@@ -1,1 +1,0 @@
-"""Failure detection by predicted uncertainty."""

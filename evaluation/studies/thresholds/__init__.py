@@ -1,1 +1,0 @@
-"""PET threshold baselines."""
