@@ -19,9 +19,9 @@ from algorithm.network.resident import Resident
 from algorithm.prediction import HeadValue, PredictRequest
 from algorithm.stages import Stages
 from algorithm.uncertainty.disagreement import Disagreement
-from contract.cpus import usable_cpus
 from contract.editions import Answer
 from contract.images.geometry import Geometry
+from contract.processes import usable_cpus
 
 # From the mask by a rule, the training's value in the manifest, or the edition's declaration.
 StandInSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]

@@ -15,7 +15,6 @@ from baseline.outcome.presets import OUTCOME_PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
 from contract import labels
-from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import (
     add_edition_option,
@@ -25,6 +24,7 @@ from contract.options import (
     positive_number,
     whole_number,
 )
+from contract.processes import usable_cpus
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31

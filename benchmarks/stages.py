@@ -14,7 +14,7 @@ import SimpleITK as sitk
 from algorithm.network.package import DEFAULT_PACKAGE
 from benchmarks.challenge import ChallengeSize, write_challenge
 from benchmarks.data import SIZES, BenchData, make_data, relink
-from benchmarks.suite import Call, Case, run_suite, suite_options
+from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.editions import DEFAULT_EDITION, load_edition
 from contract.images.volumes import find_single_image
 from contract.platform import MASK_FILE_NAME, METRICS_JSON
@@ -43,29 +43,29 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def cases(data: BenchData, scratch: Path) -> Iterator[Case]:
+def cases(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
     """All cases; a peer or limit comes before what is compared to it."""
     for size in SIZES:
         name = size.replace("_", " ")
-        yield Case(f"{name}: read CT and PET with SimpleITK", partial(read_images, scans(data.input_dir(size))))
-        yield Case(
+        yield Benchmark(f"{name}: read CT and PET with SimpleITK", partial(read_images, scans(data.input_dir(size))))
+        yield Benchmark(
             f"{name}: algorithm, all passes", _algorithm(data, size, scratch), f"{name}: read CT and PET with SimpleITK"
         )
         pair = (data.reference(size), data.prediction(size))
-        yield Case(f"{name}: read two masks with SimpleITK", partial(read_images, pair))
-        yield Case(
+        yield Benchmark(f"{name}: read two masks with SimpleITK", partial(read_images, pair))
+        yield Benchmark(
             f"{name}: row of the evaluation", partial(_row, data, size), f"{name}: read two masks with SimpleITK"
         )
     masks = f"{data.cases} cases: read all masks with SimpleITK"
-    yield Case(masks, partial(read_images, sorted(data.evaluation.rglob("*.mha"))))
-    yield Case(f"{data.cases} cases: evaluation", _evaluation(data, scratch), masks, most=0.8)
+    yield Benchmark(masks, partial(read_images, sorted(data.evaluation.rglob("*.mha"))))
+    yield Benchmark(f"{data.cases} cases: evaluation", _evaluation(data, scratch), masks, most=0.8)
     results, many = data.root / "challenge", QUICK if data.quick else FULL
     challenge = f"{many.teams} teams x {many.cases} cases"
     files = sorted(map(str, (results / "task1").glob(f"*/{METRICS_JSON}")))
     command = (sys.executable, "-m", "hecktor")
-    yield Case(f"{challenge}: rank", (*command, "rank", "--task", "1", *files, "--output", str(scratch)))
+    yield Benchmark(f"{challenge}: rank", (*command, "rank", "--task", "1", *files, "--output", str(scratch)))
     page = str(scratch / "report.html")
-    yield Case(f"{challenge}: report", (*command, "report", "--results", str(results), "--output", page))
+    yield Benchmark(f"{challenge}: report", (*command, "report", "--results", str(results), "--output", page))
 
 
 def mask_rules() -> MaskRules:

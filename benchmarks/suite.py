@@ -21,7 +21,7 @@ Call = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Case:
+class Benchmark:
     """One row of the table.
 
     Attributes:
@@ -68,7 +68,7 @@ def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyp
     return runner, runner.args
 
 
-def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Case]) -> None:
+def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Benchmark]) -> None:
     """Measure the chosen cases; print the table and write pyperf's JSON below the output folder."""
     options = runner.args
     benchmarks = list(_measure(runner, [case for case in cases if fnmatch(case.name, options.only)]))
@@ -82,7 +82,7 @@ def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Case]) -> None:
     sys.stdout.write(f"written to {target}\n")
 
 
-def table(cases: Sequence[Case], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
+def table(cases: Sequence[Benchmark], timings: Mapping[str, Timing]) -> Iterator[tuple[str, ...]]:
     """The cells of each case; a ratio is empty without a peer or if the peer was not measured."""
     for case in cases:
         timing, peer = timings[case.name], timings.get(case.against)
@@ -101,7 +101,7 @@ def table(cases: Sequence[Case], timings: Mapping[str, Timing]) -> Iterator[tupl
         )
 
 
-def timing_of(case: Case, benchmark: pyperf.Benchmark) -> Timing:
+def timing_of(case: Benchmark, benchmark: pyperf.Benchmark) -> Timing:
     """Seconds and peak memory of a measured case; the memory of a command includes its children."""
     runs = [run.get_metadata() for run in benchmark.get_runs()]
     peaks = [run[name] for run in runs for name in ("command_max_rss", "mem_max_rss") if name in run]
@@ -123,7 +123,7 @@ def shown_seconds(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def _measure(runner: pyperf.Runner, cases: Sequence[Case]) -> Iterator[tuple[Case, pyperf.Benchmark]]:
+def _measure(runner: pyperf.Runner, cases: Sequence[Benchmark]) -> Iterator[tuple[Benchmark, pyperf.Benchmark]]:
     for case in cases:
         runner.args.values = 1 if case.slow or runner.args.quick else 5
         runner.args.warmups = 0 if case.slow or runner.args.quick else 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.options import whole_number
+from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from contract.cpus import usable_cpus
 from contract.editions.clinical import CENTRE
 from contract.editions.declaration import CT
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
+from contract.processes import usable_cpus
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
+from contract.processes import usable_cpus
 from hecktor.cli import COMMANDS, command
 
 # With this seed the patients include each field of view, relapses, censored patients and several classes of stages.

@@ -13,10 +13,10 @@ from typing import Final
 
 from tqdm import tqdm
 
-from contract.cpus import usable_cpus
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.pipeline import rehearse

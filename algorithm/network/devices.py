@@ -9,8 +9,8 @@ from typing import Final
 
 import torch
 
-from contract.cpus import usable_cpus
 from contract.errors import HecktorError
+from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
 GIB: Final = 2**30

@@ -22,7 +22,7 @@ from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
-from evaluation.page.document import Document, Section, document_html
+from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
@@ -99,7 +99,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
     versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())
     footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
-    return document_html(Document("Training report", lead, sections, footer)), figures
+    return document_html(HtmlPage("Training report", lead, sections, footer)), figures
 
 
 def _on_references(work: WorkFolders) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ import SimpleITK as sitk
 
 from benchmarks.peers import masks
 from benchmarks.stages import mask_rules, read_images, score_pair
-from benchmarks.suite import Call, Case, run_suite, suite_options
+from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.errors import HecktorError
 from contract.files import parse_json
 from evaluation.metrics.concordance import PairCounter
@@ -40,20 +40,24 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def cases(python: Path, folder: Path, quick: bool) -> Iterator[Case]:
+def cases(python: Path, folder: Path, quick: bool) -> Iterator[Benchmark]:
     """Each peer, then ours with the aim for its ratio."""
     for slices in SLICES[:1] if quick else SLICES:
-        yield Case(f"{slices} slices: SimpleITK read", partial(_read, slices))
-        yield Case(f"{slices} slices: SimpleITK filters", partial(_filters, slices))
+        yield Benchmark(f"{slices} slices: SimpleITK read", partial(_read, slices))
+        yield Benchmark(f"{slices} slices: SimpleITK filters", partial(_filters, slices))
         for peer, most in (("SimpleITK read", 1.5), ("SimpleITK filters", 1 / 8)):
-            yield Case(f"{slices} slices: row, against {peer}", partial(_row, slices), f"{slices} slices: {peer}", most)
+            yield Benchmark(
+                f"{slices} slices: row, against {peer}", partial(_row, slices), f"{slices} slices: {peer}", most
+            )
     for package, call, most in (("panoptica", _lesions, 1 / 4), ("surface-distance", _surfaces, 1 / 2)):
-        yield Case(package, partial(_peer_call, package, python, folder), other_process=True)
-        yield Case(f"ours, against {package}", call, package, most)
-    yield Case("C-index: lifelines", _lifelines)
-    yield Case("C-index: ours", _c_index, "C-index: lifelines", 1)
+        yield Benchmark(package, partial(_peer_call, package, python, folder), other_process=True)
+        yield Benchmark(f"ours, against {package}", call, package, most)
+    yield Benchmark("C-index: lifelines", _lifelines)
+    yield Benchmark("C-index: ours", _c_index, "C-index: lifelines", 1)
     # One call of lifelines times the number of bootstraps: its calls differ by the sample alone.
-    yield Case(f"C-index: ours, {BOOTSTRAPS} bootstraps", _bootstraps, "C-index: lifelines", BOOTSTRAPS / 20, slow=True)
+    yield Benchmark(
+        f"C-index: ours, {BOOTSTRAPS} bootstraps", _bootstraps, "C-index: lifelines", BOOTSTRAPS / 20, slow=True
+    )
 
 
 def check_values(python: Path, folder: Path) -> None:

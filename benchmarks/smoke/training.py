@@ -16,11 +16,11 @@ from baseline.network.plans import PRESETS, NetworkPlan, store_plan
 from baseline.work import WorkFolders
 from benchmarks.smoke.runs import CARD_GIB
 from contract import labels
-from contract.cpus import usable_cpus
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.processes import usable_cpus
 
 # The presets for a card, and ways to train the first of them.
 FULL_PRESETS: Final = tuple(name for name in PRESETS if name != "short")

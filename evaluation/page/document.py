@@ -33,7 +33,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Document:
+class HtmlPage:
     """Content of a page.
 
     Attributes:
@@ -55,7 +55,7 @@ class Document:
     scripts: Sequence[str] = ()
 
 
-def document_html(document: Document) -> str:
+def document_html(document: HtmlPage) -> str:
     """The page as HTML text."""
     links = [(one.anchor, one.navigation or one.heading) for one in document.sections]
     return Template(_own("page.html")).substitute(

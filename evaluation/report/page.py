@@ -13,7 +13,7 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.titles import scheme_title
 from evaluation.page.charts import figure
-from evaluation.page.document import Document, Section, document_html
+from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import notes, paragraph
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard
@@ -74,7 +74,7 @@ def build_page(content: PageContent) -> str:
         "Choose a team, a centre or a case to highlight it everywhere."
     )
     return document_html(
-        Document(
+        HtmlPage(
             content.title,
             lead,
             sections,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from contract.cpus import usable_cpus
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
+from contract.processes import usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 from rehearsal.phantoms.layouts import LAYOUTS
 

@@ -9,22 +9,22 @@ from pathlib import Path
 import pyperf
 import pytest
 
-from benchmarks.suite import HEADER, Case, Timing, markdown, shown_seconds, table
+from benchmarks.suite import HEADER, Benchmark, Timing, markdown, shown_seconds, table
 
 
 def test_ratios_of_medians() -> None:
     """Medians 4 and 2 s: ratio 2; memory 30 and 10 MiB: ratio 3. The p90 of 1, 4, 5 is 4 + 0.8 x 1 = 4.8."""
     timings = {"peer": Timing((2.0, 2.0), 10.0), "ours": Timing((1.0, 4.0, 5.0), 30.0)}
-    cases = [Case("peer", ("true",)), Case("ours", ("true",), "peer", most=2.0)]
+    cases = [Benchmark("peer", ("true",)), Benchmark("ours", ("true",), "peer", most=2.0)]
     peer, ours = table(cases, timings)
     assert ours == ("ours", "1 s", "4 s", "4.8 s", "30", "2", "3", "peer", "at most 2: held")
     assert peer[4:] == ("10", "", "", "", "")
-    (row,) = table([Case("ours", ("true",), "peer", most=1.9)], timings)
+    (row,) = table([Benchmark("ours", ("true",), "peer", most=1.9)], timings)
     assert row[-1] == "at most 1.9: **not held**"
 
 
 def test_without_the_peer_there_is_no_ratio() -> None:
-    (row,) = table([Case("ours", ("true",), "peer", most=2.0)], {"ours": Timing((1.0,), None)})
+    (row,) = table([Benchmark("ours", ("true",), "peer", most=2.0)], {"ours": Timing((1.0,), None)})
     assert row == ("ours", "1 s", "1 s", "1 s", "", "", "", "peer", "")
 
 
@@ -39,10 +39,10 @@ def test_markdown_pads_its_columns() -> None:
 
 PROGRAM = """
 import sys, time
-from benchmarks.suite import Case, run_suite, suite_options
+from benchmarks.suite import Benchmark, run_suite, suite_options
 runner, options = suite_options(sys.argv[:1], sys.argv[1:])
-sleep = Case("sleep", lambda: (lambda: time.sleep(0.05)))
-run_suite(runner, "test", [sleep, Case("command", (sys.executable, "-c", "pass"), "sleep"), Case("other", ("false",))])
+sleep = Benchmark("sleep", lambda: (lambda: time.sleep(0.05)))
+run_suite(runner, "test", [sleep, Benchmark("command", (sys.executable, "-c", "pass"), "sleep"), Benchmark("other", ("false",))])
 """
 
 

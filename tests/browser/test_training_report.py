@@ -15,7 +15,7 @@ from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
 from baseline.report.targets import target_section
 from contract.editions import load_edition
-from evaluation.page.document import Document, Section, document_html
+from evaluation.page.document import HtmlPage, Section, document_html
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import (
     PATIENTS,
@@ -80,7 +80,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *heads(),
         Section("worst", "Worst cases", worst),
     ]
-    html = document_html(Document("Training report", "60 patients", sections, "Seed 0"))
+    html = document_html(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
     (folder / "index.html").write_text(html, encoding="utf-8")
     return folder / "index.html"
 

@@ -1,4 +1,4 @@
-"""Worker processes end with their parent."""
+"""Worker processes end with their parent; usable CPUs follow affinity and quota."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from contract.processes import fresh_processes
+from contract import processes
+from contract.processes import fresh_processes, usable_cpus
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
 WORKERS = """
@@ -77,3 +78,33 @@ def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
     process.kill()
     process.communicate(timeout=60)
     assert wait_for_end(children)
+
+
+@pytest.fixture
+def cgroup(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty control group; the affinity allows 8 CPUs."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(processes, "CGROUP_ROOT", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [("max 100000", 8), ("200000 100000", 2), ("150000 100000", 2), ("10000 100000", 1), ("6400000 100000", 8)],
+)
+def test_quota_of_version_2(cgroup: Path, quota: str, expected: int) -> None:
+    """Granted microseconds per period, rounded up; at least one CPU, at most those of the affinity."""
+    (cgroup / "cpu.max").write_text(f"{quota}\n")
+    assert usable_cpus() == expected
+
+
+@pytest.mark.parametrize(("quota_us", "expected"), [(-1, 8), (200000, 2), (250000, 3)])
+def test_quota_of_version_1(cgroup: Path, quota_us: int, expected: int) -> None:
+    (cgroup / "cpu").mkdir()
+    (cgroup / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota_us}\n")
+    (cgroup / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert usable_cpus() == expected
+
+
+def test_no_quota(cgroup: Path) -> None:
+    assert usable_cpus() == 8

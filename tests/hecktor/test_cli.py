@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from contract import cpus
+from contract import processes as cpus
 from contract.errors import InputError
 from hecktor import cli
 

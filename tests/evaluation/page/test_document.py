@@ -6,7 +6,7 @@ import json
 import re
 
 from evaluation.page.colours import NEUTRAL, TEAM_COLOURS, colours_of
-from evaluation.page.document import Document, Section, document_html
+from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.tables import Cell, Row, table, value_cell
 from evaluation.statistics.bootstrap import Estimate
 
@@ -26,7 +26,7 @@ def contrast(one: str, other: str) -> float:
 def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
     """3 : 1 is what WCAG 2.1 asks of graphical objects; 21 : 1 is that of black and white."""
     assert contrast("#000000", "#ffffff") == 21
-    style = document_html(Document("t", "l", (), "f"))
+    style = document_html(HtmlPage("t", "l", (), "f"))
     backs = re.findall(r"--back: (#\w+)", style)
     assert len(backs) == 2
     assert all(contrast(colour, back) >= 3 for colour in (*TEAM_COLOURS, NEUTRAL) for back in backs)
@@ -40,7 +40,7 @@ def test_the_leading_ten_teams_have_colours_of_their_own() -> None:
 
 def test_texts_are_escaped_and_sections_linked() -> None:
     html = document_html(
-        Document("<t>", "<l>", [Section("a", "<h>", "<p>x</p>")], "<f>", "<n>", {"</script>": "#1f86d6"})
+        HtmlPage("<t>", "<l>", [Section("a", "<h>", "<p>x</p>")], "<f>", "<n>", {"</script>": "#1f86d6"})
     )
     for text in ("<t>", "<l>", "<h>", "<f>", "<n>"):
         assert text not in html
@@ -51,7 +51,7 @@ def test_texts_are_escaped_and_sections_linked() -> None:
 
 
 def test_bundles_come_with_their_licences() -> None:
-    html = document_html(Document("t", "l", (), "f"))
+    html = document_html(HtmlPage("t", "l", (), "f"))
     for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
         assert words in html
 
