@@ -24,7 +24,7 @@ def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(STEPS, str(PAGE), "exec"), names)
-    assert names["record"]["counts"]["patients"] == 2
+    assert names["preparation"].counts["patients"] == 2
     assert (tmp_path / "work" / "splits.json").is_file()
 
 
