@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithm.heads.documents import Features, Head, read_head
+from algorithm.heads.documents import Features, Head
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.document import cross_validation_document, metrics_only, summary
-from baseline.heads.fitting import cohort_of, fit_all, stand_ins_of
+from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
@@ -229,7 +229,9 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
     """
     records = work.read(work.heads_json)
     check_heads(work)
-    heads = {name: read_head(record["head"], f"heads.json, {name}") for name, record in records.items()}
+    fitted = {
+        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, FittedHead)
+    }
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)
     training = {
@@ -240,8 +242,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
     }
     training |= described_plans(work) if existing is None else {}
     out_of_fold = {
-        name: {record["metric"]: round(record["out_of_fold"], 4), "penalty": record["penalty"]}
-        for name, record in records.items()
+        name: {one.metric: round(one.out_of_fold, 4), "penalty": one.penalty} for name, one in fitted.items()
     }
     rules = rules_in_use(work)
     manifest = {
@@ -250,11 +251,13 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         **({} if rules is None else {"postprocessing": rules}),
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
-        "fallbacks": stand_ins_of(edition, records),
+        "fallbacks": fallbacks_of(edition, fitted),
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
-    package = _export(work, output, heads, manifest, model_card(work, description))
+    package = _export(
+        work, output, {name: one.head for name, one in fitted.items()}, manifest, model_card(work, description)
+    )
     record_export(work, package)
     return package
 

@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+from pydantic import AliasChoices, Field, field_validator
 
-from algorithm.heads.documents import CLASS_HEADS, Features, Head
+from algorithm.heads.documents import CLASS_HEADS, Features, Head, read_head
 from algorithm.heads.features.intensity import DOSE
 from algorithm.heads.measure import clinical_features
 from baseline.cache import map_items
@@ -21,11 +22,12 @@ from baseline.heads.cohort import HeadCohort, feature_table, outcomes_of, possib
 from baseline.heads.metrics import balanced_accuracy
 from baseline.heads.models.ensemble import fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.selection import Setting, candidates_of
+from baseline.heads.models.selection import candidates_of
 from baseline.release.cases import ReleaseCase, head_answers
+from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.editions.declaration import ClassValue
-from contract.errors import MetricError
+from contract.errors import MetricError, ModelPackageError
 
 _DOSE_FEATURES: Final = tuple(f"_{name}" for name in DOSE)
 # Heads on clinical variables alone.
@@ -33,33 +35,37 @@ CLINICAL_SUFFIX: Final = "_clinical"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
 
 
-@dataclass(frozen=True)
-class FittedHead:
-    """A head fitted on all patients: the ensemble of `experts`, each with name, setting and selection metric.
+class ExpertRecord(Document):
+    """Name, setting and selection metric of an expert."""
 
-    `setting` is that of a single expert, empty for several.
-    `out_of_fold` is `metric` over the out-of-fold scores of the selection; `tried` is the selection metric of every
-    candidate (C-index, area under the curve, or balanced accuracy of more than two classes). `stand_in` is the answer
-    in place of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
+    name: str
+    setting: Mapping[str, float]
+    metric: float
+
+
+class FittedHead(Document):
+    """A record of `heads.json`: a head fitted on all patients, the ensemble of `experts`.
+
+    `setting` and `penalty` are those of a single expert, empty and 0 for several. `out_of_fold` is `metric` over the
+    out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
+    curve, or balanced accuracy of more than two classes). `fallback`, `stand_in` in version 0.2, is the answer in place
+    of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
     """
 
     head: Head
     model: str
-    setting: Setting
+    setting: Mapping[str, float]
     tried: Mapping[str, float]
     metric: str
     out_of_fold: float
-    stand_in: float | ClassValue | None = None
-    experts: tuple[Mapping[str, Any], ...] = ()
+    fallback: float | ClassValue | None = Field(validation_alias=AliasChoices("fallback", "stand_in"))
+    experts: tuple[ExpertRecord, ...]
+    penalty: float
 
-    @property
-    def penalty(self) -> float:
-        """The selected penalty, 0 for several experts and for a model without one."""
-        return float(self.setting.get("penalty", 0.0))
-
-    def as_json(self) -> dict[str, Any]:
-        """The head's record in `heads.json`."""
-        return {**vars(self), "head": self.head.as_json(), "penalty": self.penalty}
+    @field_validator("head", mode="before")
+    @classmethod
+    def _read(cls, head: Any) -> Any:
+        return read_head(head, "head") if isinstance(head, dict) else head
 
 
 @dataclass(frozen=True)
@@ -71,7 +77,7 @@ class FittedHeads:
 
     def as_json(self) -> dict[str, Any]:
         """The content of `heads.json`."""
-        return {name: fitted.as_json() for name, fitted in self.heads.items()}
+        return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
 
 
 def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> HeadCohort:
@@ -108,9 +114,17 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     metric = ensemble.metric
     if not isinstance(head, CLASS_HEADS) and head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, ensemble.scores >= head.threshold)
-    stand_in = target.stand_in(head, cohort, ensemble.scores)
-    experts = tuple(ensemble.experts_as_json())
-    return FittedHead(head, ensemble.name, ensemble.setting, ensemble.tried, target.metric, metric, stand_in, experts)
+    return FittedHead(
+        head=head,
+        model=ensemble.name,
+        setting=ensemble.setting,
+        tried=ensemble.tried,
+        metric=target.metric,
+        out_of_fold=metric,
+        fallback=target.fallback(head, cohort, ensemble.scores),
+        experts=tuple(ExpertRecord(**expert) for expert in ensemble.experts_as_json()),
+        penalty=float(ensemble.setting.get("penalty", 0.0)),
+    )
 
 
 def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
@@ -140,7 +154,23 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, Fitt
         return f"{target.name}{suffix}", problem.message
 
 
-def stand_ins_of(edition: Edition, records: Mapping[str, Any]) -> dict[str, Any]:
-    """The heads' stand-ins for answers whose failure is no error, by the name of the head."""
+def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | FittedHead]:
+    """Heads by name from the content of a `heads.json`, or plain heads, as they are in a package's `heads/`.
+
+    Raises:
+        ModelPackageError: a head or a record is malformed; `name` is the file.
+    """
+    heads: dict[str, Head | FittedHead] = {}
+    for key, record in content.items():
+        place, is_record = f"{name}: {key}", isinstance(record, dict) and "head" in record
+        heads[key] = read_head(record["head"] if is_record else record, place)
+        if is_record:
+            heads[key] = parse_document(record, FittedHead, place, error=ModelPackageError)
+    return heads
+
+
+def fallbacks_of(edition: Edition, heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
+    """The fallbacks of fitted heads for answers whose failure is no error, by the name of the head."""
     names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
-    return {name: records[name]["stand_in"] for name in names if "stand_in" in records.get(name, {})}
+    fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), FittedHead)}
+    return {name: value for name, value in fitted.items() if value is not None}

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import Head, read_head
+from algorithm.heads.documents import Head
 from algorithm.heads.measure import clinical_names, image_features
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
-from baseline.heads.fitting import stand_ins_of
+from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.axes import axes_of, turned_axes
 from baseline.package.comparison import check_same_training
@@ -127,8 +127,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         OutputError: the package cannot be written.
     """
     edition = load_edition(request.edition)
-    heads = {} if request.heads is None else read_heads(request.heads, edition)
-    stand_ins = {} if request.heads is None else read_stand_ins(request.heads, edition)
+    heads, fallbacks = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     trained = _all_trained(request)
     training = [one.as_json(request.checkpoint) for one in trained]
@@ -140,7 +139,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
-            **({"fallbacks": stand_ins} if stand_ins else {}),
+            **({"fallbacks": fallbacks} if fallbacks else {}),
             **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,
             "resampling": _resampling(trained, request.normalised_over),
@@ -209,8 +208,8 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
     return replace(checkpoint, configuration=results.configuration)
 
 
-def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
-    """Heads by name from one JSON object, in the format of `Head.as_json` or of `heads.json`.
+def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str, Any]]:
+    """Heads by name and their fallbacks from one JSON object: plain heads, or a `heads.json` of a training.
 
     Raises:
         ModelPackageError: no object, an unknown name or feature, a malformed head, or one that cannot give its answer.
@@ -220,9 +219,8 @@ def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
     if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
-    # A record of `heads.json` holds the head beside its results.
-    records = {name: one["head"] if isinstance(one, dict) and "head" in one else one for name, one in content.items()}
-    heads = {name: read_head(record, f"{path.name}: {name}") for name, record in records.items()}
+    records = read_fitted_heads(content, path.name)
+    heads = {name: one.head if isinstance(one, FittedHead) else one for name, one in records.items()}
     features = known_features(edition)
     for name, head in heads.items():
         unknown = [feature for feature in head.features if feature not in features]
@@ -230,13 +228,7 @@ def read_heads(path: Path, edition: Edition) -> dict[str, Head]:
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         check_head(answer_of[name], head, name)
-    return heads
-
-
-def read_stand_ins(path: Path, edition: Edition) -> dict[str, Any]:
-    """The stand-ins in a `heads.json` of a training, by the name of the head; plain heads have none."""
-    records = read_json(path, error=ModelPackageError)
-    return stand_ins_of(edition, {name: one for name, one in records.items() if isinstance(one, dict)})
+    return heads, fallbacks_of(edition, records)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

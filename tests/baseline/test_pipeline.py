@@ -12,10 +12,8 @@ import pytest
 
 import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
-from baseline.heads.fitting import stand_ins_of
 from baseline.network import planning
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
-from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work
@@ -142,15 +140,3 @@ def test_missing_out_of_fold_files_are_made_again(
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
     assert measure_out_of_fold(work) == rows
     assert len(calls) == 4
-
-
-def test_stand_ins_are_those_of_the_heads_whose_failure_is_no_error() -> None:
-    """An edition without stand-ins gets none, and neither does a head that was not fitted."""
-    records = {
-        "rfs": {"stand_in": 812.0},
-        "rfs_clinical": {"stand_in": 800.0},
-        "t_stage": {"stand_in": "T2"},
-        "hpv": {},
-    }
-    assert stand_ins_of(load_edition("hecktor2026"), records) == {"t_stage": "T2", "rfs": 812.0}
-    assert stand_ins_of(load_edition("hecktor2025"), records) == {}

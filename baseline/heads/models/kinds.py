@@ -130,7 +130,7 @@ class Target(ABC):
             return head.model_copy(update={"survival": baseline_survival(cohort.outcomes, scores)})
         return head
 
-    def stand_in(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
+    def fallback(self, head: Head, cohort: HeadCohort, scores: Floats) -> float | ClassValue:
         """The answer in place of a failed prediction: the most frequent class, or the median of the answers.
 
         `scores` are out-of-fold scores of the training patients.

@@ -167,7 +167,7 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
     fitted = fit_all(cohorts, seed=0)
     names = [f"{target.name}{suffix}" for target in targets for suffix in ("", "_clinical")]
     assert (list(fitted.heads), fitted.why_not) == (names, {})
-    stand_ins = {name: one.stand_in for name, one in fitted.heads.items()}
+    stand_ins = {name: one.fallback for name, one in fitted.heads.items()}
     assert (stand_ins["t_stage"], stand_ins["n_stage"], stand_ins["n_stage_clinical"]) == ("T1", "N2", "N2")
     assert isinstance(stand_ins["rfs"], float)
     assert 0 < stand_ins["rfs"] < 139

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from baseline.network.checkpoint import read_checkpoint
-from baseline.package.assemble import known_features, read_heads, read_stand_ins
+from baseline.package.assemble import known_features, read_heads
 from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -31,14 +31,25 @@ def head(**changes: Any) -> dict[str, Any]:
     return {"kind": "test", "intercept": 0.5, "threshold": 0.25, "terms": [TERM]} | changes
 
 
+def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """A record of `heads.json`, with the keys of version 0.2."""
+    selection = {
+        "model": "few",
+        "setting": {},
+        "tried": {"few": 0.7},
+        "metric": "balanced_accuracy",
+        "out_of_fold": 0.7,
+    }
+    return {"head": head, **selection, "stand_in": None, "experts": [], "penalty": 0.0} | changes
+
+
 # Heads
 
 
 def test_heads_are_read_by_name(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
-    kept_by_training = {"head": head(), "metric": "balanced_accuracy", "out_of_fold": 0.7}
-    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": kept_by_training}))
-    heads = read_heads(path, EDITION)
+    path.write_text(json.dumps({"rfs": head(threshold=None), "hpv_clinical": record(head())}))
+    heads, _ = read_heads(path, EDITION)
     assert list(heads) == ["rfs", "hpv_clinical"]
     assert heads["hpv_clinical"].as_json() == head()
 
@@ -57,8 +68,19 @@ def test_heads_are_read_by_name(tmp_path: Path) -> None:
         ),
         ({"rfs": head(terms=[TERM | {"feature": "gtvp_volume"}])}, r"rfs: feature 'gtvp_volume' is unknown, expected"),
         ({"hpv": head(threshold=None)}, r"head 'hpv': no threshold, expected a number"),
+        ({"hpv": record(head(), auc=0.7)}, r"heads\.json: hpv\.auc: found 0\.7, expected no such key"),
     ],
-    ids=["a list", "empty", "unknown name", "a path", "no head", "no spread", "unknown feature", "no threshold"],
+    ids=[
+        "a list",
+        "empty",
+        "unknown name",
+        "a path",
+        "no head",
+        "no spread",
+        "unknown feature",
+        "no threshold",
+        "unknown key",
+    ],
 )
 def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str) -> None:
     path = tmp_path / "heads.json"
@@ -73,17 +95,20 @@ def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
 
 def test_heads_of_several_classes(tmp_path: Path) -> None:
     path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": {"head": n_stages(0, 1, 2, 3)}}))
-    heads = read_heads(path, load_edition("hecktor2026"))
+    path.write_text(json.dumps({"n_stage": n_stages(0, 1, 2, 3), "n_stage_clinical": record(n_stages(0, 1, 2, 3))}))
+    heads, _ = read_heads(path, load_edition("hecktor2026"))
     assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
 
 
-def test_stand_ins_of_the_heads(tmp_path: Path) -> None:
-    """Records of a training hold them; a plain head has none, and 2025 declares none."""
-    path = tmp_path / "heads.json"
-    path.write_text(json.dumps({"n_stage": {"head": n_stages(0, 1, 2, 3), "stand_in": "N2"}, "t_stage": n_stages(0)}))
-    assert read_stand_ins(path, load_edition("hecktor2026")) == {"n_stage": "N2"}
-    assert read_stand_ins(path, load_edition("hecktor2025")) == {}
+@pytest.mark.parametrize("key", ["fallback", "stand_in"])
+def test_fallbacks_of_the_heads(tmp_path: Path, key: str) -> None:
+    """Records of a training hold them, in version 0.2 as `stand_in`; a plain head has none, and 2025 declares none."""
+    path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
+    of_training = {name: value for name, value in record(stages).items() if name != "stand_in"} | {key: "N2"}
+    path.write_text(json.dumps({"n_stage": of_training, "n_stage_clinical": stages}))
+    assert read_heads(path, load_edition("hecktor2026"))[1] == {"n_stage": "N2"}
+    path.write_text(json.dumps({"rfs": record(head(threshold=None), stand_in=3.5)}))
+    assert read_heads(path, EDITION)[1] == {}
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_a_package_with_a_removed_head_is_refused_at_each_entry(
     options = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
     assert main(["predict", *options, "--model", str(package), "--device", "cpu", "--passes", "1"]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith(line)
-    (tmp_path / "heads.json").write_text(json.dumps({"rfs": {"head": head, "model": "old"}}))
+    (tmp_path / "heads.json").write_text(json.dumps({"rfs": {"head": head}}))
     with pytest.raises(ModelPackageError) as fault:
         read_heads(tmp_path / "heads.json", load_edition())
     assert str(fault.value) == f"heads.json: rfs: {refusal}"

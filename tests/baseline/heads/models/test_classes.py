@@ -260,7 +260,7 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     patients = replace(patients, possible=possible_classes(N_STAGE.answer, volumes))
     fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.out_of_fold == 1.0
-    assert fitted.stand_in == "N0"
+    assert fitted.fallback == "N0"
     head = fitted.head
     assert isinstance(head, ClassHead)
     assert head.classes["N0"].intercept == NEVER

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
@@ -136,6 +137,21 @@ def test_calibration_recovers_the_logistic_function_behind_the_draws() -> None:
     found = platt(rng.random(20000) < 1 / (1 + np.exp(-(2 * scores + 1))), scores)
     assert found.slope == pytest.approx(2, abs=0.15)
     assert found.offset == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize(("patients", "scale"), [(20, 1.0), (60, 5.0), (600, 0.3)])
+def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
+    """Each patient counts for both classes, by Platt's smoothed target."""
+    rng = np.random.default_rng(patients)
+    scores = scale * rng.normal(size=patients)
+    positive = rng.random(patients) < 1 / (1 + np.exp(-scores / scale - 1))
+    target = np.where(positive, (positive.sum() + 1) / (positive.sum() + 2), 1 / ((~positive).sum() + 2))
+    model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=5000)
+    weights = np.concatenate([target, 1 - target])
+    model.fit(np.concatenate([scores, scores])[:, None], np.repeat([1, 0], patients), sample_weight=weights)
+    calibration = platt(positive, scores)
+    assert calibration.slope == pytest.approx(model.coef_[0, 0], rel=1e-3, abs=1e-4)
+    assert calibration.offset == pytest.approx(model.intercept_[0], rel=1e-3, abs=1e-4)
 
 
 def test_a_calibration_never_turns_the_order_around() -> None:
