@@ -27,7 +27,7 @@ def figure(analysis: Analysis, anchor: str) -> str:
     kind = str(analysis.chart.get("kind", ""))
     if not analysis.rows:
         content, css = paragraph("No data."), "listing"
-    elif not kind:
+    elif not kind or len(analysis.rows) == 1:  # a chart of one bar or point says less than its number
         content, css = _table(analysis), "listing"
     else:
         narrow = kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES

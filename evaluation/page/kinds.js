@@ -138,7 +138,7 @@ export function lines(data, rows, chart, width) {
   const series = unique(rows.map((row) => row[chart.series]));
   const isTeams = chart.series === "team";
   const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
-  const xs = chart.x_is_category ? unique(rows.map((row) => row[chart.x])) : domainOf(rows.map((row) => row[chart.x]));
+  const xs = domainOf(rows.map((row) => row[chart.x]));
   const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
   return {
     labels: NUMBERS_PX,
@@ -148,21 +148,15 @@ export function lines(data, rows, chart, width) {
     panel: (space) =>
       Plot.plot({
         ...frame(space, chart.facet ? 190 : 330, { marginTop: 24 }),
-        x: chart.x_is_category ? { type: "point", domain: xs, padding: 0.3 } : { domain: xs },
+        x: { domain: xs },
         y: { domain: ys },
         marks: [
-          ...bottomAxis(space, title(data, chart.x), chart.x_is_category ? { ticks: undefined, tickFormat: fitting(xs, space) } : {}),
+          ...bottomAxis(space, title(data, chart.x)),
           ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
           ...lineMarks(space, chart, series, dashes),
         ],
       }),
   };
-}
-
-// Names below an axis, as long as their share of its width.
-function fitting(names, space) {
-  const share = (space.width - space.labels - 18) / names.length - 8;
-  return (name) => shorten(name, share);
 }
 
 function lineMarks(space, chart, series, dashes) {
@@ -184,7 +178,7 @@ function lineMarks(space, chart, series, dashes) {
 export function points(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
   const values = (keys) => domainOf(valuesOf(rows, keys));
-  let [xs, ys] = [values([chart.x, chart.x_low, chart.x_high]), chart.domain ?? values([chart.y, chart.low, chart.high])];
+  let [xs, ys] = [values([chart.x]), chart.domain ?? values([chart.y, chart.low, chart.high])];
   if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
   const r = rows.length > 400 ? 2.2 : 4;
   return {
@@ -195,7 +189,6 @@ export function points(data, rows, chart) {
     panel(space) {
       const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.y)));
       const up = shown.filter((row) => has(row, chart.low, chart.high));
-      const across = shown.filter((row) => has(row, chart.x_low, chart.x_high));
       const style = (list) => ({ fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: emphasis, render: tagged(list) });
       const colour = (row) => seriesColour(row, chart.series, series);
       const area = space.width - (space.labels || 6) - RIGHT_PX;
@@ -208,7 +201,6 @@ export function points(data, rows, chart) {
           ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
           chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
           Plot.ruleX(up, { x: chart.x, y1: chart.low, y2: chart.high, stroke: colour, strokeWidth: 1.5, ...style(up) }),
-          Plot.ruleY(across, { y: chart.y, x1: chart.x_low, x2: chart.x_high, stroke: colour, strokeWidth: 1.5, ...style(across) }),
           Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: colour, ...style(shown) }),
         ],
       });

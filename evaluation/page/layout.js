@@ -18,8 +18,7 @@ function wrap(text, width) {
 
 // Columns of panels that fit, with rows of equal length.
 function countColumns(count, plan, width) {
-  const other = plan.repeatLabels ? plan.labels : 0;
-  const fitting = Math.floor((width - plan.labels + other + GAP_PX) / (plan.min + other + GAP_PX));
+  const fitting = Math.floor((width - plan.labels + GAP_PX) / (plan.min + GAP_PX));
   const columns = Math.max(1, Math.min(count, fitting));
   return Math.ceil(count / Math.ceil(count / columns));
 }
@@ -64,7 +63,7 @@ function setSize(svg, width, height) {
 function drawRow(svg, facets, plan, area, top) {
   let x = 0;
   const places = facets.map((facet, number) => {
-    const labels = number === 0 || plan.repeatLabels ? plan.labels : 0;
+    const labels = number === 0 ? plan.labels : 0;
     const place = { facet, labels, x, width: labels + area, title: drawTitle(svg, facet, x + labels, top, area) };
     x += place.width + GAP_PX;
     return place;
@@ -82,8 +81,7 @@ function drawRow(svg, facets, plan, area, top) {
 // from kinds.js: widths of labels and panels, the legend, and a function that draws one panel.
 export function layOut(facets, plan, width, divided) {
   const columns = countColumns(facets.length, plan, width);
-  const extra = plan.repeatLabels ? plan.labels * (columns - 1) : 0;
-  const area = Math.min(plan.max, Math.max(plan.min, (width - plan.labels - extra - GAP_PX * (columns - 1)) / columns));
+  const area = Math.min(plan.max, Math.max(plan.min, (width - plan.labels - GAP_PX * (columns - 1)) / columns));
   const images = [newSvg()];
   const legend = drawLegend(images[0], plan.legend || [], width);
   let [top, right] = [legend.height, legend.right];

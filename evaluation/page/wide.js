@@ -11,10 +11,7 @@ const LEVELS = [
   { below: 0.05, fill: "var(--level-1)", ink: "var(--ink)", text: "p < 0.05" },
   { below: Infinity, fill: "var(--level-0)", ink: "var(--soft)", text: "not significant" },
 ];
-const SCHEMES = {
-  light: { sequential: ["#f1f5f9", "#0b5cad"], diverging: ["#b4500f", "#f4f5f6", "#0b5cad"] },
-  dark: { sequential: ["#1b2430", "#8ec5ff"], diverging: ["#ffa45c", "#222a32", "#8ec5ff"] },
-};
+const SCHEMES = { light: ["#f1f5f9", "#0b5cad"], dark: ["#1b2430", "#8ec5ff"] };
 const SMALLEST_CELL_PX = 13;
 const LARGEST_CELL_PX = 44;
 const LONGEST_HEAD_PX = 140;
@@ -27,20 +24,12 @@ const MOST_ROWS = 6;
 // The fill of a value and the colour of text on it.
 function colouring(rows, chart) {
   if (chart.scale === "significance") return (value) => LEVELS.find((level) => value < level.below);
-  const diverging = chart.scale === "diverging";
-  const colours = SCHEMES[isDark() ? "dark" : "light"][diverging ? "diverging" : "sequential"];
-  const [low, high] = chart.domain ?? extent(rows, chart.value, diverging);
-  const scale = d3.scaleLinear(diverging ? [low, (low + high) / 2, high] : [low, high], colours).clamp(true);
+  const [low, high] = d3.extent(rows, (row) => row[chart.value]);
+  const scale = d3.scaleLinear([low, low === high ? low + 1 : high], SCHEMES[isDark() ? "dark" : "light"]);
   return (value) => {
     const fill = scale(value);
     return { fill, ink: d3.lab(fill).l > 50 ? "#10161c" : "#ffffff" };
   };
-}
-
-function extent(rows, key, symmetric) {
-  const [low, high] = d3.extent(rows, (row) => row[key]);
-  const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
-  return symmetric ? [-most, most] : [low, low === high ? low + 1 : high];
 }
 
 function cellText(row, chart) {

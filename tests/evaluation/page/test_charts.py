@@ -49,12 +49,16 @@ def test_infinite_and_undefined_values_are_absent():
 
 def test_no_text_ends_the_script_that_holds_the_data():
     hostile = "</script><!--<script>&amp;"
-    html = figure(analysis(rows=[{"team": hostile}], title=hostile, notes=(hostile,)), "x")
+    html = figure(analysis(rows=[{"team": hostile}] * 2, title=hostile, notes=(hostile,)), "x")
     data = re.findall(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)
     assert len(data) == 1
     assert "<" not in data[0]
     assert json.loads(data[0])["columns"]["team"]["texts"] == [hostile]
     assert html.count("<script") == 1
+
+
+def test_an_analysis_of_one_row_is_a_table():
+    assert "<script" not in figure(analysis(rows=[{"team": "a"}]), "x")
 
 
 def test_an_analysis_without_a_chart_is_a_table():
