@@ -25,8 +25,7 @@ from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import IN_THIS_PROCESS, AnyWorkers, AutomaticWorkers, dask_workers
 from evaluation.inputs.ground_truth import Reference
-from evaluation.inputs.plain_files import read_bounding_boxes
-from evaluation.inputs.prediction_folder import find_table
+from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import JobSockets, Submission, read_submission
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
@@ -34,8 +33,7 @@ from evaluation.results.public import check_public, private_seed, public_estimat
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS
-from evaluation.statistics.bootstrap import Estimate, Estimates, estimate
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
     main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(seed), request.interval)
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    extra = estimate_extras(others, n_cases, request.bootstraps, seed, request.interval)
+    extra = estimate_unranked(others, n_cases, request.bootstraps, seed, request.interval)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
 
 

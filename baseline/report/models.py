@@ -15,8 +15,7 @@ from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index,
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.statistics.bootstrap import Estimate
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
 GAP: Final = "gap"
 BEHIND: Final = "behind"
@@ -69,7 +68,7 @@ def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, 
         if (name, nested) in metrics and name != HEADS:
             metrics[name, BEHIND] = difference(metrics[HEADS, nested], metrics[name, nested])
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
-    estimates = estimate_extras(flat, len(record["patients"]), bootstraps, seed).by_metric
+    estimates = estimate_unranked(flat, len(record["patients"]), bootstraps, seed).by_metric
     return [
         ModelEstimates(name, {what: estimates[f"{name} {what}"] for other, what in metrics if other == name})
         for name in names
@@ -123,7 +122,7 @@ def estimate_on_references(
         scored = [_picked(record[kind], chosen) for record, chosen in zip((automatic, reference), places, strict=True)]
         first, second = (metric_of(target, outcomes, one) for one in scored)
         metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": difference(second, first)}
-    estimates = estimate_extras(metrics, len(places[0]), bootstraps, seed).by_metric
+    estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
     return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 
 

@@ -32,7 +32,7 @@ from evaluation.metrics.classification import probability_metrics
 from evaluation.page.charts import figure
 from evaluation.page.html import paragraph
 from evaluation.page.tables import Row, table
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import estimate_unranked
 
 # Parts of a section, and the same figures as plain data.
 Parts = tuple[list[str], dict[str, Any]]
@@ -159,7 +159,7 @@ def _probability_metrics(
     target: Target, positive: Flags, kinds: Kinds, bootstraps: int, seed: int
 ) -> tuple[str, dict[str, Any]]:
     estimates = {
-        kind: estimate_extras(
+        kind: estimate_unranked(
             probability_metrics(positive, np.asarray(scored["probability"], np.float64)),
             len(positive),
             bootstraps,

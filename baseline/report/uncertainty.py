@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from baseline.heads.cohort import Floats
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.statistics.bootstrap import Estimate
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 from evaluation.studies.risk_coverage import area, confidence_metrics
 
 MEASURES: Final = {"expected_dsc": "expected DSC", "pairwise_dsc": "DSC between passes"}
@@ -77,7 +76,7 @@ def estimate_uncertainty(
     lesions = [[row for row in records[name]["lesions"] if row["label"] == label] for name in records]
     counts, auc = _estimate_lesions(lesions, draws, seed)
     estimates = {
-        name: estimate_extras(confidence_metrics(given, truth), truth.size, draws, seed).by_metric
+        name: estimate_unranked(confidence_metrics(given, truth), truth.size, draws, seed).by_metric
         for name, given in values.items()
     }
     return LabelUncertainty(tuple(expected), truth, values, len(known) - len(expected), estimates, counts, auc)
@@ -98,7 +97,7 @@ def _estimate_lesions(
         return counts, Estimate(None, None, None)
     case, true, probability = (np.array(column) for column in zip(*known, strict=True))
     auc = lesion_auc_metric(case, true.astype(np.bool_), probability.astype(np.float64), len(lesions))
-    return counts, estimate_extras({"auc": auc}, len(lesions), draws, seed).by_metric["auc"]
+    return counts, estimate_unranked({"auc": auc}, len(lesions), draws, seed).by_metric["auc"]
 
 
 def lesion_auc_metric(

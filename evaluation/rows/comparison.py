@@ -166,5 +166,5 @@ class MaskScorer:
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     # The reference alone must be readable here; if the reference kills a process, the run stops with it.
     read_labels(pair.reference, GroundTruthError)
-    why = "the process that compared it died, out of memory perhaps"
+    why = "the worker was killed while comparing this mask (possibly out of memory)"
     return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))

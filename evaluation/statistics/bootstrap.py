@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -14,6 +14,9 @@ from evaluation.metrics.overlap import Floats, WeightedMetric
 Key = TypeVar("Key", bound=Hashable)
 
 MAX_REDRAWS_A_REPLICATE: Final = 10_000
+# Samples that show whether a metric is always defined, and the share of undefined ones up to which it is estimated.
+_PROBES: Final = 100
+_MOSTLY: Final = 0.5
 _TAILS: Final = (0.025, 0.975)
 # Largest number of weights in memory at once, when each case is left out in turn.
 _NUMBERS_AT_ONCE: Final = 4_000_000
@@ -72,6 +75,32 @@ def estimate(
             tails = _TAILS if method == "percentile" else _bca_tails(value, values[name], defined[name], n_cases)
             by_metric[name] = Estimate(value, *interval(values[name], tails))
     return Estimates(by_metric, redraws)
+
+
+def estimate_unranked(
+    metrics: Mapping[str, WeightedMetric],
+    n_cases: int,
+    bootstraps: int,
+    seed: int | Sequence[int],
+    method: str = "percentile",
+) -> Estimates:
+    """Metrics that do not rank with 95% intervals, or without one if most samples of this cohort leave it undefined.
+
+    Metrics that are defined in each of a hundred probe samples share their draws. Each of the others has its own
+    draws, and a sample that leaves it undefined is drawn again.
+    """
+    probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
+    undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in metrics.items()}
+    always = {name: metric for name, metric in metrics.items() if undefined[name] == 0}
+    groups = [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]
+    estimates: dict[str, Estimate] = {}
+    redraws = 0
+    for group in groups:
+        replicates = bootstraps if all(undefined[name] <= _MOSTLY for name in group) else 0
+        drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed), method)
+        estimates |= drawn.by_metric
+        redraws += drawn.redraws
+    return Estimates({name: estimates[name] for name in metrics}, redraws)
 
 
 def interval(values: Floats, tails: tuple[float, float] = _TAILS) -> tuple[float, float]:

@@ -25,8 +25,7 @@ from evaluation.report.drawing import COLOURS, INK, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask import MaskRow
-from evaluation.statistics.bootstrap import Estimate, Estimates
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
 from evaluation.studies.agreement import LABELS
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
@@ -72,7 +71,7 @@ class LabelConfidence:
         }
         if not risk.size:
             return Estimates(dict.fromkeys(metrics, Estimate(None, None, None)), 0)
-        return estimate_extras(metrics, risk.size, bootstraps, seed)
+        return estimate_unranked(metrics, risk.size, bootstraps, seed)
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:

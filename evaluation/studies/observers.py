@@ -23,7 +23,7 @@ from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRule
 from evaluation.options import add_bootstrap, add_workers
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.studies.agreement import (
     LABELS,
     MEASURES,
@@ -64,7 +64,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     )
     rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
-    estimates = estimate_extras(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
+    estimates = estimate_unranked(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
     figures = aggregates(estimates)
     content = {
         "observers": list(folders),

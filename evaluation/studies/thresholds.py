@@ -19,7 +19,7 @@ from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.overlap import WeightedMetric, mean_metric, median_metric
 from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
-from evaluation.statistics.extras import estimate_extras
+from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.studies.outputs import StudyResult, mask_rules, raise_dead_worker
 from evaluation.studies.pet_masks import (
     MAXIMA,
@@ -88,7 +88,7 @@ def summarised(
                 hd95 = median_metric(np.array([row.hd95_mm[method][place] for row in rows]))
                 line["hd95_median_mm"] = float(hd95(np.ones((1, len(rows))))[0])
             lines.append(line)
-    estimates = estimate_extras(metrics, len(rows), bootstraps, seed).by_metric
+    estimates = estimate_unranked(metrics, len(rows), bootstraps, seed).by_metric
     for number, line in enumerate(lines):
         figures = estimates[str(number)]
         line |= {"dsc_mean": figures.value, "ci95_low": figures.ci95_low, "ci95_high": figures.ci95_high}

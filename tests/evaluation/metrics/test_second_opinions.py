@@ -45,3 +45,27 @@ def test_a_probability_of_breast_cancer():
         "specificity": metrics.recall_score(~positive, ~predicted),
     }
     assert {name: metric(ones)[0] for name, metric in found.items()} == pytest.approx(expected, abs=1e-12)
+
+
+def test_replicates_equal_those_of_the_libraries():
+    """The counts of a bootstrap sample as weights, and the libraries on the sampled patients themselves."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    from lifelines.utils import concordance_index as theirs
+
+    rng = np.random.default_rng(0)
+    times, events = rng.exponential(1000, 80).round(-1), rng.random(80) < 0.4
+    risks, positive, probability = rng.normal(size=80).round(1), rng.random(80) < 0.4, rng.random(80).round(1)
+    samples = rng.integers(0, 80, (20, 80))
+    weights = np.stack([np.bincount(sample, minlength=80) for sample in samples]).astype(float)
+    found = {
+        "c": c_index_metric(SurvivalCohort(times, events, risks), "non_concordant"),
+        "auc": probability_metrics(positive, probability)["auc"],
+        "accuracy": binary_metrics(positive, positive == (probability > 0.5))["balanced_accuracy"],
+    }
+    expected = {
+        "c": [theirs(times[one], -risks[one], events[one]) for one in samples],
+        "auc": [metrics.roc_auc_score(positive[one], probability[one]) for one in samples],
+        "accuracy": [metrics.balanced_accuracy_score(positive[one], probability[one] > 0.5) for one in samples],
+    }
+    for name, metric in found.items():
+        assert metric(weights) == pytest.approx(expected[name], abs=1e-12), name
