@@ -25,7 +25,7 @@ from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
-from baseline.package.card.card import model_card
+from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
 from baseline.package.exported import record_export

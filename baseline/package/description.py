@@ -1,24 +1,28 @@
-"""Description of a model by its author: name, purpose, licence, intended use, training data."""
+"""Description of a model by its author."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from contract.errors import InputError
-from contract.files import read_json
+from contract.documents import Document, Text, read_document
 
-DEFAULTS: Final[Mapping[str, str]] = {
-    "name": "hecktor-baseline",
-    "purpose": "research; not a medical device",
-    "intended_use": (
+
+class Description(Document):
+    """Name, purpose, intended use, training data and licence of a package."""
+
+    name: Text = "hecktor-baseline"
+    purpose: Text = "research; not a medical device"
+    intended_use: Text = (
         "answering the tasks of the HECKTOR challenge from FDG-PET/CT of head and neck cancer, in research; "
         "never for diagnosis or treatment"
-    ),
-    "training_data": "not described",
-    "licence": "not stated; the terms of the training data may bind what was trained on them",
-}
+    )
+    training_data: Text = "not described"
+    licence: Text = "not stated; the terms of the training data may bind what was trained on them"
+
+
+DEFAULTS: Final[Mapping[str, str]] = Description().model_dump()
 
 
 def read_description(path: Path | None) -> dict[str, str]:
@@ -27,14 +31,4 @@ def read_description(path: Path | None) -> dict[str, str]:
     Raises:
         InputError: no object, an unknown key, or a value that is not a non-empty text.
     """
-    if path is None:
-        return dict(DEFAULTS)
-    content: Any = read_json(path)
-    if not isinstance(content, dict):
-        raise InputError(path.name, f"found a {type(content).__name__}", "an object")
-    for key, value in content.items():
-        if key not in DEFAULTS:
-            raise InputError(path.name, f"found {key!r}", ", ".join(DEFAULTS))
-        if not isinstance(value, str) or not value.strip():
-            raise InputError(path.name, f"{key} is {value!r}", "a text")
-    return {**DEFAULTS, **content}
+    return dict(DEFAULTS) if path is None else read_document(path, Description).model_dump()

@@ -1,0 +1,311 @@
+"""The model card: training data, intended use, expected performance and limits of a package.
+
+It holds no dates and no machine names: the same working directory gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.classes import read_head
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.metrics import mask_metric_titles
+from baseline.heads.models.kinds import Target, direction_in_words
+from baseline.heads.models.targets import COMPARATORS, targets_of
+from baseline.network.plans import read_plan
+from baseline.package.existing import CONDITION, existing_networks, networks_record
+from baseline.postprocessing.record import GAIN_HEADS, current_document, gain_rows
+from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.record import edition_of
+from baseline.release.splits import read_splits
+from baseline.work import WorkFolders
+from contract.editions import Answer, Edition
+from contract.editions.clinical import CENTRE
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import read_header
+from contract.markdown import plain, section, table
+from contract.packages import PostprocessingRules
+from contract.platform import METRICS_JSON
+
+Record = Mapping[str, Any]
+NO_REPORT: Final = "Not computed: run `hecktor train report` for these heads."
+_CARD: Final = Template("""\
+# $name
+
+$purpose
+
+This is not a medical device and has not been evaluated for use on patients.
+
+For $edition.
+
+## Intended use
+
+$intended_use
+
+## Licence
+
+$licence
+
+## Training data
+
+$training_data
+
+Patients: $patients. Centres: $centres. Excluded for errors in their files: $excluded.
+
+$patients_by_centre
+
+### Scans
+
+Whole images as released; the network sees the head and neck, cropped and resampled.
+
+$scans
+
+### Clinical variables
+
+$variables
+
+## Training
+
+$training Versions: $versions.
+
+### Postprocessing
+
+$postprocessing
+
+## Expected performance
+
+Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. With whole centres \
+left out, the heads learnt nothing from patients of the centre; the masks behind their features come from networks \
+that may have seen other patients of the centre. Figures of centres with few patients are uncertain; those of the \
+heads by centre are in the manifest.
+
+### Segmentation
+
+$segmentation
+
+$targets
+
+## Limits
+
+- Trained on $centres. At other centres expect the figures with whole centres left out.
+- The model has not seen scans outside the ranges above, and learnt little from variables that few patients have.
+- It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in FDG-PET/CT, and may find lesions \
+in images that contain none. It is not trained for other diseases or tracers.
+""")
+_MEASURES: Final[Mapping[str, Callable[[Geometry], float]]] = {
+    "voxel in plane, mm": lambda grid: max(grid.spacing_mm[:2]),
+    "slice distance, mm": lambda grid: grid.spacing_mm[2],
+    "width, mm": lambda grid: grid.spacing_mm[0] * grid.size[0],
+    "length, mm": lambda grid: grid.spacing_mm[2] * grid.size[2],
+}
+
+
+def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
+    """The card of a working directory's model, as Markdown.
+
+    The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
+    every key of `baseline.package.description.DEFAULTS`.
+
+    Raises:
+        HecktorError: an earlier step has not been run.
+    """
+    cases, edition, report = read_cases(work), edition_of(work), _report(work)
+    prepared = work.read(work.prepare_json)
+    figures = {
+        **{key: _sentence(value) for key, value in description.items()},
+        "name": plain(description["name"]),
+        "edition": edition.title,
+        "patients": len(cases),
+        "centres": ", ".join(sorted({case.centre for case in cases})),
+        "excluded": len(prepared["left_out"]),
+        "patients_by_centre": _patients_by_centre(cases, head_answers(edition)),
+        "scans": _scans(cases),
+        "variables": _variables(cases, edition),
+        "training": _training(work),
+        "versions": ", ".join(f"{name} {version}" for name, version in prepared["versions"].items()),
+        "postprocessing": _postprocessing(work),
+        "segmentation": _segmentation(work, edition, report),
+        "targets": "\n\n".join(_target(work, target, report) for target in targets_of(edition)),
+    }
+    return _CARD.substitute(figures)
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split())
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) or not text else text + "."
+
+
+def _patients_by_centre(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> str:
+    """Patients of each centre: in total, with a mask, with each outcome, with a dose."""
+    groups: dict[str, list[ReleaseCase]] = {}
+    for case in sorted(cases, key=lambda case: case.centre):
+        groups.setdefault(case.centre, []).append(case)
+    rows = {name: _counts(group, answers) for name, group in [*groups.items(), ("all", cases)]}
+    return table(["Centre", *rows["all"]], [[name, *counts.values()] for name, counts in rows.items()])
+
+
+def _counts(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, int]:
+    counts = {"Patients": len(cases), "Mask": sum(case.mask is not None for case in cases)}
+    for answer in answers:
+        known = [case.outcome(answer) for case in cases if case.has(answer)]
+        counts[answer.socket.title] = len(known)
+        if answer.kind == "risk":
+            counts[f"{answer.columns['event']}s"] = known.count(True)
+        for value in answer.classes[:-1]:
+            counts[f"{answer.name.upper()} negative" if value is False else str(value)] = known.count(value)
+    return counts | {"RT dose": sum(case.dose is not None for case in cases)}
+
+
+def _scans(cases: Sequence[ReleaseCase]) -> str:
+    """Minimum, median and maximum of voxel sizes and fields of view, and the number of unreadable images."""
+    paths = {"CT": [case.ct for case in cases], "PET": [case.pet for case in cases]}
+    grids = {kind: [grid for path in of_kind if (grid := _grid(path))] for kind, of_kind in paths.items()}
+    rows = [
+        [f"{kind}: {name}", *(_short(value) for value in np.quantile([measure(grid) for grid in of_kind], (0, 0.5, 1)))]
+        for kind, of_kind in grids.items()
+        for name, measure in _MEASURES.items()
+        if of_kind
+    ]
+    unread = 2 * len(cases) - sum(map(len, grids.values()))
+    note = f"Unavailable images, which are not in the table: {unread}."
+    return "\n\n".join(filter(None, [table(["", "Lowest", "Median", "Highest"], rows), note if unread else ""]))
+
+
+def _short(value: float) -> str:
+    """Three significant digits, or all digits before the point."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _grid(path: Path) -> Geometry | None:
+    try:
+        return read_header(path).geometry
+    except HecktorError:  # the release has moved; the card counts unread images
+        return None
+
+
+def _variables(cases: Sequence[ReleaseCase], edition: Edition) -> str:
+    """Coverage of every clinical variable except the centre."""
+    rows = []
+    for variable in edition.clinical:
+        known = [case for case in cases if case.patient.values.get(variable.name) is not None]
+        values: list[Any] = [case.patient.values[variable.name] for case in known]
+        shown = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
+        if variable.type == "years" and values:
+            shown = f"{min(values):g} to {max(values):g}"
+        centres = len({case.centre for case in known})
+        if variable.name != CENTRE:
+            rows.append([variable.key, f"{len(known)} of {len(cases)}", centres, shown or "-"])
+    return table(["Variable", "Known", "Centres", "Values"], rows)
+
+
+def _training(work: WorkFolders) -> str:
+    """How the networks were trained."""
+    if (existing := existing_networks(work)) is not None:
+        record = networks_record(existing)
+        return (
+            f"The networks are those of the package {record['name']} (sha256 of its manifest {record['sha256']}), "
+            f"trained on: {_sentence(record.get('training_data', 'not described'))} Their licence: "
+            f"{_sentence(record.get('licence', 'not stated'))} Here only the heads are trained, on features of masks "
+            f"that all of these networks give together. The figures below hold only if {CONDITION}."
+        )
+    splits = read_splits(work)
+    networks = " and ".join(dict.fromkeys(name for member in work.members for name in read_plan(member).backbones))
+    return (
+        f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
+        f"{splits.seed}); the manifest has the options of the plan. Inference averages the probabilities of the passes "
+        "that the time limit allows. Heads are fitted on features of masks from networks that never saw the patient."
+    )
+
+
+def _postprocessing(work: WorkFolders) -> str:
+    """The rules on the current masks with their cross-fitted gains, or why there are none."""
+    document = current_document(work)
+    if document is None or document["why_not"]:
+        return f"None: {'no rules were searched for these masks' if document is None else document['why_not']}."
+    rules = [
+        [PostprocessingRules.words(rule), "yes" if value is True else value]
+        for rule, value in document["rules"].items()
+    ]
+    return f"{table(['Rule', 'Value'], rules)}\n\n{table(GAIN_HEADS, list(gain_rows(document)))}"
+
+
+def _report(work: WorkFolders) -> Record | None:
+    """`report.json`; None if it is absent or was made from other heads."""
+    if not work.report_json.is_file():
+        return None
+    report: Record = read_json(work.report_json)
+    document = work.read(work.cross_validation_json)
+    for target, kind in itertools.product(targets_of(edition_of(work)), KINDS):
+        reported = report.get(target.name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
+        value = document[target.name][kind].get(target.metric)
+        if (reported is None) != (value is None) or not math.isclose(reported or 0, value or 0, abs_tol=1e-6):
+            return None
+    return report
+
+
+def _segmentation(work: WorkFolders, edition: Edition, report: Record | None) -> str:
+    path = work.segmentation / METRICS_JSON
+    if report is None or not path.is_file():
+        return NO_REPORT
+    scored = read_json(path)
+    titles, cases = mask_metric_titles(edition), scored["cases"]["used"]
+    rows = [["all", cases, *(_estimate(scored["aggregates"][name]) for name in titles)]]
+    for centre, group in sorted(scored["centres"].items()):
+        rows.append([centre, group["cases"], *(_estimate(group["aggregates"][name]) for name in titles)])
+    about = f"{cases} patients, each segmented by a network that never saw them, on the CT's own grid."
+    return f"{about}\n\n{table(['Centre', 'Patients', *titles.values()], rows)}"
+
+
+def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
+    """Performance of one head and its comparators."""
+    document, head = work.read(work.cross_validation_json), work.read(work.heads_json).get(target.name)
+    record = document[target.name]
+    known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
+    rows = []
+    for name, title in {
+        "heads": "heads",
+        **{one: COMPARATORS[one] for one in (*target.comparators, *target.rules)},
+    }.items():
+        reported = {} if report is None else report[target.name]["models"].get(name, {})
+        cells = []
+        for kind in known:
+            scored = record[kind] if name == "heads" else record[kind]["comparators"].get(name, {})
+            cells.append(_estimate(reported.get(kind) or {"value": scored.get(target.metric)}))
+        rows.append([title, *cells, _estimate(reported["gap"]) if reported.get("gap") else "-"])
+    parts = [f"{METRIC_TITLES[target.metric].capitalize()} over {len(record['patients'])} patients."]
+    parts += [] if report else [f"No intervals. {NO_REPORT}"]
+    parts += [
+        f"{title.capitalize()}: not computed ({record[kind]['why_not']})."
+        for kind, title in KINDS.items()
+        if kind not in known
+    ]
+    models = [table(["", *known.values(), "Difference"], rows)] if known else []
+    return section(3, target.title, _head(document, target, head), " ".join(parts), *models)
+
+
+def _head(document: Record, target: Target, head: Record | None) -> str:
+    if head is None:
+        has_fallback = target.answer.stand_in is not None
+        instead = "its fallback is written" if has_fallback else "its task ends with an error"
+        return f"There is no head: {document['no_head'].get(target.name, 'not fitted')}; {instead}."
+    features = len(read_head(head["head"], "heads.json").features)
+    return f"Shipped: `{head['model']}`; features: {features}. {direction_in_words(target.answer, head['head'])}"
+
+
+def _estimate(record: Record) -> str:
+    """A figure with its interval if there is one."""
+    value, low, high = (record.get(name) for name in ("value", "ci95_low", "ci95_high"))
+    if value is None:
+        return "undefined"
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
