@@ -27,8 +27,7 @@ from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
 from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
-from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
-from baseline.package.exported import record_export
+from baseline.package.existing import check_spacing, existing_networks, networks_record, record_export, use_networks
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare

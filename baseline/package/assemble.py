@@ -15,13 +15,11 @@ from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
-from baseline.package.axes import axes_of, turned_axes
-from baseline.package.comparison import check_same_training
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
-from baseline.package.nnunet_results import NnunetResults, read_results, trained_plans
-from baseline.package.order import TrainedOrder, ordered_plans, trained_order
+from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
+from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
 from baseline.postprocessing.record import packed_rules
 from baseline.release.cases import head_answers
 from contract.editions import DEFAULT_EDITION, Edition, load_edition

@@ -24,7 +24,7 @@ from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import GAIN_HEADS, current_document, gain_rows
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
-from baseline.release.record import edition_of
+from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.editions import Answer, Edition
@@ -120,19 +120,19 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
         HecktorError: an earlier step has not been run.
     """
     cases, edition, report = read_cases(work), edition_of(work), _report(work)
-    prepared = work.read(work.prepare_json)
+    preparation = read_preparation(work)
     figures = {
         **{key: _sentence(value) for key, value in description.items()},
         "name": plain(description["name"]),
         "edition": edition.title,
         "patients": len(cases),
         "centres": ", ".join(sorted({case.centre for case in cases})),
-        "excluded": len(prepared["left_out"]),
+        "excluded": len(preparation.left_out),
         "patients_by_centre": _patients_by_centre(cases, head_answers(edition)),
         "scans": _scans(cases),
         "variables": _variables(cases, edition),
         "training": _training(work),
-        "versions": ", ".join(f"{name} {version}" for name, version in prepared["versions"].items()),
+        "versions": ", ".join(f"{name} {version}" for name, version in preparation.versions.items()),
         "postprocessing": _postprocessing(work),
         "segmentation": _segmentation(work, edition, report),
         "targets": "\n\n".join(_target(work, target, report) for target in targets_of(edition)),

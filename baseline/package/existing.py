@@ -1,4 +1,4 @@
-"""Networks of an existing model package in place of trained ones: a copy in the working directory."""
+"""Networks of an existing model package in place of trained ones, and the packages that a plan has exported."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
-from baseline.package.exported import exporting_plan
 from baseline.release.record import read_preparation
-from baseline.work import WorkFolders
+from baseline.work import WorkFolders, planned
 from contract.errors import HecktorError
-from contract.packages import MANIFEST, file_entry, unpack_package
+from contract.files import read_json, write_json
+from contract.packages import MANIFEST, file_entry, manifest_sha256, unpack_package
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
@@ -101,3 +101,30 @@ def _copied(package: Path, target: Path) -> ModelPackage:
         return load_package(target)
     unpack_package(package, target)
     return load_package(target)
+
+
+def record_export(work: WorkFolders, package: Path) -> None:
+    """Write `exported.json`; `earlier` holds the checksums of the plan's earlier packages."""
+    sha256 = manifest_sha256(package)
+    before = work.read(work.exported_json) if work.exported_json.is_file() else {}
+    earlier = [one for one in (*before.get("earlier", ()), before.get("sha256")) if one not in (None, sha256)]
+    record = {"package": package.name, "sha256": sha256, "earlier": list(dict.fromkeys(earlier))}
+    write_json(work.exported_json, record)
+
+
+def exporting_plan(shared: Path, package: Path) -> WorkFolders | None:
+    """The plan of a working directory that exported this package, as a folder or archive; None for another package.
+
+    Raises:
+        ModelPackageError: not a model package.
+        HecktorError: an earlier package of a plan.
+    """
+    sha256 = manifest_sha256(package)
+    for plan in planned(shared):
+        exported = read_json(plan.exported_json) if plan.exported_json.is_file() else {}
+        if sha256 == exported.get("sha256"):
+            return plan
+        if sha256 in exported.get("earlier", ()):
+            found = f"an earlier package of {plan.name}, whose networks have seen the patients"
+            raise HecktorError(package.name, found, f"{plan.name}, or a package that was exported last")
+    return None

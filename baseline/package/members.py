@@ -16,9 +16,16 @@ from torch import nn
 from algorithm.network.networks import organ_count, own_tensors, untrained_network
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage
 from baseline.network.checkpoint import Checkpoint
-from baseline.package.axes import IDENTITY, axes_of, turned_configuration, turned_tensor
-from baseline.package.comparison import intensity_differences
-from baseline.package.order import OWN_ORDER, TrainedOrder, ordered_weights
+from baseline.package.nnunet_results import intensity_differences
+from baseline.package.order import (
+    IDENTITY,
+    OWN_ORDER,
+    TrainedOrder,
+    axes_of,
+    ordered_weights,
+    turned_configuration,
+    turned_tensor,
+)
 from baseline.release.data_set import CHANNELS
 from baseline.work import fineness
 from contract import labels

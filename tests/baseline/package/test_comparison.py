@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.network.package import INTENSITIES
-from baseline.package.comparison import differences
+from baseline.package.nnunet_results import differences
 from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_plan, edit_training, package
 
 Edit = Callable[[Path], None]

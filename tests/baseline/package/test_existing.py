@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from algorithm.network.package import load_package
-from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
+from baseline.package.existing import CONDITION, existing_networks, networks_record, record_export, use_networks
 from baseline.package.export import PackageContents, export_folder
-from baseline.package.exported import record_export
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, ModelPackageError

@@ -18,7 +18,7 @@ from torch import nn
 
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.assemble import known_features, read_heads
-from baseline.package.axes import axes_of, turned_axes, turned_configuration, turned_tensor
+from baseline.package.order import axes_of, turned_axes, turned_configuration, turned_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION
