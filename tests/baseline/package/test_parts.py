@@ -245,7 +245,10 @@ def test_turned_by_hand() -> None:
     configuration = {
         "spacing": [5.0, 1.0, 2.0],
         "patch_size": [8, 32, 16],
-        "architecture": {"arch_kwargs": {"kernel_sizes": [[1, 3, 5], 3], "strides": [[1, 2, 4], [2, 1, 1]]}},
+        "architecture": {
+            "network_class_name": "PlainConvUNet",
+            "arch_kwargs": {"kernel_sizes": [[1, 3, 5], 3], "strides": [[1, 2, 4], [2, 1, 1]]},
+        },
     }
     turned = turned_configuration(configuration, axes)
     assert turned["spacing"] == [1.0, 2.0, 5.0]
