@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.classes import read_head
+from algorithm.heads.documents import read_head
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
