@@ -1,56 +1,103 @@
-"""The steps of one case: read, localise, segment, restore, measure, answer, write."""
+"""The way of one case: read, localise, segment, restore, measure, answer, write."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 
 from algorithm.answers import answer, restore
-from algorithm.context import CaseAnswers, RunContext
+from algorithm.conclude import conclude, explain
+from algorithm.context import RunContext
 from algorithm.deadline import Termination
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
-from algorithm.prediction import Prediction, PredictRequest
-from algorithm.steps import conclude, last_resort, localise, measure, read, segment, trust, write
-
-
-def find_lesions(run: RunContext) -> Segmented:
-    """Read the case and segment it. The deadline is offered each better segmentation at once."""
-    case = read(run)
-    if run.request.method.segmenter is None:
-        return Segmented(case, None)
-    case, region = localise(run, case)
-    if region.no_neck:
-        return Segmented(case, threshold_segmentation(case, region), region)  # an empty mask
-    run.deadline.offer(lambda: Segmented(case, threshold_segmentation(case, region), region))
-    return Segmented(case, segment(run, case, region), region)
-
-
-def restore_and_answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
-    """All answers of a case, from the final segmentation or the best one when the time is up."""
-    mask = restore(run, segmented)
-    return answer(run, mask, measure(run, segmented))
+from algorithm.output import watch
+from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
+from algorithm.steps import Measured, grid_alone, localise, measure, read, segment, write_uncertainty
+from contract.errors import HecktorError
 
 
 def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
     """Answer one case before its time is up; the uncertainty and the run record, if requested, follow the answer.
 
-    A thread of its own computes; this thread watches the clock and `termination` (`Deadline.answer`). If every answer
-    has a stand-in, a case whose CT has a readable header is always answered.
+    Valid answers are written as soon as there are any, and better ones replace them: fallbacks from the CT's header, if
+    the edition declares one for every answer; those of the PET threshold; of the first pass; of all passes. One thread
+    does all of this, and this thread watches the clock and `termination`.
 
     Raises:
-        HecktorError: model or output is unusable; or input is, or the end came before there was an answer. Nothing is
-            written then.
-        Exception: a bug, before there was an answer; nothing is written then either.
+        HecktorError: model or output is unusable; or input is, or the end came before there was an answer. No file is
+            left then.
+        Exception: a bug, before there was an answer; no file is left then either.
     """
     if request.uses_package:
         resident.check_edition(request.edition.name)
-    run = RunContext(request, resident, termination)
-    answers = run.deadline.answer(
-        partial(find_lesions, run),
-        partial(write, run),
-        prepare=partial(restore_and_answer, run),
-        last_resort=partial(last_resort, run) if request.always_answers else None,
-    )
-    trust(run, answers)
+    run = RunContext(request, resident)
+    try:
+        if request.always_answers:
+            run.output.write(answer(run, restore(run, grid_alone(run)), Measured()))
+        answers, reason = watch(partial(answer_case, run), run.output, run.deadline, termination or Termination())
+    except BaseException:
+        run.output.remove()
+        raise
+    answers = explain(run, answers, reason)
+    write_uncertainty(run, answers)
     return conclude(run, answers)
+
+
+def answer_case(run: RunContext) -> None:
+    """Write better and better answers to the case, the best ones last."""
+    case = read(run)
+    if run.request.method.segmenter is None:
+        write_best(run, Segmented(case, None))
+        return
+    case, region = localise(run, case)
+
+    @cache
+    def by_threshold() -> Segmentation:
+        with run.stages("threshold"):
+            return threshold_segmentation(case, region)
+
+    if region.no_neck or run.request.method.segmenter == "threshold":
+        write_best(run, Segmented(case, by_threshold(), region))
+        return
+    write_early(run, lambda: Segmented(case, by_threshold(), region))
+    segmentation = segment(
+        run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
+    )
+    written = run.output.answers
+    if written is None or written.is_prepared or written.segmented.segmentation is not segmentation:
+        write_best(run, Segmented(case, segmentation, region))
+
+
+def write_early(run: RunContext, make: Callable[[], Segmented]) -> None:
+    """Write answers that better ones will replace; a fault costs them alone, unless the package or disk is unusable."""
+    try:
+        segmented = make()
+        mask = restore(run, segmented)
+        if run.output.answers is not None and run.output.answers.is_prepared:
+            run.output.write(answer(run, mask, Measured()))  # should the features or a head never end
+        run.output.write(answer(run, mask, measure(run, segmented, with_outcome=False)))
+    except HecktorError:
+        raise
+    except Exception as problem:  # noqa: BLE001  better answers follow
+        run.trace(f"no early answer ({type(problem).__name__})", problem)
+
+
+def write_best(run: RunContext, segmented: Segmented) -> None:
+    """Write the best answers; after a lack of memory once more, with fallbacks."""
+    try:
+        answers = answers_of(run, segmented, with_outcome=True)
+    except MemoryError as problem:
+        run.trace("too little memory for the answers, which are made once more", problem)
+        run.out_of_memory = True
+    else:
+        run.output.write(answers, final=True)
+        return
+    run.output.write(answers_of(run, segmented, with_outcome=True), final=True)
+
+
+def answers_of(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> CaseAnswers:
+    """All answers of a case, from its segmentation."""
+    mask = restore(run, segmented)
+    return answer(run, mask, measure(run, segmented, with_outcome=with_outcome))

@@ -1,9 +1,11 @@
-"""The request for one case, the prediction, and the record of the run that made it."""
+"""The request for one case, its answers, and the record of the run that made them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import Method
+from algorithm.masks.segmentation import Segmented
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import Finding
@@ -20,6 +23,8 @@ from contract.images.geometry import Geometry
 RECORD_VERSION: Final = 1
 HeadValue = float | ClassValue
 SegmentedBy = Literal["network", "PET threshold"]
+# From the mask by a rule, the training's value in the manifest, or the edition's declaration.
+FallbackSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
@@ -62,15 +67,87 @@ class PredictRequest:
 
     @property
     def always_answers(self) -> bool:
-        """True if stand-ins replace all answers that a fault of the case prevents; strict mode refuses such a case."""
+        """True if fallbacks replace all answers that a fault of the case prevents; strict mode refuses such a case."""
         return self.algorithm.always_answers and not self.strict
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """How an answer was replaced, and why; the reason is empty until a fault makes a prepared fallback final."""
+
+    by: FallbackSource
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class CaseAnswers:
+    """The answers of a case.
+
+    Attributes:
+        segmented: the case with the segmentation behind the answers.
+        mask: labels on the CT's grid, None for an algorithm without a mask.
+        values: risks and classes by name.
+        by_head: names of the values that a head gave.
+        fallbacks: the fallbacks by the name of the answer.
+        notes: lines for the log, such as features that are missing.
+    """
+
+    segmented: Segmented
+    mask: npt.NDArray[np.uint8] | None
+    values: Mapping[str, HeadValue]
+    by_head: tuple[str, ...] = ()
+    fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def geometry(self) -> Geometry:
+        """The CT's grid."""
+        return self.segmented.case.ct.geometry
+
+    @property
+    def is_prepared(self) -> bool:
+        """True for fallbacks that were made from the CT's grid alone, before the case was read."""
+        return "" in (fallback.why for fallback in self.fallbacks.values())
+
+    def because_of(self, why: str) -> CaseAnswers:
+        """The same answers, with `why` as reason of prepared fallbacks."""
+        fallbacks = {name: Fallback(one.by, one.why or why) for name, one in self.fallbacks.items()}
+        return replace(self, fallbacks=fallbacks)
+
+
+class Stages:
+    """Seconds by stage, in the order in which they ran; calling it times a block, without the blocks inside it."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Time the block as stage `name`."""
+        begun, former = time.monotonic(), self._begun.get(name)
+        self._begun[name] = begun
+        try:
+            yield
+        finally:
+            spent = time.monotonic() - self._begun.pop(name)
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+            if former is not None:
+                self._begun[name] = former
+            for outer in self._begun:
+                self._begun[outer] += time.monotonic() - begun
+
+    def unfinished(self) -> dict[str, float]:
+        """Seconds so far of stages that another thread is still in, after an early end."""
+        now = time.monotonic()
+        return {name: now - begun for name, begun in list(self._begun.items())}
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """How a case was answered.
 
-    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by a stand-in,
+    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by a fallback,
     `stand_in_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `stand_in_why` the
     reason. `region` describes the region that was searched (`Region.as_json`), None for a method without images.
     `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`

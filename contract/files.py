@@ -13,8 +13,8 @@ import secrets
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,43 +55,65 @@ def _new_partial(target: Path) -> Path:
 
 
 def write_bytes(target: Path, content: bytes) -> None:
-    """Write a file atomically, even if the process is killed: the file gets its name when it is complete.
+    """Write one file as `write_files` does. Raises `OutputError`."""
+    write_files({target: content})
 
-    On a file system without O_TMPFILE a temporary name is used, as in `atomic_path`.
+
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files, each atomically, even if the process is killed: all get their names when all are complete.
+
+    A failure to write one of them leaves earlier files of these names unchanged. On a file system without O_TMPFILE
+    temporary names are used, as in `atomic_path`.
 
     Raises:
-        OutputError: the file cannot be created, written or linked.
+        OutputError: a file cannot be created, written or linked.
     """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        written = _write_unnamed(target, content)
-    except OSError as problem:
-        raise _refused(target, problem) from None
-    if not written:
-        with atomic_path(target) as partial:
-            partial.write_bytes(content)
+    with ExitStack() as stack:
+        complete = {target: stack.enter_context(_unnamed(target, content)) for target, content in contents.items()}
+        for target, give_name in complete.items():
+            try:
+                give_name()
+            except OSError as problem:
+                raise _refused(target, problem) from None
 
 
-def _write_unnamed(target: Path, content: bytes) -> bool:
-    """Write to an unnamed file (O_TMPFILE) and link it as `target`; False if the file system cannot."""
+@contextmanager
+def _unnamed(target: Path, content: bytes) -> Iterator[Callable[[], object]]:
+    """A complete file without its name, and the function that names it; without that call nothing is left."""
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            give_name = _in_unnamed_file(target, content, stack) or _in_partial_file(target, content, stack)
+        except OSError as problem:
+            raise _refused(target, problem) from None
+        yield give_name
+
+
+def _in_unnamed_file(target: Path, content: bytes, stack: ExitStack) -> Callable[[], object] | None:
+    """Write to a file without a name (O_TMPFILE); None if the file system cannot."""
     try:
         file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
     except OSError as problem:
         if problem.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-            return False
+            return None
         raise
+    stack.callback(os.close, file)
     folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        remaining = memoryview(content)
-        while remaining:
-            remaining = remaining[os.write(file, remaining) :]
-        os.fchmod(file, 0o644)
-        os.fsync(file)
-        _link(file, folder, target)
-    finally:
-        os.close(file)
-        os.close(folder)
-    return True
+    stack.callback(os.close, folder)
+    remaining = memoryview(content)
+    while remaining:
+        remaining = remaining[os.write(file, remaining) :]
+    os.fchmod(file, 0o644)
+    os.fsync(file)
+    return lambda: _link(file, folder, target)
+
+
+def _in_partial_file(target: Path, content: bytes, stack: ExitStack) -> Callable[[], object]:
+    partial = _new_partial(target)
+    stack.callback(partial.unlink, missing_ok=True)
+    partial.write_bytes(content)
+    partial.chmod(0o644)
+    return lambda: partial.replace(target)
 
 
 def _link(file: int, folder: int, target: Path) -> None:
@@ -148,7 +170,12 @@ def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
     Raises:
         ValueError: `value` holds NaN or an infinity, which are not JSON.
     """
-    write_text(target, json.dumps(value, indent=indent, allow_nan=False) + "\n")
+    write_text(target, json_text(value, indent=indent))
+
+
+def json_text(value: Any, *, indent: int | None = 2) -> str:
+    """`value` as standard JSON with a final line break. Raises `ValueError` for NaN and infinities."""
+    return json.dumps(value, indent=indent, allow_nan=False) + "\n"
 
 
 def read_json(

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from algorithm.deadline import Deadline
+from algorithm.deadline import Deadline, StoppedError
 from algorithm.masks.segmentation import log_probabilities, softmax
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
 from algorithm.network.images import MemberImage
@@ -39,10 +39,6 @@ _Float = npt.NDArray[np.float32]
 
 class NoPassFitsError(Exception):
     """Not even the smallest plan gives an answer from the network; the message is the reason."""
-
-
-class StoppedError(Exception):
-    """The deadline stopped the passes."""
 
 
 class _TooSlowError(Exception):
@@ -84,7 +80,7 @@ class Progress:
         of different architectures share one unit. The mean of logits is the geometric mean of the probabilities, which
         gives confident networks more weight. Both ways take a single sum in memory.
         """
-        mean = self.total / np.float32(self.done)
+        mean = self.total if self.done == 1 else self.total / np.float32(self.done)
         return log_probabilities(mean) if self.of_probabilities else mean
 
 
@@ -161,6 +157,9 @@ class Passes:
             except (_TooSlowError, StoppedError, NoPassFitsError, NotANumberError, ModelPackageError) as reason:
                 LOGGER.warning("*** WARNING *** %s left out: %s", step, reason or type(reason).__name__)
                 self._given_up.add(self._member(step))
+            except Exception as bug:
+                LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)
+                break
             else:
                 progress = self._with_pass(progress, step, logits)
         if progress.done < progress.planned:
@@ -267,8 +266,7 @@ class Passes:
 
     def _tile_done(self, number: int, count: int) -> None:
         """Check after each tile whether the pass ends in time; the first tile includes the warm-up."""
-        if self.deadline.stopped():
-            raise StoppedError("the deadline stopped the passes")
+        self.deadline.check()
         now_s, left = self.deadline.clock(), count - number
         if number == 1:
             self._warm_s = now_s

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from algorithm.case.read import AIR_HU, Case
 from algorithm.deadline import Deadline
 from algorithm.masks.postprocessing import postprocessed
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import Segmentation
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.images import MemberImage, resampled_logits
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
@@ -70,12 +70,26 @@ class NetworkInput:
 
 
 def segment(
-    case: Case, region: Region, ensemble: Ensemble, deadline: Deadline, on_pass: PassObserver = lambda *_: None
+    case: Case,
+    region: Region,
+    ensemble: Ensemble,
+    deadline: Deadline,
+    on_first_pass: Callable[[Segmentation], None] = lambda _: None,
+    on_pass: PassObserver = lambda *_: None,
+    by_threshold: Callable[[], Segmentation] | None = None,
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
-    After each pass the deadline is offered the result so far. If not even the smallest plan fits, the PET threshold
-    answers, and the log says so.
+    If not even the smallest plan fits, the PET threshold answers, and the log says so.
+
+    Args:
+        case: CT and PET.
+        region: the region to segment.
+        ensemble: the networks and their passes.
+        deadline: the time left; it may stop the passes after any tile.
+        on_first_pass: called with the result of the first pass if more are planned.
+        on_pass: see `Passes`.
+        by_threshold: returns the segmentation by PET threshold; made here if it is not given.
 
     Raises:
         ModelPackageError: plans or weights cannot be used.
@@ -83,15 +97,16 @@ def segment(
     """
     package = ensemble.networks.package
     image = network_input(case, region, package)
-    lesions = cache(lambda: threshold_segmentation(case, region))
+    lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
         raw = Segmentation(progress.logits, image.ct, image.pet, image.grid, *made, image.restoration)
-        result = postprocessed(raw, package.manifest.postprocessing)
-        if result.postprocessed is not None:
-            LOGGER.info("postprocessing: %s", result.postprocessed.summary())
-        return result
+        return postprocessed(raw, package.manifest.postprocessing)
+
+    def on_progress(progress: Progress) -> None:
+        if progress.done == 1 < progress.planned:
+            on_first_pass(segmentation(progress))
 
     run = Passes(
         MemberImage(
@@ -105,7 +120,7 @@ def segment(
         ensemble.networks,
         deadline,
         ensemble.device,
-        on_progress=lambda progress: deadline.offer(lambda: Segmented(case, segmentation(progress), region)),
+        on_progress=on_progress,
         on_pass=on_pass,
         others=other_images(case, region, package, image.grid, lesions),
     )

@@ -24,6 +24,7 @@ GEOMETRY_FIELDS: Final = frozenset(
     {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
 )
 _PIXELS_BEGIN: Final = "ElementDataFile"
+_LAST_LINE: Final = b"ElementDataFile = LOCAL\n"
 # A line that all parsers read alike: a key of letters, one `=`, a short printable value.
 _PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
 _MAX_LINE_BYTES: Final = 4096
@@ -107,6 +108,12 @@ def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
         "ElementDataFile": "LOCAL",
     }
     return "".join(f"{key} = {value}\n" for key, value in fields.items()).encode("ascii") + pixels
+
+
+def unpacked(content: bytes, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    """The voxels (z, y, x) of a file that `packed` made on this grid."""
+    pixels = zlib_ng.decompress(content.partition(_LAST_LINE)[2])
+    return np.frombuffer(pixels, dtype=np.uint8).reshape(geometry.array_shape).copy()
 
 
 def _numbers(values: Iterable[float]) -> str:

@@ -193,16 +193,26 @@ def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     Raises:
         OutputError: another shape, another label, or the file cannot be written.
     """
+    if image_suffix(path) == ".mha":
+        write_bytes(path, packed_mask(path.name, mask, geometry))
+    else:
+        write_volume(path, Volume(_compact(path.name, mask, geometry), geometry))
+
+
+def packed_mask(name: str, mask: _Array, geometry: Geometry) -> bytes:
+    """Content of an `.mha` file with a label mask, as `write_mask` writes it; `name` is for errors (`OutputError`)."""
+    return metaimage.packed(_compact(name, mask, geometry), geometry)
+
+
+def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint8]:
+    """The mask as uint8, its shape and labels checked."""
     if mask.shape != geometry.array_shape:
-        raise OutputError(path.name, f"a mask of shape {mask.shape}", f"{geometry.array_shape}")
+        raise OutputError(name, f"a mask of shape {mask.shape}", f"{geometry.array_shape}")
     compact = mask.astype(np.uint8, copy=False)
     highest = int(compact.max(initial=0))
-    if highest > max(labels.FOREGROUND) or not np.array_equal(compact, mask):
-        raise OutputError(path.name, "labels other than 0, 1 and 2", "0, 1 and 2 only")
-    if image_suffix(path) == ".mha":
-        write_bytes(path, metaimage.packed(compact, geometry))
-    else:
-        write_volume(path, Volume(compact, geometry))
+    if highest > max(labels.FOREGROUND) or (compact is not mask and not np.array_equal(compact, mask)):
+        raise OutputError(name, "labels other than 0, 1 and 2", "0, 1 and 2 only")
+    return compact
 
 
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:

@@ -5,12 +5,25 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from algorithm.deadline import Deadline, Termination
-from contract.errors import TimeLimitError
+from algorithm import output as output_module
+from algorithm.case.read import Case
+from algorithm.deadline import Deadline, StoppedError, Termination
+from algorithm.heads.methods import METHODS
+from algorithm.masks.segmentation import Segmented
+from algorithm.output import CaseOutput, watch
+from algorithm.prediction import CaseAnswers, PredictRequest, Stages
+from contract.errors import OutputError, TimeLimitError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.patient import Patient
+from tests.algorithm.edition import EDITION, RFS
 
 
 def test_the_reserve_is_a_tenth() -> None:
@@ -56,35 +69,118 @@ def test_a_limit_must_be_positive(limit_s: float) -> None:
         Deadline(limit_s, lambda: 0.0)
 
 
-def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards() -> None:
-    """Ctrl-C reaches the waiting thread only; the other one ends at its next look and writes nothing."""
-    ended, written = threading.Event(), []
+def test_an_interrupt_stops_the_computation_and_nothing_is_written_afterwards(tmp_path: Path) -> None:
+    """Ctrl-C reaches the watching thread only; the other one ends at its next look and writes nothing."""
+    begun, refused = threading.Event(), threading.Event()
 
     class Interrupting(Termination):
         @property
         def requested(self) -> bool:  # type: ignore[override]
-            if self.begun.is_set():
+            if begun.is_set():
                 raise KeyboardInterrupt
             return False
 
         @requested.setter
         def requested(self, _: bool) -> None:
-            self.begun = threading.Event()
+            pass
 
-    termination = Interrupting()
-    deadline = Deadline(600.0, termination=termination)
+    deadline, output = Deadline(600.0), output_in(tmp_path)
 
-    def compute() -> Any:
-        termination.begun.set()
+    def compute() -> None:
+        begun.set()
         while not deadline.stopped():
             time.sleep(0.01)
-        ended.set()
-        return None
+        try:
+            output.write(risk(0.5))
+        except StoppedError:
+            refused.set()
 
     with pytest.raises(KeyboardInterrupt):
-        deadline.answer(compute, written.append)
-    assert ended.wait(5)
+        watch(compute, output, deadline, Interrupting())
+    assert refused.wait(5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def output_in(folder: Path) -> CaseOutput:
+    request = PredictRequest(EDITION, RFS, METHODS["clinical"], folder, folder, "cpu", 600.0)
+    return CaseOutput(request, Stages())
+
+
+def risk(value: float) -> CaseAnswers:
+    grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
+    segmented = Segmented(Case(Volume(np.zeros((1, 1, 1), np.int16), grid), None, Patient()), None)
+    return CaseAnswers(segmented, None, {"rfs": value})
+
+
+def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
+    output = output_in(tmp_path)
+
+    def compute() -> None:
+        output.write(risk(0.5))
+        output.write(risk(0.75), final=True)
+
+    answers, reason = watch(compute, output, Deadline(600.0), Termination())
+    assert (answers.values, reason) == ({"rfs": 0.75}, "")
+    assert read_json(tmp_path / "rfs.json") == 0.75
+
+
+def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that ends after all finds the output closed."""
+    monkeypatch.setattr("algorithm.output.PATIENCE_S", 0.2)
+    output, go_on, termination = output_in(tmp_path), threading.Event(), Termination()
+    refused: list[type] = []
+
+    def compute() -> None:
+        output.write(risk(0.5))
+        termination.request()
+        go_on.wait(60)
+        try:
+            output.write(risk(0.75), final=True)
+        except StoppedError as problem:
+            refused.append(type(problem))
+
+    answers, reason = watch(compute, output, Deadline(600.0), termination)
+    assert (answers.values, reason) == ({"rfs": 0.5}, "asked to end")
+    go_on.set()
     for thread in threading.enumerate():
         if thread.name == "case":
             thread.join(5)
-    assert written == []
+    assert (refused, read_json(tmp_path / "rfs.json")) == ([StoppedError], 0.5)
+
+
+def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = output_in(tmp_path)
+
+    def compute() -> None:
+        output.write(risk(0.5))
+        monkeypatch.setattr("algorithm.output.write_files", full)
+        output.write(risk(0.75), final=True)
+
+    def full(_: object) -> None:
+        raise OutputError("rfs.json", "cannot be written (No space left on device)")
+
+    answers, reason = watch(compute, output, Deadline(600.0), Termination())
+    assert (answers.values, reason) == ({"rfs": 0.5}, "rfs.json: cannot be written (No space left on device)")
+
+
+def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("algorithm.output.PATIENCE_S", 0.1)
+    output, termination, real = output_in(tmp_path), Termination(), output_module.write_files
+
+    def slow(contents: Any) -> None:
+        termination.request()
+        time.sleep(0.5)
+        real(contents)
+
+    monkeypatch.setattr("algorithm.output.write_files", slow)
+    answers, _ = watch(lambda: output.write(risk(0.5), final=True), output, Deadline(600.0), termination)
+    assert answers.values == {"rfs": 0.5}
+
+
+def test_a_failed_case_leaves_no_file(tmp_path: Path) -> None:
+    output = output_in(tmp_path)
+    output.write(risk(0.5))
+    output.remove()
+    assert list(tmp_path.iterdir()) == []

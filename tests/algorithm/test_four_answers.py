@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import shutil
@@ -19,6 +20,7 @@ from algorithm.heads.methods import METHODS
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
+from contract import files
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, OutputError, run_main
 from contract.files import read_json, write_json
@@ -94,7 +96,7 @@ def test_a_missing_head_is_replaced_by_the_stand_in(
     prediction = predict(request_of, Resident(package, "cpu"))
     assert prediction.classes == {"t_stage": "T2", "n_stage": "N1"}
     assert prediction.record.stand_ins == ("t_stage",)
-    assert "*** STAND-IN *** t_stage: 'T2' is written, by the declaration (manifest.json: no head" in caplog.text
+    assert "*** FALLBACK *** t_stage: 'T2' is written, by the declaration (manifest.json: no head" in caplog.text
 
 
 def test_a_missing_head_without_a_stand_in_is_an_error(
@@ -126,27 +128,32 @@ def test_a_bug_in_the_features_leaves_the_mask_and_the_stand_ins(
 def test_a_first_lack_of_memory_is_tried_again(
     request_of: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second attempt, from the best answer so far, needs no stand-in."""
+    """The answers of all passes, after those of the threshold and of the first pass, need no fallback then."""
     real, calls = steps.image_features, []
 
     def short_of_memory(*arguments: Any) -> Any:
         calls.append(1)
-        if len(calls) == 1:
+        if len(calls) == 3:
             raise MemoryError
         return real(*arguments)
 
     monkeypatch.setattr(steps, "image_features", short_of_memory)
     assert predict(request_of, Resident(package, "cpu")).record.stand_ins == ()
-    assert len(calls) == 2
+    assert len(calls) == 4
 
 
 def test_answers_are_written_all_or_none(
     request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full_disk(path: Path, _: object) -> None:
-        raise OutputError(path.name, "cannot be written (No space left on device)", "a writable folder")
+    """The mask has its name already when the next file cannot get one."""
+    real = files._link
 
-    monkeypatch.setattr(steps, "write_json", full_disk)
+    def full_disk(file: int, folder: int, target: Path) -> None:
+        if target.name == "t-stage.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, folder, target)
+
+    monkeypatch.setattr(files, "_link", full_disk)
     with pytest.raises(OutputError, match=r"t-stage.json: cannot be written"):
         predict(request_of, Resident(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -56,7 +55,7 @@ def mask_of(request: PredictRequest) -> np.ndarray:
 def test_a_plain_case(request_for: Callable[..., PredictRequest], resident: Resident) -> None:
     request = request_for()
     record = predict(request, resident).record
-    assert list(record.seconds) == ["read", "localise", "load", "segment", "restore", "write"]
+    assert list(record.seconds) == ["read", "localise", "threshold", "restore", "write", "load", "segment"]
     assert "passes over the whole region on cpu" in record.summary()
 
 
@@ -137,25 +136,6 @@ def test_an_early_end_before_there_is_an_answer(
         predict(request, resident, termination)
     released.set()
     assert not list(request.output_dir.rglob("*"))
-
-
-def test_an_early_end_while_the_answer_is_being_written(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The early end waits for it, and it is written once."""
-    request, termination = request_for(RFS), Termination()
-    real, calls = steps.write_json, []
-
-    def slow(*arguments: Any) -> None:
-        termination.request()
-        time.sleep(0.5)
-        calls.append(arguments)
-        real(*arguments)
-
-    monkeypatch.setattr(steps, "write_json", slow)
-    predict(request, resident, termination)
-    assert len(calls) == 1
-    assert isinstance(json.loads((request.output_dir / "rfs.json").read_text()), float)
 
 
 def test_a_failure_of_the_worker_is_raised_in_the_caller(

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.prediction import RunRecord
-from algorithm.stages import Stages, peak_memory_mib
+from algorithm.context import peak_memory_mib
+from algorithm.prediction import RunRecord, Stages
 from contract.files import read_json
 from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM
 from rehearsal.phantoms.centres import CENTRES
@@ -69,7 +69,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
     assert predict("rfs", "--record", str(path), "--time-limit", "500").files == ["rfs.json"]
     record = read_json(path)
     seconds = record.pop("seconds")
-    assert list(seconds) == ["read", "localise", "load", "segment", "measure", "head", "write"]
+    assert list(seconds) == ["read", "localise", "threshold", "measure", "head", "write", "load", "segment"]
     assert 0 < record.pop("left_s") < 500
     assert record.pop("peak_memory_mib") > 10
     assert "cpu" in record.pop("device")

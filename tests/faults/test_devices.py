@@ -97,7 +97,6 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param(["raise algorithm.pipeline:localise 0 bug"], ALL, id="a bug while localising"),
         pytest.param(["raise algorithm.region.grids:restore_labels 0 no-memory"], ["segmentation"], id="no mask"),
         pytest.param(["raise algorithm.steps:image_features 0 no-memory"], ["t_stage", "rfs"], id="no features"),
-        pytest.param(["raise algorithm.answers:answer_value 1 bug"], ["t_stage"], id="a bug in one head"),
         pytest.param(["raise threading:Thread.start 1 lost"], ALL, id="no thread"),
     ],
 )

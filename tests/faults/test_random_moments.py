@@ -1,4 +1,4 @@
-"""SIGTERM at random moments of every stage, through both entry points."""
+"""SIGTERM and SIGKILL at random moments of every stage, through both entry points."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from tests.faults.conftest import ENTRIES, Ended, Forks, case_arguments, held_to
 
 MOMENTS: Final = 20
 MOMENTS_OF_FOUR_ANSWERS: Final = 4
-# The first call of each stage, in the order of a run; a pass over the small case has 8 tiles.
+# A call of each stage, in the order of a run; a pass over the small case has 8 tiles. The later stages are those of the
+# last answers of a task, after those of the threshold and of the first pass.
 BEGINNINGS: Final = {
     "read": "algorithm.cli:predict 1",
     "localise": "algorithm.pipeline:localise 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 1",
     "later pass": "algorithm.network.windows:_tile_logits 9",
-    "restore": "algorithm.region.grids:restore_labels 1",
-    "measure": "algorithm.steps:image_features 1",
-    "head": "algorithm.heads.documents:LinearHead.missing 1",
-    "write": "contract.files:_link 1",
+    "restore": "algorithm.region.grids:restore_labels 3",
+    "measure": "algorithm.steps:image_features 3",
+    "head": "algorithm.pipeline:answer 3",
+    "write": "contract.files:_link 3",
 }
 
 
@@ -40,8 +41,10 @@ class Moments:
         self.forks, self.case, self.task = forks, case, task
         self.command = [*ENTRIES[entry], *case_arguments(case, package, task)]
 
-    def run(self, stage: str | None = None, delay_s: float = 0.0) -> tuple[Ended, dict[str, float]]:
-        """How a run ended, and the seconds at which it reached each stage; SIGTERM comes `delay_s` into `stage`."""
+    def run(
+        self, stage: str | None = None, delay_s: float = 0.0, number: signal.Signals = signal.SIGTERM
+    ) -> tuple[Ended, dict[str, float]]:
+        """How a run ended, and the seconds at which it reached each stage; the signal comes `delay_s` into `stage`."""
         shutil.rmtree(self.case.output)
         self.case.output.mkdir()
         marks = [f"run {function} os.write(1, b'{name}\\n')" for name, function in BEGINNINGS.items()]
@@ -53,7 +56,7 @@ class Moments:
                 time.sleep(delay_s)
                 sent = time.monotonic()
                 with suppress(ProcessLookupError):  # it has just ended
-                    os.kill(process.pid, signal.SIGTERM)
+                    os.kill(process.pid, number)
         _, said = process.communicate()
         ended = time.monotonic()
         at_s["end"] = ended - begun
@@ -96,3 +99,18 @@ def check_moments(moments: Moments, seed: str, stage: str, count: int) -> None:
         else:
             assert ended.status == 0, (delay_s, ended)
             assert f"{task.name} answered by baseline: " in ended.last
+
+
+@pytest.mark.parametrize("stage", ["load", "later pass", "measure", "write"])
+@pytest.mark.parametrize("task", [RFS, COMBINED], ids=lambda task: task.name)
+def test_sigkill_at_random_moments(
+    forks: Forks, case_folder: Any, tiny_package: Path, combined_package: Path, task: Algorithm, stage: str
+) -> None:
+    """Whatever is replaced at that moment, whole and valid answers stay (`held_to_promise`)."""
+    package = combined_package if task is COMBINED else tiny_package
+    moments = Moments(forks, case_folder.write(), package, "algorithm", task)
+    duration_s, rng = moments.duration_s(stage), random.Random(f"{task.name} {stage}")
+    for _ in range(MOMENTS_OF_FOUR_ANSWERS):
+        ended, _ = moments.run(stage, rng.uniform(0, duration_s), signal.SIGKILL)
+        assert ended.status in (0, -signal.SIGKILL)
+        assert ended.files

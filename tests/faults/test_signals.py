@@ -15,22 +15,30 @@ from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
 from tests.faults.conftest import Ended
 
 # In the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no name.
+# The later stages are those of the last answers: the ones of the threshold and of the first pass come before.
 STAGES: Final = {
     "read": "algorithm.case.read:clean_pet 1",
     "localise": "algorithm.pipeline:localise 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 3",
     "later pass": "algorithm.network.windows:_tile_logits 11",
-    "restore": "algorithm.region.grids:restore_labels 1",
-    "measure": "algorithm.steps:image_features 1",
-    "head": "algorithm.heads.documents:LinearHead.missing 1",
-    "write": "contract.files:_link 1",
+    "restore": "algorithm.region.grids:restore_labels 3",
+    "measure": "algorithm.steps:image_features 3",
+    "head": "algorithm.pipeline:answer 3",
+    "write": "contract.files:_link 3",
 }
+# Fallbacks of four answers come first, and once more beside the threshold's mask; each time four files.
+STAGES_OF_FOUR: Final = STAGES | {"head": "algorithm.pipeline:answer 5", "write": "contract.files:_link 17"}
 NO_ANSWER: Final = ("read", "localise")
 BY_THRESHOLD: Final = ("load", "first pass")
-# The stages of each task in which another thread writes already; it is waited for.
+# The stages in which the last answers are made; they are waited for.
 WRITING: Final = ("restore", "measure", "head", "write")
 FOR_EVER_S: Final = 600
+
+
+def pause(task: Algorithm, stage: str, seconds: float = FOR_EVER_S) -> str:
+    return f"pause {(STAGES_OF_FOUR if task is COMBINED else STAGES)[stage]} {seconds}"
+
 
 Runs = Callable[..., Any]
 BOTH_ENTRIES: Final = pytest.mark.parametrize("entry", ["algorithm", "hecktor"])
@@ -51,7 +59,7 @@ CASES: Final = [
 def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
     """Before the region is known there is no answer but stand-ins; then there always is one, within 5 s."""
     seconds = 1 if stage in WRITING else FOR_EVER_S
-    ended = run(task, f"pause {STAGES[stage]} {seconds}").at_pause().send(signal.SIGTERM).end()
+    ended = run(task, pause(task, stage, seconds)).at_pause().send(signal.SIGTERM).end()
     assert ended.seconds < 5
     if stage in NO_ANSWER:
         assert_ended_before_its_time(task, ended)
@@ -66,17 +74,37 @@ def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
 
 @pytest.mark.parametrize(("task", "stage"), CASES)
 def test_sigkill(run: Runs, task: Algorithm, stage: str) -> None:
-    ended = run(task, f"pause {STAGES[stage]} {FOR_EVER_S}").at_pause().send(signal.SIGKILL).end()
-    assert (ended.status, ended.files) == (-signal.SIGKILL, [])
+    """Once the region is known, and of four answers from the beginning on, whole and valid answers stay."""
+    ended = run(task, pause(task, stage)).at_pause().send(signal.SIGKILL).end()
+    assert ended.status == -signal.SIGKILL
+    assert bool(ended.files) == (task.always_answers or stage not in NO_ANSWER)
 
 
-@pytest.mark.parametrize("stage", ["restore", "measure", "head"])
-def test_sigterm_while_a_step_of_four_answers_never_ends(run: Runs, stage: str) -> None:
-    """A mask that is restored already is written; each other answer has its stand-in."""
-    ended = run(COMBINED, f"pause {STAGES[stage]} {FOR_EVER_S}").at_pause().send(signal.SIGTERM).end()
+@pytest.mark.parametrize(
+    ("task", "stage"),
+    [(SEGMENTATION, "restore"), (RFS, "measure"), (COMBINED, "restore"), (COMBINED, "measure"), (COMBINED, "head")],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_sigterm_while_a_step_never_ends(run: Runs, task: Algorithm, stage: str) -> None:
+    """The answers of the first pass stand."""
+    ended = run(task, pause(task, stage)).at_pause().send(signal.SIGTERM).end()
     assert (ended.status, ended.seconds < 5) == (0, True), ended.said
-    written = "an empty mask and stand-ins are" if stage == "restore" else "stand-ins are"
-    assert f"answers: a step does not end; {written} written" in ended.said
+    assert "*** EARLY END *** asked to end: the best answer so far is written" in ended.said
+    assert "1 of 4 passes" in ended.last
+
+
+@pytest.mark.parametrize(
+    ("at", "written"),
+    [
+        ("algorithm.region.grids:restore_labels 1", "an empty mask and fallbacks are"),
+        ("algorithm.steps:image_features 1", "fallbacks are"),
+    ],
+)
+def test_sigterm_while_the_first_step_of_four_answers_never_ends(run: Runs, at: str, written: str) -> None:
+    """The threshold's mask is written as soon as it is restored; each other answer has its fallback."""
+    ended = run(COMBINED, f"pause {at} {FOR_EVER_S}").at_pause().send(signal.SIGTERM).end()
+    assert (ended.status, ended.seconds < 5) == (0, True), ended.said
+    assert f"answers: asked to end; {written} written" in ended.said
 
 
 CLINICAL: Final = ("--method", "clinical")
@@ -91,7 +119,7 @@ def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
 @BOTH_ENTRIES
 def test_sigterm_twice(run: Runs) -> None:
     """The second comes while the answer that the first asked for is being written."""
-    faults = f"pause {STAGES['later pass']} {FOR_EVER_S}", f"pause {STAGES['restore']} 1"
+    faults = pause(SEGMENTATION, "later pass", 0.5), pause(SEGMENTATION, "restore", 1)
     running = run(SEGMENTATION, *faults).at_pause().send(signal.SIGTERM).pause()
     ended = running.send(signal.SIGTERM).end()
     assert ended.status == 0, ended.said
@@ -127,7 +155,7 @@ def assert_ended_before_its_time(task: Algorithm, ended: Ended) -> None:
     """Without an answer yet: an error, or stand-ins."""
     if task.always_answers:
         assert ended.status == 0, ended.said
-        assert "answers: asked to end; an empty mask and stand-ins are written" in ended.said
+        assert "answers: asked to end; an empty mask and fallbacks are written" in ended.said
     else:
         assert (ended.status, ended.files) == (1, [])
         assert ended.last.startswith("error: asked to end: no answer yet after ")

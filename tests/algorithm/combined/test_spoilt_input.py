@@ -61,7 +61,7 @@ ANSWERED = {
     "ehr.json binary": Fault(lambda c: c.ehr_path.write_bytes(b"\xff\xfe{"), rf"ehr\.json: not UTF-8 .*; {NO_RECORD}"),
     "ehr.json cut off": Fault(lambda c: truncated(c.ehr_path), rf"ehr\.json: not valid JSON .*; {NO_RECORD}"),
 }
-EMPTY = "an empty mask and stand-ins are written"
+EMPTY = "an empty mask and fallbacks are written"
 EMPTY_MASK = {
     "CT truncated": Fault(lambda c: truncated(c.ct_path), rf"0a1b2c3d-ct\.mha: truncated, .*; {EMPTY}"),
     "CT too small": Fault(

@@ -98,7 +98,7 @@ def test_the_first_possible_stand_in_of_a_class(
     assert values(case)["t-stage"] == expected
     assert (record.stand_ins, record.stand_in_by) == (("t_stage",), {"t_stage": by})
     assert record.stand_in_why["t_stage"].startswith("manifest.json: no head 't_stage'")
-    assert f"*** STAND-IN *** t_stage: '{expected}' is written, by the {by} (manifest.json: no head" in caplog.text
+    assert f"*** FALLBACK *** t_stage: '{expected}' is written, by the {by} (manifest.json: no head" in caplog.text
 
 
 @pytest.mark.usefixtures("by_threshold")
@@ -199,11 +199,11 @@ def test_a_mask_of_another_shape_is_never_written(
     assert not read_volume(case.output / MASK).array.any()
 
 
-@pytest.mark.parametrize("where", ["head_and_neck", "threshold_segmentation"])
+@pytest.mark.parametrize("where", ["steps.head_and_neck", "pipeline.threshold_segmentation"])
 def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    monkeypatch.setattr(steps, where, bug)
+    monkeypatch.setattr(f"algorithm.{where}", bug)
     monkeypatch.setattr("algorithm.pipeline.threshold_segmentation", bug)
     monkeypatch.setattr("algorithm.network.segment.normalise", bug)
     record = answered(case, package).record
@@ -215,11 +215,11 @@ def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
 def test_a_step_that_never_ends_costs_its_own_answers(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The mask is restored before the features, which hang here, are measured: it is written all the same."""
+    """The PET threshold's mask is restored before the features, which hang here, are measured: it is written."""
     monkeypatch.setattr(steps, "image_features", lambda *_: time.sleep(60))
     begun = time.monotonic()
     record = answered(case, package, time_limit_s=12.0).record
     assert time.monotonic() - begun < 12
-    assert (record.stand_in_by["t_stage"], record.stand_in_why["rfs"]) == ("training", "a step does not end")
-    assert "segmentation" not in record.stand_ins
+    assert (record.stand_in_by["t_stage"], record.stand_in_why["rfs"]) == ("training", "time is nearly up")
+    assert record.stand_in_by["segmentation"] == "PET threshold"
     assert values(case)["rfs"] == 812.0

@@ -204,8 +204,9 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     algorithm, threshold = EDITION.algorithms[0], segmentation(plan="")
     method = method_for("baseline", EDITION, algorithm)
     request = PredictRequest(EDITION, algorithm, method, tmp_path, None, "cpu", 600)
-    run = RunContext(request, Resident(tmp_path / "absent", "cpu"), None)
-    features = measure(run, Segmented(Case(Volume(threshold.ct, threshold.grid), None, Patient()), threshold))
+    run = RunContext(request, Resident(tmp_path / "absent", "cpu"))
+    segmented = Segmented(Case(Volume(threshold.ct, threshold.grid), None, Patient()), threshold)
+    features = measure(run, segmented, with_outcome=True).features
     assert features is not None
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 

@@ -300,13 +300,13 @@ def test_only_the_record_is_written_when_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    request, real = request_for(RFS), pipeline.trust
+    request, real = request_for(RFS), pipeline.write_uncertainty
 
     def late(*arguments: Any) -> None:
         monkeypatch.setattr(Deadline, "overdue", lambda _: True)
         real(*arguments)
 
-    monkeypatch.setattr(pipeline, "trust", late)
+    monkeypatch.setattr(pipeline, "write_uncertainty", late)
     record = answered(request, resident)
     assert record["answer"]["folds"] == []
     assert record["answer"]["folds_left_out"] == 2

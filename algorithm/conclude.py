@@ -1,0 +1,111 @@
+"""The end of a case: log lines, the run record and the prediction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from algorithm.context import RunContext, gpu_peak_memory_mib, peak_memory_mib
+from algorithm.masks.segmentation import Segmented
+from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
+from contract.errors import Finding, OutputError
+from contract.files import write_json
+
+LOGGER = logging.getLogger("hecktor")
+
+
+def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
+    """The answers, with the reason for an early end in the log, in the notices and in prepared fallbacks."""
+    segmentation = answers.segmented.segmentation
+    if not reason:
+        return answers
+    if answers.is_prepared:
+        what = "an empty mask and fallbacks" if segmentation is None else "fallbacks"
+        run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
+    elif segmentation is None or answers.segmented.without_neck:
+        LOGGER.warning("*** EARLY END *** %s", reason)
+    elif not segmentation.by_network:
+        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the PET threshold answers", reason)
+    elif segmentation.passes_done < segmentation.passes_planned:
+        LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
+    return answers.because_of(reason)
+
+
+def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
+    """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
+    record = _record(run, answers)
+    segmentation = answers.segmented.segmentation
+    if segmentation is not None and segmentation.postprocessed is not None:
+        LOGGER.info("postprocessing: %s", segmentation.postprocessed.summary())
+    for line in answers.notes:
+        LOGGER.info("%s", line)
+    for line in _fallback_lines(run, answers):
+        LOGGER.warning("*** FALLBACK *** %s", line)
+    _log_risks(run, answers)
+    if run.request.record_path is not None:
+        try:
+            write_json(run.request.record_path, record.as_json())
+        except OutputError as problem:
+            LOGGER.warning("*** WARNING *** the record of the run is not written: %s", problem)
+    kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
+    return Prediction(
+        answers.mask,
+        answers.segmented.case.ct.geometry,
+        {name: float(value) for name, value in answers.values.items() if kinds[name] == "risk"},
+        {name: value for name, value in answers.values.items() if kinds[name] == "class"},
+        record,
+    )
+
+
+def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
+    mask = run.request.algorithm.mask
+    for name, fallback in answers.fallbacks.items():
+        if mask is None or name != mask.name:
+            what = f"{answers.values[name]!r} is written, by the {fallback.by}"
+        elif fallback.by == "empty mask" and answers.segmented.segmentation is not None:
+            what = "an empty mask is written"
+        else:
+            continue
+        yield f"{name}: {what} ({fallback.why})"
+
+
+def _log_risks(run: RunContext, answers: CaseAnswers) -> None:
+    """One line for each risk, with the direction in which it is written."""
+    for declared in run.request.algorithm.heads:
+        if declared.kind == "risk" and declared.name in answers.values:
+            value, is_time = float(answers.values[declared.name]), declared.direction == "time"
+            shown, when = (f"{value:.0f} days", "later") if is_time else (f"{value:.3g}", "earlier")
+            LOGGER.info("%s: %s, higher means %s recurrence", declared.name, shown, when)
+
+
+def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
+    request, segmented = run.request, answers.segmented
+    network = segmented.segmentation if segmented.by_network else None
+    return RunRecord(
+        edition=request.edition.name,
+        task=request.algorithm.name,
+        method=request.method.name,
+        device=None if network is None else network.device,
+        region=None if segmented.region is None else segmented.region.as_json(),
+        segmented_by=_segmented_by(segmented),
+        passes_done=0 if network is None else network.passes_done,
+        passes_planned=0 if network is None else network.passes_planned,
+        plan=None if network is None else network.plan,
+        answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
+        stand_ins=tuple(answers.fallbacks),
+        notices=tuple(run.notices.findings),
+        seconds=dict(list(run.stages.seconds.items())),
+        peak_memory_mib=peak_memory_mib(),
+        gpu_peak_memory_mib=gpu_peak_memory_mib(),
+        time_limit_s=run.deadline.time_limit_s,
+        left_s=run.deadline.margin_s(),
+        unfinished=run.stages.unfinished(),
+        stand_in_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
+        stand_in_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
+    )
+
+
+def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
+    if segmented.by_network:
+        return "network"
+    return None if segmented.segmentation is None or segmented.without_neck else "PET threshold"

@@ -1,0 +1,170 @@
+"""The answers of a case on disk, always whole, and the watchdog over the thread that improves them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from algorithm.deadline import Deadline, StoppedError, Termination
+from algorithm.prediction import CaseAnswers, PredictRequest, Stages
+from contract import platform
+from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
+from contract.files import json_text, write_files
+from contract.images.metaimage import unpacked
+from contract.images.volumes import packed_mask, write_mask
+
+LOGGER = logging.getLogger("hecktor")
+POLL_S: Final = 0.05
+# Seconds to wait for better answers after SIGTERM; the platform kills 5 s after it.
+PATIENCE_S: Final = 3.0
+
+
+class CaseOutput:
+    """The answers of a case so far: each better one replaces all files of the one before it.
+
+    Every file is valid at any moment, even if the process is killed. A request without an output keeps its answers in
+    memory alone.
+    """
+
+    def __init__(self, request: PredictRequest, stages: Stages) -> None:
+        self._request, self._stages, self._lock = request, stages, threading.Lock()
+        self._answers: CaseAnswers | None = None
+        self._packed_mask: bytes | None = None
+        self._closed = self._touched = False
+
+    @property
+    def answers(self) -> CaseAnswers | None:
+        """The answers on disk, None before the first ones."""
+        return self._answers
+
+    def write(self, answers: CaseAnswers, *, final: bool = False) -> None:
+        """Write answers, all or none; until the `final` ones the mask is compressed in memory.
+
+        Raises:
+            OutputError: a file cannot be written.
+            StoppedError: the output is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise StoppedError("the answers are final")
+            self._touched = True
+            with self._stages("write"):
+                packed = self._write(answers)
+            self._packed_mask = None if final else packed
+            self._answers = answers if final else replace(answers, mask=None)
+
+    def close(self) -> CaseAnswers | None:
+        """The answers on disk, which no thread replaces from now on; waits for a write in progress."""
+        with self._lock:
+            self._closed = True
+            if self._answers is not None and self._packed_mask is not None:
+                mask = unpacked(self._packed_mask, self._answers.geometry)
+                self._answers, self._packed_mask = replace(self._answers, mask=mask), None
+            return self._answers
+
+    def remove(self) -> None:
+        """Close, and remove the files of a case that failed."""
+        self.close()
+        paths = [] if self._request.output_dir is None else list(self._paths(self._request.output_dir).values())
+        if self._request.mask_path is not None:
+            paths.append(self._request.mask_path)
+        for path in paths if self._touched else ():
+            path.unlink(missing_ok=True)
+
+    def _paths(self, output_dir: Path) -> dict[str, Path]:
+        """The file of each answer, by its name."""
+        paths = {answer.name: answer.socket.path_under(output_dir) for answer in self._request.algorithm.answers}
+        if (mask := self._request.algorithm.mask) is not None:
+            paths[mask.name] /= platform.MASK_FILE_NAME
+        return paths
+
+    def _write(self, answers: CaseAnswers) -> bytes | None:
+        """Write the files; the packed mask."""
+        request, contents = self._request, {}
+        packed = None if answers.mask is None else packed_mask(platform.MASK_FILE_NAME, answers.mask, answers.geometry)
+        if request.mask_path is not None and answers.mask is not None:
+            write_mask(request.mask_path, answers.mask, answers.geometry)
+        if request.output_dir is not None:
+            paths = self._paths(request.output_dir)
+            if request.algorithm.mask is not None and packed is not None:
+                contents[paths[request.algorithm.mask.name]] = packed
+            contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
+        write_files(contents)
+        return packed
+
+
+def watch(
+    compute: Callable[[], None], output: CaseOutput, deadline: Deadline, termination: Termination
+) -> tuple[CaseAnswers, str]:
+    """Run `compute`, which writes better and better answers, in a thread, and end it when the time is up.
+
+    The thread is asked to stop, at its next tile, when `termination` is requested or when half of the reserve is used
+    up. If it does not end within a few seconds, since native code hangs or is slow, the answers on disk are final.
+
+    Returns:
+        The answers on disk, and why they are not the planned ones; empty if nothing went wrong.
+
+    Raises:
+        HecktorError: model or output is unusable; or input is, or the end came before there was an answer.
+        Exception: a bug, before there was an answer.
+    """
+    failures: list[BaseException] = []
+    reason = ""
+    try:
+        reason = _watched(lambda: _run(compute, failures), output, deadline, termination)
+    except RuntimeError as no_thread:  # too little memory for one
+        failures.append(no_thread)
+    except BaseException:  # Ctrl-C in a notebook, whose process lives on
+        deadline.stop()
+        raise
+    finally:
+        answers = output.close()
+    problem = next(iter(failures), None)
+    if problem is None or isinstance(problem, StoppedError):
+        if answers is None:
+            raise TimeLimitError(f"{reason}: no answer yet after {deadline.elapsed_s():.1f} s, nothing is written")
+        return answers, reason
+    if answers is None or (isinstance(problem, HecktorError) and not isinstance(problem, InputError | OutputError)):
+        raise problem
+    if isinstance(problem, HecktorError):
+        return answers, problem.message
+    LOGGER.error("a bug or a lack of memory, not the case's fault", exc_info=problem)
+    return answers, type(problem).__name__
+
+
+def _watched(work: Callable[[], None], output: CaseOutput, deadline: Deadline, termination: Termination) -> str:
+    """Run `work` in a thread until it ends, or until a few seconds after it should; the reason for an early end."""
+    reason = _reason_to_end(output, deadline, termination)
+    if reason:
+        return reason
+    thread = threading.Thread(target=work, name="case", daemon=True)
+    thread.start()
+    give_up_s = math.inf
+    while thread.is_alive() and deadline.clock() < give_up_s:
+        thread.join(POLL_S)
+        if not reason:
+            reason = _reason_to_end(output, deadline, termination)
+            if reason:
+                deadline.stop()
+                patience_s = PATIENCE_S if termination.requested else max(0.0, 0.5 * deadline.margin_s())
+                give_up_s = deadline.clock() + patience_s
+    return reason
+
+
+def _reason_to_end(output: CaseOutput, deadline: Deadline, termination: Termination) -> str:
+    if termination.requested:
+        return "asked to end"
+    return "time is nearly up" if output.answers is not None and deadline.overdue() else ""
+
+
+def _run(compute: Callable[[], None], failures: list[BaseException]) -> None:
+    """Run `compute` in this thread; an exception goes to `failures`."""
+    try:
+        compute()
+    except BaseException as problem:  # noqa: BLE001  the watching thread handles it
+        failures.append(problem)
