@@ -32,9 +32,9 @@ from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
+from contract.platform import INVOKE_PORT
 
 LOGGER = logging.getLogger("hecktor")
-PORT: Final = 4743
 _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _BODY_LIMIT_BYTES: Final = 1 << 16
@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the platform keeps only 500 lines, and health checks alone would fill them."""
 
 
-def serve(request: PredictRequest, model_dir: Path, port: int = PORT) -> None:
+def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> None:
     """Answer cases as `request` says until SIGTERM or SIGINT, with the model loaded once.
 
     Args:

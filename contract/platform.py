@@ -9,6 +9,8 @@ INPUT_DIR: Final = Path("/input")
 OUTPUT_DIR: Final = Path("/output")
 MODEL_DIR: Final = Path("/opt/ml/model")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
+# Port of the `invoke` mode.
+INVOKE_PORT: Final = 4743
 
 INPUTS_JSON: Final = "inputs.json"
 PREDICTIONS_JSON: Final = "predictions.json"

@@ -22,7 +22,7 @@ MOMENTS_OF_FOUR_ANSWERS: Final = 4
 # A call of each stage, in the order of a run; a pass over the small case has 8 tiles. The later stages are those of the
 # last answers of a task, after those of the threshold and of the first pass.
 BEGINNINGS: Final = {
-    "read": "algorithm.cli:predict 1",
+    "read": "algorithm.command:predict 1",
     "localise": "algorithm.pipeline:localise 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 1",

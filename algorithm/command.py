@@ -1,0 +1,191 @@
+"""What `hecktor predict` and `python -m algorithm` do: checks of the paths, one case or a server, SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from algorithm.case.inputs import CaseFiles, plain_case
+from algorithm.deadline import Termination
+from algorithm.heads.methods import method_for
+from algorithm.network.package import default_package_path
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
+from algorithm.serve import serve
+from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
+from contract import platform
+from contract.editions import Algorithm, load_edition
+from contract.errors import HecktorError, InputError, OutputError
+from contract.images.volumes import image_suffix
+from contract.options import chosen_algorithm
+from contract.packages import package_folder
+from contract.platform import NAMED_IMAGE_SUFFIXES
+
+LOGGER = logging.getLogger("hecktor")
+_MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
+
+
+def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> int:
+    """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    request = _request(parser, arguments, spent_s)
+    _check_outputs(arguments, request)
+    start_s = time.monotonic()
+    with package_folder(arguments.model or default_package_path(request.edition.name)) as model_dir:
+        request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
+        if arguments.serve:
+            serve(request, model_dir, arguments.port)
+            return 0
+        with _terminated_by_signal() as termination:
+            try:
+                record = predict(request, Resident(model_dir, request.device), termination).record
+            finally:
+                _log_this_thread_only()
+    LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
+    return 0
+
+
+def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
+    mask_path = arguments.output if _is_mask_file(arguments.output) else None
+    if mask_path is not None and arguments.task is None:
+        arguments.task = _task_with_mask(str(arguments.edition))
+    plain = arguments.ct is not None and arguments.task is None
+    hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
+    edition, algorithm = chosen_algorithm(parser, arguments, hint)
+    if mask_path is not None:
+        algorithm = _mask_alone(algorithm, mask_path)
+    return PredictRequest(
+        edition=edition,
+        algorithm=algorithm,
+        method=method_for(arguments.method, edition, algorithm),
+        source=_source(parser, arguments, algorithm),
+        output_dir=None if mask_path is not None else arguments.output,
+        mask_path=mask_path,
+        device=arguments.device,
+        time_limit_s=algorithm.time_limit_s if arguments.time_limit is None else arguments.time_limit,
+        strict=arguments.strict,
+        spent_s=spent_s,
+        most_passes=arguments.passes,
+        uncertainty_dir=arguments.uncertainty,
+        record_path=arguments.record,
+    )
+
+
+def _is_mask_file(output: Path) -> bool:
+    """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
+    suffix = None if output.is_dir() else image_suffix(output, NAMED_IMAGE_SUFFIXES)
+    if suffix is not None and suffix not in _MASK_SUFFIXES:
+        raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
+    return suffix is not None
+
+
+def _task_with_mask(edition: str) -> str | None:
+    """The edition's first task with a mask."""
+    return next((one.name for one in load_edition(edition).algorithms if one.mask is not None), None)
+
+
+def _mask_alone(algorithm: Algorithm, mask_path: Path) -> Algorithm:
+    if algorithm.mask is None:
+        raise HecktorError("--output", f"the image {mask_path.name}", f"a folder: task {algorithm.name} has no mask")
+    return algorithm.model_copy(update={"answers": (algorithm.mask,)})
+
+
+def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algorithm: Algorithm) -> Path | CaseFiles:
+    """The case's folder, or its plain files. Raises `InputError`."""
+    if arguments.ct is None:
+        if arguments.pet is not None or arguments.ehr is not None:
+            parser.error("--pet and --ehr need --ct")
+        return arguments.input or platform.INPUT_DIR
+    if arguments.input is not None:
+        parser.error("found --input and --ct, expected one of them")
+    if algorithm.heads and arguments.ehr is None:
+        names = ", ".join(answer.name for answer in algorithm.heads)
+        raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
+    return plain_case(arguments.ct, arguments.pet, arguments.ehr)
+
+
+def _log_this_thread_only() -> None:
+    """Keep the last line of the log: after an early end another thread may still compute.
+
+    A filter would be too late for a record that has passed the filters but waits for the handler's lock.
+    """
+    for handler in logging.getLogger().handlers:
+        handler.acquire()
+        handler.emit = partial(_emit_of_thread, handler.emit, threading.get_ident())  # type: ignore[method-assign]
+        handler.release()
+
+
+def _emit_of_thread(emit: Callable[[logging.LogRecord], None], thread: int, record: logging.LogRecord) -> None:
+    if record.thread == thread:
+        emit(record)
+
+
+@contextmanager
+def _terminated_by_signal() -> Iterator[Termination]:
+    """A termination that SIGTERM requests while the block runs; a SIGTERM held back until now counts too.
+
+    If it was held back, SIGTERM is ignored afterwards: the answer is written, and blocking the signal again would not
+    reach the libraries' threads, which began while it was not blocked.
+    """
+    termination = Termination()
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+        yield termination
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: termination.request())
+    held_back = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    try:
+        yield termination
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if signal.SIGTERM in held_back else before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, held_back)
+
+
+def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> None:
+    """Check the paths to write and create the folder of the uncertainty, before any work. Raises `HecktorError`."""
+    source = request.source
+    inputs = source.paths if isinstance(source, CaseFiles) else [source] if isinstance(source, Path) else []
+    if arguments.serve and (request.mask_path is not None or isinstance(source, CaseFiles)):
+        raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
+    if request.mask_path is not None:
+        _check_not_an_input(request.mask_path, inputs)
+    _prepare_extras(arguments, inputs, makes_passes=request.method.segmenter == "network")
+
+
+def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
+    for path in inputs:
+        if mask.resolve() == path.resolve():
+            raise OutputError("--output", f"{mask.name} is an input of the case", "another file")
+        if mask.resolve().is_relative_to(path.resolve()):
+            raise OutputError("--output", f"{mask.name} lies within the input folder", "a path outside")
+
+
+def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, makes_passes: bool) -> None:
+    for option, path in (("--record", arguments.record), ("--uncertainty", arguments.uncertainty)):
+        if path is not None and arguments.serve:
+            raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
+    if arguments.record is not None:
+        check_outside_sockets("--record", arguments.record, inputs, arguments.output)
+        _remove_earlier(arguments.record)
+    if arguments.uncertainty is not None:
+        if not makes_passes:
+            raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
+        prepare_folder(arguments.uncertainty, inputs, arguments.output)
+
+
+def _remove_earlier(record: Path) -> None:
+    """Remove an earlier case's record, which would look like this one's if the case fails."""
+    try:
+        record.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None
