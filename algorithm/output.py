@@ -6,6 +6,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -74,7 +75,8 @@ class CaseOutput:
         if self._request.mask_path is not None:
             paths.append(self._request.mask_path)
         for path in paths if self._touched else ():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # the failure itself is reported
+                path.unlink(missing_ok=True)
 
     def _paths(self, output_dir: Path) -> dict[str, Path]:
         """The file of each answer, by its name."""
