@@ -98,32 +98,32 @@ def _hours(plan: NetworkPlan, networks: int, machine: Machine) -> float | None:
 def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work: WorkFolders) -> str:
     """The estimate in lines for the console, without what the working directory already holds."""
     finished = finished_part(work, plan, folds)
-    found = estimate(plan, patients, folds, machine, finished)
-    parts = (found.raw_gb, found.preprocessed_gb, found.checkpoints_gb)
+    left = estimate(plan, patients, folds, machine, finished)
+    parts = (left.raw_gb, left.preprocessed_gb, left.checkpoints_gb)
     raw, preprocessed, checkpoints = (f"{gigabytes:.2g}" for gigabytes in parts)
     existing = next(path for path in (work.root, *work.root.parents) if path.is_dir())
     free_gb = shutil.disk_usage(existing).free / _GB
-    too_small = "" if free_gb > found.disk_gb else " *** WARNING *** too little"
-    size = f"{found.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
-    count = f"{found.networks} unfinished networks" if finished.networks else f"{found.networks} networks"
+    too_small = "" if free_gb > left.disk_gb else " *** WARNING *** too little"
+    size = f"{left.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
+    count = f"{left.networks} unfinished networks" if finished.networks else f"{left.networks} networks"
     lines = (
         f"estimate for {patients} patients, {count} of {plan.epochs} epochs:",
-        f"  training {_time(plan, found, machine)}",
+        f"  training {_time(plan, left, machine)}",
         f"  disk {size}; {free_gb:.0f} GB are free{too_small}",
         "  how these are estimated: docs/from-download-to-submission.md, Time and disk",
     )
     return "\n".join(lines)
 
 
-def _time(plan: NetworkPlan, found: TrainingEstimate, machine: Machine) -> str:
-    if found.hours is None:
+def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
+    if left.hours is None:
         return "on a CPU would take weeks for each network; expected --device cuda, or --preset short"
     if plan.network == "shallow":
-        return f"about {found.hours:.1f} h by figures measured on CPU cores"
+        return f"about {left.hours:.1f} h by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"
-    week = ", more than a week" if found.hours > _WEEK_H else ""
+    week = ", more than a week" if left.hours > _WEEK_H else ""
     on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""
-    return f"about {found.hours:.0f} h on {cards}{week}{on_t4}"
+    return f"about {left.hours:.0f} h on {cards}{week}{on_t4}"
 
 
 def _size_gb(folder: Path) -> float:

@@ -167,14 +167,14 @@ def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: st
 
     with tempfile.TemporaryDirectory(prefix="hecktor-") as folder:
         arguments = (f"{folder}/group", work, plan, fold, backbone, machine, seed)
-        group = spawn(_member, args=arguments, nprocs=machine.gpus, join=False)
+        group = spawn(_ddp_process, args=arguments, nprocs=machine.gpus, join=False)
         try:
             while not group.join(timeout=_POLL_S):
                 pass
         except ProcessException as problem:
             # Another process may have ended first, because it lost the one that failed.
-            if (refusal := _refusal(f"{folder}/group")).is_file():
-                raise HecktorError(*read_json(refusal)) from None
+            if (error_file := _error_file(f"{folder}/group")).is_file():
+                raise HecktorError(*read_json(error_file)) from None
             if not isinstance(problem, ProcessExitedException):
                 raise
             raise HecktorError(f"training of fold {fold} ({backbone})", f"{problem}", "exit status 0") from None
@@ -187,7 +187,7 @@ def train_with_ddp(work: WorkFolders, plan: NetworkPlan, fold: int, backbone: st
     return work.final(fold, backbone)
 
 
-def _member(
+def _ddp_process(
     rank: int, group: str, work: WorkFolders, plan: NetworkPlan, fold: int, backbone: str, machine: Machine, seed: int
 ) -> None:
     from torch import cuda, distributed
@@ -203,13 +203,13 @@ def _member(
             distributed.init_process_group(backend, init_method=f"file://{group}", rank=rank, world_size=machine.gpus)
             train_network(work, plan, fold, backbone, machine, seed, rank)
     except HecktorError as problem:
-        if not _refusal(group).is_file():  # the first failure is the cause of the others
-            write_json(_refusal(group), [problem.what, problem.found, problem.expected])
+        if not _error_file(group).is_file():  # the first failure is the cause of the others
+            write_json(_error_file(group), [problem.what, problem.found, problem.expected])
         sys.exit(1)
     distributed.destroy_process_group()
 
 
-def _refusal(group: str) -> Path:
+def _error_file(group: str) -> Path:
     """The file in which a process leaves the fields of its HecktorError."""
     return Path(f"{group}-refusal.json")
 

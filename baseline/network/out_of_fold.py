@@ -141,8 +141,8 @@ def _segment(
     else:
         progress, disagreement = _fold_passes(data, others, fold, networks, device)
     usable_pet = pet.array if pet.array.any() else None
-    made = progress.done, progress.planned, progress.plan
-    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *made), disagreement
+    passes_done = progress.done, progress.planned, progress.plan
+    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *passes_done), disagreement
 
 
 def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:

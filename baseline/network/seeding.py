@@ -113,18 +113,18 @@ def seeded_workers(epoch: int) -> Iterator[list[OrderedAugmenter]]:
     if epoch:
         seed_here(int(sequence.generate_state(1)[0]))
 
-    made: list[OrderedAugmenter] = []
+    augmenters: list[OrderedAugmenter] = []
 
     def ordered(data_loader: Any, num_processes: int, pin_memory: bool, wait_time: float, **_: Any) -> OrderedAugmenter:
         seeds = [int(seed) for seed in sequence.spawn(1)[0].generate_state(num_processes)]
         loader = SeededLoader(data_loader, seeds)
         # One batch waits in each worker's queue: with sixteen workers, more would take gigabytes.
-        made.append(OrderedAugmenter(loader, None, num_processes, 1, pin_memory=pin_memory, wait_time=wait_time))
-        return made[-1]
+        augmenters.append(OrderedAugmenter(loader, None, num_processes, 1, pin_memory=pin_memory, wait_time=wait_time))
+        return augmenters[-1]
 
     before = module.NonDetMultiThreadedAugmenter
     module.NonDetMultiThreadedAugmenter = ordered
     try:
-        yield made
+        yield augmenters
     finally:
         module.NonDetMultiThreadedAugmenter = before

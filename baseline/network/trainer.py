@@ -168,7 +168,7 @@ def trainer_class(name: str | None) -> type[Supervision]:
     except (ImportError, AttributeError, ValueError) as problem:
         raise HecktorError("--trainer", f"found {name} ({problem})", _EXPECTED) from None
     if not isinstance(user, type) or not issubclass(user, nnUNetTrainer) or user is nnUNetTrainer:
-        raise HecktorError("--trainer", f"found {name}, which is none", _EXPECTED)
+        raise HecktorError("--trainer", f"found {name}, which is not one", _EXPECTED)
     bases = (user,) if issubclass(user, HecktorTrainer) else (Supervision, user, Recipe)
     return type(TRAINER, bases, {})
 

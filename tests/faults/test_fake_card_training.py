@@ -148,7 +148,7 @@ def test_a_lost_card_ends_a_training_in_one_line(card: FakeCard, train: Callable
     assert not any("Traceback" in line for line in lines)
 
 
-def full_member(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
+def full_process(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
     """A process of a shared training whose second card is full; the first waits for it."""
     nnunet.set_environment(work, augmentation_workers=0)
     from baseline.network.trainer import HecktorTrainer
@@ -158,14 +158,14 @@ def full_member(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
 
     if rank == 1:
         HecktorTrainer.run_training = full  # type: ignore[method-assign]
-    MEMBER(rank, group, work, *rest)
+    PROCESS(rank, group, work, *rest)
 
 
-MEMBER = nnunet._member
+PROCESS = nnunet._ddp_process
 
 
 def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nnunet, "_member", full_member)
+    monkeypatch.setattr(nnunet, "_ddp_process", full_process)
     shared = nnunet.Machine("cpu", gpus=2, threads=2)
     with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory, expected a free GPU, or a `plan`"):
         nnunet.train_with_ddp(work, PLAN, 0, "unet", shared, seed=3)
@@ -183,8 +183,8 @@ def test_a_busy_card_of_several_ends_a_training_in_one_line(
     monkeypatch.setattr(nnunet, "end_by_sigterm", lambda: None)
     group = str(tmp_path / "group")
     with pytest.raises(SystemExit, match="1"):
-        nnunet._member(0, group, work, PLAN, 0, "unet", nnunet.Machine("cuda", gpus=2), 3)
-    assert read_json(nnunet._refusal(group)) == [
+        nnunet._ddp_process(0, group, work, PLAN, 0, "unet", nnunet.Machine("cuda", gpus=2), 3)
+    assert read_json(nnunet._error_file(group)) == [
         "fold 0 (unet)",
         "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
         "a device that answers; the same command continues from the last checkpoint",

@@ -138,8 +138,8 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
         ("my_trainers:Nobody", "my_trainers:Nobody (module 'my_trainers' has no attribute 'Nobody')"),
         ("my_trainers", "my_trainers (module 'my_trainers' has no attribute '')"),
         (":Mine", ":Mine (Empty module name)"),
-        ("my_trainers:Other", "my_trainers:Other, which is none"),
-        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is none"),
+        ("my_trainers:Other", "my_trainers:Other, which is not one"),
+        ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is not one"),
         ("my_trainers:MINE", "my_trainers:MINE (module"),
     ],
 )
