@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks.cases.challenge import ChallengeSize, write_challenge
+from benchmarks.challenge import ChallengeSize, write_challenge
 
 from evaluation import evaluate
 from evaluation.editions import known_profiles
