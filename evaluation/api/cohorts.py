@@ -10,7 +10,7 @@ from typing import Any
 from contract.errors import HecktorError
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS
+from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.ranking.unranked import UnrankedSource
 from evaluation.results.metrics_json import parse_metrics

@@ -1,1 +1,7 @@
-"""Rank teams, compare them and measure how stable the ranking is."""
+"""Rank teams."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_RANKINGS: Final = 1000

@@ -6,17 +6,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS
-from evaluation.ranking.pipeline import RankingRequest, rank_results
-from evaluation.ranking.table import as_text, write_table
-from evaluation.ranking.unranked import UnrankedSource, unranked_source
+from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.layout import LEADERBOARD_JSON
+
+if TYPE_CHECKING:
+    from evaluation.ranking.unranked import UnrankedSource
 
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 
@@ -24,6 +24,10 @@ LEADERBOARD_CSV: Final = "leaderboard.csv"
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    # Imported after the options, so that --help answers at once.
+    from evaluation.ranking.pipeline import RankingRequest, rank_results
+    from evaluation.ranking.table import as_text, write_table
+
     board = rank_results(
         RankingRequest(
             teams=_named(options.metrics, options.names),
@@ -72,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--unranked",
-        type=unranked_source,
+        type=_unranked,
         action="append",
         default=[],
         metavar="NAME=FILE[:REASON]",
@@ -113,6 +117,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _unranked(text: str) -> UnrankedSource:
+    from evaluation.ranking.unranked import unranked_source
+
+    return unranked_source(text)
+
+
 def _beside(text: str) -> UnrankedSource:
     sys.stderr.write("warning: --beside is now called --unranked\n")
-    return unranked_source(text)
+    return _unranked(text)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Floats
+from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, table_of
 from evaluation.ranking.stability import measured_metric, stability, tau_of_metric
@@ -19,8 +20,6 @@ from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.stored import StoredCohort
 from evaluation.results.teams import MUST_AGREE, ComparableTeams, absent_metrics
 from evaluation.statistics.bootstrap import Estimates, replicates
-
-DEFAULT_RANKINGS: Final = 1000
 
 
 @dataclass(frozen=True)

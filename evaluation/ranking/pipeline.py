@@ -10,7 +10,8 @@ from typing import Any
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions.task import with_ranking
-from evaluation.ranking.leaderboard import DEFAULT_RANKINGS, Extras, leaderboard
+from evaluation.ranking import DEFAULT_RANKINGS
+from evaluation.ranking.leaderboard import Extras, leaderboard
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.unranked import (
     MEAN_OF_TEAMS,

@@ -102,7 +102,8 @@ def test_default_number_of_processes_heeds_the_cpu_quota(
 
 NETWORKS = {"torch", "monai", "nnunetv2"}
 # Commands whose help answers in half a second.
-HEAVY = {"evaluate": {*NETWORKS, "numpy", "scipy", "pandas", "SimpleITK"}}
+LIBRARIES = {*NETWORKS, "numpy", "scipy", "pandas", "SimpleITK"}
+HEAVY = dict.fromkeys(("evaluate", "rank", "study"), LIBRARIES)
 
 
 @pytest.mark.parametrize("command", ["convert", "evaluate", "rank", "study", "phantoms", "rehearse"])

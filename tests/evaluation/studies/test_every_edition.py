@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks.challenge import ChallengeSize, write_challenge
 
+from benchmarks.challenge import ChallengeSize, write_challenge
 from evaluation import evaluate
 from evaluation.editions import known_profiles
 from evaluation.editions.profile import load_profile
