@@ -205,7 +205,7 @@ def _unpacking(archive: Path) -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
-        found = f"cannot be unpacked ({problem or type(problem).__name__})"
+        found = f"cannot be unpacked ({str(problem) or type(problem).__name__})"
         raise ModelPackageError(archive.name, found, "a model package, as a folder or .tar.gz") from None
 
 

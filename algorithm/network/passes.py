@@ -155,7 +155,7 @@ class Passes:
             try:
                 logits = self._timed_pass(step)
             except (_TooSlowError, StoppedError, NoPassFitsError, NotANumberError, ModelPackageError) as reason:
-                LOGGER.warning("*** WARNING *** %s left out: %s", step, reason or type(reason).__name__)
+                LOGGER.warning("*** WARNING *** %s left out: %s", step, str(reason) or type(reason).__name__)
                 self._given_up.add(self._member(step))
             except Exception as bug:
                 LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)

@@ -100,7 +100,7 @@ def _mask_arrays(
         return volume.array, predicted, volume.geometry.spacing_mm
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "an array beside a path", "two arrays or two paths")
-    if spacing_mm is None or len(spacing_mm) != 3 or not all(0 < size < np.inf for size in spacing_mm):
+    if spacing_mm is None or len(tuple(spacing_mm)) != 3 or not all(0 < size < np.inf for size in spacing_mm):
         raise HecktorError("spacing_mm", f"found {spacing_mm}", "three distances (x, y, z) in mm above 0")
     _check_array(reference, "reference", GroundTruthError)
     _check_array(prediction, "prediction", PredictionError)
@@ -109,7 +109,7 @@ def _mask_arrays(
     return reference, prediction, spacing_mm
 
 
-def _check_array(mask: npt.NDArray[Any], name: str, error: type[HecktorError]) -> None:
+def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
     if not isinstance(mask, np.ndarray) or mask.ndim != 3 or mask.size == 0:
         raise error(name, f"found {getattr(mask, 'shape', type(mask).__name__)}", "an array of axes (z, y, x)")
     if not np.isin(mask, list(labels.NAMES)).all():

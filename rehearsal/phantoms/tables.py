@@ -15,7 +15,7 @@ from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.outcome import VARIABLES
 from rehearsal.phantoms.records import HPV, UNLISTED_CENTRE
 
-Cell = float | str | None
+Cell = int | float | str | None
 PATIENT_ID: Final = "PatientID"
 SUV_FACTOR: Final = "SUV Factor"
 # Order of the columns of one answer in the release's tables.
