@@ -36,13 +36,11 @@ class PictureRequest:
         files: scans and masks.
         colours: by team.
         pet: in SUV, replaces the file's, which may be in Bq/ml.
-        points: title and LPS mm of points through which further planes are drawn.
     """
 
     files: PatientFiles
     colours: Mapping[str, str]
     pet: Volume | None = None
-    points: Sequence[tuple[str, Floats]] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class _Scene:
 
 
 def draw_patient(request: PictureRequest) -> PatientPicture:
-    """Draw one patient through the reference's GTVp, its largest GTVn, and the points of the request.
+    """Draw one patient through the reference's GTVp and its largest GTVn.
 
     Without a lesion in the reference the planes go through the predicted lesions, or through the middle of the CT.
 
@@ -83,8 +81,8 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
             drawn.append((request.colours[team], read_labels(path, PredictionError)))
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
-    centres = lesion_points([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
-    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in (*centres, *request.points)]
+    centres = _lesion_points([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
+    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
     return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
 
 
@@ -94,7 +92,7 @@ def without_predictions(request: PictureRequest) -> PatientPicture:
     return replace(picture, notes=("the process that drew the predictions died, so they are not shown",))
 
 
-def lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
+def _lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     """Names and LPS mm of a point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
     for mask in masks:
         points = [(labels.NAMES[label], lesion_centre_mm(mask.array == label, mask.geometry)) for label in LINE_STYLES]

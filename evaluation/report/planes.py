@@ -21,7 +21,7 @@ Picture: TypeAlias = npt.NDArray[np.float32]
 FIELD_MM: Final = 171.0
 PIXEL_MM: Final = 0.75
 _PIXELS: Final = int(FIELD_MM / PIXEL_MM)
-CONNECTIVITY: Final = 26
+_CONNECTIVITY: Final = 26
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def lesion_centre_mm(mask: npt.NDArray[np.bool_], geometry: Geometry) -> Floats 
     None if the mask is empty.
     """
     box = foreground_box(mask.view(np.uint8))
-    numbered, count = label_components(mask[box], CONNECTIVITY)
+    numbered, count = label_components(mask[box], _CONNECTIVITY)
     if count == 0:
         return None
     largest = 1 + int(np.argmax(np.bincount(numbered.ravel())[1:]))
@@ -59,21 +59,6 @@ def lesion_centre_mm(mask: npt.NDArray[np.bool_], geometry: Geometry) -> Floats 
     away = (((voxels - voxels.mean(axis=0)) * spacing) ** 2).sum(axis=1)
     index = voxels[int(np.argmin(away))] + [part.start for part in box]
     return _to_mm(geometry, index[::-1])
-
-
-def components_in_planes(numbered: npt.NDArray[np.int32], geometry: Geometry, centre_mm: Floats) -> list[int]:
-    """Numbers of the components, (z, y, x), that the pictures around a point show; the grid's axes are the patient's,
-    in any order.
-    """
-    matrix = geometry.physical_to_index_matrix()
-    centre = np.rint(matrix[:3, :3] @ centre_mm + matrix[:3, 3]).astype(int)[::-1]
-    reach = (FIELD_MM / 2 / np.asarray(geometry.array_spacing_mm)).astype(int)
-    field = [slice(max(at - far, 0), max(at + far + 1, 0)) for at, far in zip(centre, reach, strict=True)]
-    found: set[int] = set()
-    for axis, at in enumerate(centre):
-        plane = [*field[:axis], slice(max(at, 0), max(at + 1, 0)), *field[axis + 1 :]]
-        found |= set(np.unique(numbered[tuple(plane)]).tolist())
-    return sorted(found - {0})
 
 
 def centre_of_grid_mm(geometry: Geometry) -> Floats:
