@@ -92,7 +92,7 @@ for _model in _WORDS.values():
 
 
 class RankingProfile(Document):
-    """The official ranking (a key of `schemes`), the rankings shown beside it, and the rule for ties."""
+    """The official ranking (a key of `schemes`), further rankings that are shown, and the rule for ties."""
 
     official: Text
     ties: Ties

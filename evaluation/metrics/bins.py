@@ -46,8 +46,13 @@ def equal_bins(values: Floats, n_bins: int) -> list[npt.NDArray[np.intp]]:
 
 def spearman(first: Floats, second: Floats) -> float | None:
     """Spearman's rank correlation, average ranks for ties; None if either side is constant."""
-    from scipy.stats import rankdata
-
-    mine, theirs = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
+    mine, theirs = (_average_ranks(values) - (len(values) + 1) / 2 for values in (first, second))
     scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
     return float(mine @ theirs) / scale if scale > 0 else None
+
+
+def _average_ranks(values: Floats) -> Floats:
+    """As `scipy.stats.rankdata`, whose import alone takes a second of every evaluation."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    return ranks

@@ -12,6 +12,7 @@ import pytest
 from contract.documents import json_schema
 from contract.errors import HecktorError
 from evaluation.editions import known_profiles
+from evaluation.editions.document import ProfileDocument
 from evaluation.editions.profile import load_declaration, load_profile, parse_profile
 from evaluation.editions.schemes import Borda, Lexicographic
 from evaluation.metrics.rules import RULES_OF_KIND
@@ -75,6 +76,12 @@ def test_an_edition_without_the_task_says_so(profile):
     del profile["tasks"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
         parse_profile(profile, "p").task(HPV.name)
+
+
+def test_the_schema_knows_every_key_of_a_profile(profile):
+    schema = json_schema(ProfileDocument)
+    assert set(profile) <= set(schema["properties"])
+    assert {"MaskRules", "RiskRules", "ClassRules", "Borda", "RankedMetric"} <= set(schema["$defs"])
 
 
 def test_unknown_edition_names_the_known_ones():
