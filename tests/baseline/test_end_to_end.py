@@ -105,7 +105,7 @@ def test_every_step_from_a_cohort_to_an_answer(cohort: tuple[Path, Path], tmp_pa
 
 def check_card(files: Mapping[str, Any], card: str) -> None:
     """The card is listed with its checksum and holds what the report computed from these heads."""
-    assert files["MODEL_CARD.md"]["size"] == len(card.encode())
+    assert files["MODEL_CARD.md"].size == len(card.encode())
     assert f"| all | {PATIENTS} | {PATIENTS} | {PATIENTS} |" in card
     assert "Not computed: " not in card
     assert "No intervals" not in card

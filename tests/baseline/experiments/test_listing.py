@@ -54,7 +54,11 @@ def test_no_plan(tmp_path: Path) -> None:
         listed(tmp_path)
 
 
-def test_the_list_loads_no_network_library() -> None:
-    code = "import sys, baseline.cli; print({'torch', 'nnunetv2', 'monai'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("loaded", "libraries"),
+    [("baseline.steps", "torch nnunetv2 monai"), ("baseline.cli", "torch nnunetv2 monai scipy SimpleITK matplotlib")],
+)
+def test_the_list_and_the_help_load_no_heavy_library(loaded: str, libraries: str) -> None:
+    code = f"import sys, {loaded}; print(set({libraries!r}.split()) & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

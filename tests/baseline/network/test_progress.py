@@ -1,0 +1,44 @@
+"""The line for each epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baseline.network.progress import duration, epoch_line, epoch_seconds
+
+
+class Log:
+    """A log of nnU-Net's trainer after twelve epochs of a minute each, the first of which took an hour."""
+
+    def __init__(self) -> None:
+        seconds = [3600.0, *[60.0] * 11]
+        self.values: dict[str, list[Any]] = {
+            "epoch_start_timestamps": [0.0] * 12,
+            "epoch_end_timestamps": seconds,
+            "train_losses": [1.0, -0.25],
+            "val_losses": [1.0, -0.125],
+            "dice_per_class_or_region": [[0.0, 0.0], [0.7124, float("nan")]],
+        }
+
+    def get_value(self, name: str, step: int | None) -> Any:
+        return self.values[name] if step is None else self.values[name][step]
+
+
+def test_the_line_by_hand() -> None:
+    """8 of 20 epochs are left, at the median of the latest ten epochs: 8 minutes."""
+    seconds = epoch_seconds(Log())
+    assert sum(seconds) == 3600 + 11 * 60
+    assert epoch_line("fold 3 (unet)", 20, Log(), seconds) == (
+        "fold 3 (unet): epoch 12 of 20, loss -0.250, validation -0.125, pseudo-Dice GTVp 0.712, GTVn nan; 8 min 00 s left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59.7, "1 min 00 s"), (245, "4 min 05 s"), (3600, "1 h 00 min"), (12_000, "3 h 20 min"),
+     (86_399, "1 d 00 h"), (183_600, "2 d 03 h")],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
