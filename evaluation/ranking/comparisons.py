@@ -33,10 +33,10 @@ def method_of(metric: Metric | None) -> str:
 
 
 def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
-    """By metric, the deciding test's name, one entry for each ordered pair of teams, and the tests beside it.
+    """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
 
     `difference` is positive if `team` is better `than` the other; `sd` and the interval are those of its bootstrap
-    replicates, in the metric's unit; null if infinite or undefined. Entries of a test beside have its own difference.
+    replicates, in the metric's unit; null if infinite or undefined. Entries of a further test have its own difference.
     `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}

@@ -9,7 +9,7 @@ from typing import Any
 from contract.errors import HecktorError
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
-from evaluation.results.scored import metrics_on, places_among, weighted_sums
+from evaluation.results.scored import places_among
 from evaluation.results.validation import ValidatedTeam
 
 
@@ -70,12 +70,7 @@ def stored_cohort(teams: Sequence[ValidatedTeam]) -> StoredCohort:
 
 
 def _stored_team(team: ValidatedTeam, cases: Sequence[str]) -> StoredTeam:
-    answers: dict[str, StoredRows] = {}
-    measured: dict[str, WeightedMetric] = {}
-    for name, answer in team.profile.answers.items():
-        places = places_among(cases, team.counted[name])
-        answers[name] = StoredRows(tuple(team.counted[name]), places)
-        measured |= metrics_on(places, len(cases), answer, team.measurements[name])
-    measured |= weighted_sums(measured, team.profile.metrics)
+    answers = {name: StoredRows(tuple(rows), places_among(cases, rows)) for name, rows in team.counted.items()}
+    measured = team.metrics_over(cases)
     metrics = {name: measured[name] for name in team.profile.metrics if name in measured}
     return StoredTeam(team.team.team, answers, metrics, measured)

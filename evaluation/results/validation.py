@@ -36,6 +36,14 @@ class ValidatedTeam:
     counted: Mapping[str, Sequence[CaseRow]]
     measurements: Mapping[str, RowMetrics]
 
+    def metrics_over(self, cases: Sequence[str]) -> dict[str, WeightedMetric]:
+        """All metrics as functions of the weights of these cases, which hold the team's own, weighted sums included."""
+        measured: dict[str, WeightedMetric] = {}
+        for name, one in self.profile.answers.items():
+            places = places_among(cases, self.counted[name])
+            measured |= metrics_on(places, len(cases), one, self.measurements[name])
+        return {**measured, **weighted_sums(measured, self.profile.metrics)}
+
 
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
     """Check that every known metric, with its interval, lies where its formula can lead.
@@ -115,10 +123,7 @@ def _counted(rows: Sequence[CaseRow], profile: AnswerProfile) -> tuple[CaseRow, 
 def _check_stated(validated: ValidatedTeam) -> None:
     team, rows = validated.team, validated.counted
     cases = sorted({row.case for of_answer in rows.values() for row in of_answer})
-    measured: dict[str, WeightedMetric] = {}
-    for name, one in validated.profile.answers.items():
-        measured |= metrics_on(places_among(cases, rows[name]), len(cases), one, validated.measurements[name])
-    measured |= weighted_sums(measured, validated.profile.metrics)
+    measured = validated.metrics_over(cases)
     for name in known_metrics(validated.profile.answers, team.source):
         if name not in measured and name in team.estimates and team.estimates[name].value is not None:
             raise HecktorError(team.source, f"states {name}, for which its rows lack the data", "rows with it")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,10 @@ from evaluation.execution.pool import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.options import add_workers
-from evaluation.studies.outputs import raise_dead_worker
+from evaluation.studies.outputs import StudyResult, raise_dead_worker, write_table
 
+DESCRIPTION: Final = "Tumour volume and SUVmax as predicted risks."
+RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
 _MM3_A_ML: Final = 1000.0
 
 
@@ -95,3 +97,16 @@ def measure_burdens(options: argparse.Namespace) -> list[Burden]:
     """The burden of every case of the cohort, sorted by case."""
     scans = find_scans(options.cohort, load_declaration(options.edition))
     return map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))
+
+
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """`hecktor study baselines`: write one table of risks for each measure, for `hecktor evaluate` to score."""
+    lines = [asdict(burden) for burden in measure_burdens(options)]
+    tables = [f"{name}.csv" for name in RISKS]
+    for name, table in zip(RISKS, tables, strict=True):
+        write_table(options.output / table, [{"PatientID": line["case"], "risk": line[name]} for line in lines])
+    content = {"cases": len(lines), "risks": tables}
+    return StudyResult(content, lines, f"{len(lines)} cases; ", files=tuple(tables))
+
+
+add_options = add_cohort
