@@ -20,7 +20,7 @@ from evaluation.metrics.survival import DAYS_A_YEAR
 if TYPE_CHECKING:
     from lifelines import KaplanMeierFitter
 
-_YEARS: Final = (0, 1, 2, 3, 4, 5)
+_YEARS: Final = (1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
 
 
@@ -160,9 +160,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
             counts = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
-            rows.append(
-                {"team": split.team, "group": group, **figures, "horizon": rounded(horizon / DAYS_A_YEAR), **counts}
-            )
+            rows.append({"team": split.team, "group": group, **figures, **counts})
     return Analysis(
         name=table.name("numbers-at-risk"),
         title=table.title("Numbers at risk and log-rank test"),
@@ -178,7 +176,6 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             "recurred": "Recurrences",
             "p": "Log-rank p",
             "mean_years": "Restricted mean (years)",
-            "horizon": "Restricted to (years)",
             **{f"at_risk_{year}y": f"At risk after {year} year{'s' * (year != 1)}" for year in _YEARS},
         },
         rows=rows,

@@ -1,4 +1,4 @@
-"""Colours of teams, the same in every chart, table and picture."""
+"""Colours of teams and of the reference, the same in every chart, table and picture; windows of scans."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ TEAM_COLOURS: Final = (
     "#c2559d",
 )
 NEUTRAL: Final = "#7c8794"
+REFERENCE_COLOUR: Final = "#3dff6e"
+CT_WINDOW_HU: Final = (-160.0, 240.0)
+PET_SHOWN_SUV: Final = (2.0, 14.0)
 
 
 def colours_of(teams: Sequence[str]) -> dict[str, str]:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from evaluation.analyses.sources import TaskResults
 from evaluation.page.charts import column
+from evaluation.page.colours import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.page.html import bullets, choice, json_element, legend, paragraph
 from evaluation.page.tables import Cell, Row, table
-from evaluation.report.display import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.patient_table import CaseTable, Value, case_table
 
 # With more cases a card is hidden until its case is chosen in the table.

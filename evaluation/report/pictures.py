@@ -18,7 +18,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
 from evaluation.analyses.sources import PatientFiles
 from evaluation.inputs.masks import read_labels
-from evaluation.report.display import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
+from evaluation.page.colours import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
 from evaluation.report.planes import VIEWS, Floats, Picture, View, centre_of_grid_mm, cut, lesion_centre_mm
 

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from contract.errors import GroundTruthError
-from evaluation.analyses.scans import find_scans
+from evaluation.analyses.sources import find_scans
 from evaluation.editions.profile import load_declaration
 from evaluation.execution.pool import map_cases
 from evaluation.inputs.plain_files import read_bounding_boxes

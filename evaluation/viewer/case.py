@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from evaluation.page.colours import CT_WINDOW_HU
 from evaluation.viewer.cohort import CaseSources
 from evaluation.viewer.findings import list_lesions
 from evaluation.viewer.grid import display_grid
@@ -19,7 +20,6 @@ from evaluation.viewer.sampling import shown_ct, shown_map, shown_mask, shown_pe
 from evaluation.viewer.scene import NamedMask, Scene, read_scene
 
 CASE_JSON: Final = "case.json"
-CT_WINDOW_HU: Final = (-160, 240)
 # The step of a map, and what is shown as most uncertain: two labels that are equally probable.
 _BITS_A_STEP: Final = 0.01
 _MAP_WINDOW_BIT: Final = (0.0, 1.0)

@@ -11,8 +11,7 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
-from evaluation.analyses.scans import find_scans
-from evaluation.analyses.sources import PatientFiles, find_masks, find_results, team_names
+from evaluation.analyses.sources import PatientFiles, find_masks, find_results, find_scans, team_names
 from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.page.colours import colours_of

@@ -15,13 +15,13 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.rules import MaskRules
+from evaluation.page.colours import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
 from evaluation.viewer.grid import Extent
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels
 from evaluation.viewer.pet import ShownPet, read_pet
 
 REFERENCE: Final = "reference"
-REFERENCE_COLOUR: Final = "#3dff6e"
 # 16 litres of voxels of 1 mm.
 _MOST_LABELLED_VOXELS: Final = 2**24
 

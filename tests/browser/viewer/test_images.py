@@ -28,55 +28,56 @@ from tests.browser.viewer.simulated_cohort import (
     PRIMARY,
     SPACING,
     WITHOUT_PET,
+    Box,
     middle,
     ras_mm,
 )
 
 
 def test_planes_show_the_patient_as_radiologists_see_them(viewer: Page) -> None:
-    """Metal lies on the patient's right, in front of and above the middle: on the left of the axial and coronal planes."""
+    """Metal lies on the patient's right, in front of and above the middle: on the left of the axial and coronal planes.
+
+    It is bright inside its edges, and the tissue outside is not.
+    """
     viewer.keyboard.press("p")
     viewer.get_by_role("button", name="None").click()
     at = middle(METAL)
     viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
     frame(viewer)
     pixels = stage(viewer)
-    inset = 1.2
     for plane, axes in ((AXIAL, (0, 1)), (CORONAL, (0, 2)), (SAGITTAL, (1, 2))):
-        for signs in ((-1, -1), (-1, 1), (1, -1), (1, 1)):
-            for factor, bright in ((-inset, True), (inset, False)):
-                mm = list(at)
-                for axis, sign in zip(axes, signs, strict=True):
-                    half = (METAL[axis][1] - METAL[axis][0] + 1) * SPACING / 2
-                    mm[axis] += sign * (half + factor * SPACING)
-                x, y = (round(value) for value in pixel_of(viewer, plane, mm))
-                assert (pixels[y, x].min() > 200) == bright, (plane, signs, factor, pixels[y, x])
+        for sign, voxels, bright in ((-1, -1.2, True), (1, -1.2, True), (-1, 1.2, False), (1, 1.2, False)):
+            mm = list(at)
+            for axis in axes:
+                mm[axis] += sign * (half_mm(METAL, axis) + voxels * SPACING)
+            x, y = (round(value) for value in pixel_of(viewer, plane, mm))
+            assert (pixels[y, x].min() > 200) == bright, (plane, sign, voxels, pixels[y, x])
     heart = [0.0, 0.0, 0.0]
-    assert pixel_of(viewer, AXIAL, at)[0] < pixel_of(viewer, AXIAL, heart)[0]
-    assert pixel_of(viewer, AXIAL, at)[1] < pixel_of(viewer, AXIAL, heart)[1]
-    assert pixel_of(viewer, CORONAL, at)[0] < pixel_of(viewer, CORONAL, heart)[0]
-    assert pixel_of(viewer, CORONAL, at)[1] < pixel_of(viewer, CORONAL, heart)[1]
+    left = {plane: pixel_of(viewer, plane, at)[0] < pixel_of(viewer, plane, heart)[0] for plane in (AXIAL, CORONAL)}
+    above = {plane: pixel_of(viewer, plane, at)[1] < pixel_of(viewer, plane, heart)[1] for plane in (AXIAL, CORONAL)}
+    assert left == above == {AXIAL: True, CORONAL: True}
     assert pixel_of(viewer, SAGITTAL, at)[0] < pixel_of(viewer, SAGITTAL, heart)[0]
 
 
-@pytest.mark.parametrize("plane", [AXIAL, CORONAL, SAGITTAL])
-def test_contour_runs_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: Page, plane: int) -> None:
-    """The edge lies half a voxel outside the last voxels' centres, on all four sides in every plane."""
+def half_mm(box: Box, axis: int) -> float:
+    return (box[axis][1] - box[axis][0] + 1) * SPACING / 2
+
+
+def test_contours_run_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: Page) -> None:
+    """The edge lies half a voxel outside the last voxels' centres; beside the crosshair in each plane."""
     show_only(viewer, ALPHA)
     at = middle(ALPHA_PRIMARY)
     viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
     frame(viewer)
     pixels = stage(viewer)
-    for axis in ({0, 1, 2} - {2 - plane}) if plane != CORONAL else {0, 2}:
-        half = (ALPHA_PRIMARY[axis][1] - ALPHA_PRIMARY[axis][0] + 1) * SPACING / 2
-        across = next(other for other in (0, 1, 2) if other != axis and other != 2 - plane)
-        for sign in (-1, 1):
-            mm = list(at)
-            mm[axis] += sign * half
-            mm[across] += SPACING  # beside the crosshair
-            assert has_colour(pixels, pixel_of(viewer, plane, mm), ALPHA_COLOUR), (axis, sign)
-    inside = [at[0] + SPACING, at[1] + SPACING, at[2] + SPACING]
-    assert not has_colour(pixels, pixel_of(viewer, plane, inside), ALPHA_COLOUR)
+    for plane, axes in ((AXIAL, (0, 1)), (CORONAL, (0, 2)), (SAGITTAL, (1, 2))):
+        for axis, beside in (axes, axes[::-1]):
+            for sign in (-1, 1):
+                mm = list(at)
+                mm[axis] += sign * half_mm(ALPHA_PRIMARY, axis)
+                mm[beside] += SPACING
+                assert has_colour(pixels, pixel_of(viewer, plane, mm), ALPHA_COLOUR), (plane, axis, sign)
+        assert not has_colour(pixels, pixel_of(viewer, plane, [one + SPACING for one in at]), ALPHA_COLOUR)
 
 
 def test_switching_a_team_off_removes_its_pixels(viewer: Page) -> None:

@@ -42,11 +42,11 @@ def test_numbers_at_risk_log_rank_and_restricted_mean(table) -> None:
     """
     _, at_risk = survival_by_risk(table({"ann": ROWS}, RISK, RFS))
     high, low = at_risk.rows
-    assert [high[f"at_risk_{year}y"] for year in range(6)] == [3, 3, 2, 1, 1, 0]
-    assert [low[f"at_risk_{year}y"] for year in range(6)] == [3, 3, 2, 2, 1, 1]
+    assert [high[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 1, 1, 0]
+    assert [low[f"at_risk_{year}y"] for year in range(1, 6)] == [3, 2, 2, 1, 1]
     assert (high["patients"], high["recurred"], low["recurred"]) == (3, 2, 1)
     assert high["p"] == low["p"] == pytest.approx(0.4328, abs=1e-4)
-    assert (high["horizon"], high["mean_years"], low["mean_years"]) == (4.0, 2.333, 3.5)
+    assert (high["mean_years"], low["mean_years"]) == (2.333, 3.5)
 
 
 def test_a_predicted_time_is_a_low_risk(table) -> None:
