@@ -107,7 +107,7 @@ def _weights(scheme: Scheme, task: TaskProfile) -> dict[str, float]:
     return result
 
 
-class ScoredCohort:
+class MaskCohort:
     """Patients with a reference, and the score of their masks after any rules; each setting is counted once."""
 
     def __init__(self, patients: Sequence[PatientLesions], score: MaskScore) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from baseline.postprocessing.lesions import THRESHOLDS, Floats
-from baseline.postprocessing.score import ScoredCohort
+from baseline.postprocessing.score import MaskCohort
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
@@ -32,7 +32,7 @@ _MOVES: Final = (*((rule,) for rule in GRID), ("foreground_threshold", "gtvn_mea
 _SEED, _DRAWS = 2025, 200
 
 
-def search(cohort: ScoredCohort, members: Floats) -> PostprocessingRules:
+def search(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
     """The rules for the patients with weight 1 in `members`, (patients,); the defaults if nothing gains.
 
     Each step adds the rule and value, or pair of them, with the largest gain. Finally, rules that no longer gain beside
@@ -51,7 +51,7 @@ def search(cohort: ScoredCohort, members: Floats) -> PostprocessingRules:
 
 
 def _step(
-    cohort: ScoredCohort, members: Floats, samples: Floats, current: PostprocessingRules
+    cohort: MaskCohort, members: Floats, samples: Floats, current: PostprocessingRules
 ) -> PostprocessingRules | None:
     """The next setting with the largest certain gain, None if no rule gains enough."""
     before = _score(cohort, current, members)
@@ -71,12 +71,12 @@ def _next(current: PostprocessingRules) -> Iterator[PostprocessingRules]:
             yield current.model_copy(update=dict(zip(move, values, strict=True)))
 
 
-def _score(cohort: ScoredCohort, rules: PostprocessingRules, members: Floats) -> float:
+def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> float:
     return float(cohort.total(rules)(members[None])[0])
 
 
 def cross_fitted(
-    cohort: ScoredCohort, groups: Mapping[str, Sequence[str]]
+    cohort: MaskCohort, groups: Mapping[str, Sequence[str]]
 ) -> tuple[Floats, dict[str, PostprocessingRules]]:
     """Counts in which each group has the rules that were found without it, and these rules by group.
 
@@ -88,7 +88,7 @@ def cross_fitted(
     return cohort.assembled([(inside[group], one) for group, one in rules.items()]), rules
 
 
-def gains(cohort: ScoredCohort, counts: Floats, seed: int) -> dict[str, dict[str, Any]]:
+def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, dict[str, Any]]:
     """The score and each metric, unfiltered and filtered, and the difference with its 95% interval.
 
     The interval is that of the paired bootstrap of patients.

@@ -15,7 +15,7 @@ from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.apply import filter_patient
 from baseline.postprocessing.lesions import measure_patient
 from baseline.postprocessing.record import stored_rules
-from baseline.postprocessing.score import SCORE, ScoredCohort, score_of
+from baseline.postprocessing.score import SCORE, MaskCohort, score_of
 from baseline.postprocessing.search import cross_fitted, gains, search
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
@@ -100,7 +100,7 @@ def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dic
     score = score_of(edition, scored)
     measure = partial(measure_patient, work=work, with_stages=bool(score.stages))
     tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
-    cohort = ScoredCohort([tables[case.patient_id] for case in scored], score)
+    cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     content |= {"weights": dict(score.weights)}
     if not any(patient.nodes for patient in cohort.patients):
         return content | {"why_not": "no reference has a GTVn"}
@@ -116,7 +116,7 @@ def _why_not(scored: Sequence[ReleaseCase]) -> str:
     return ""
 
 
-def _search_result(cohort: ScoredCohort, splits: Splits) -> dict[str, Any]:
+def _search_result(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     """The rules of all patients, and the gains with folds and with centres left out."""
     folds = {f"fold {number}": fold for number, fold in enumerate(splits.folds)}
     rules, gain_of, by_group = search(cohort, np.ones(len(cohort.patients))), {}, {}

@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.masks.postprocessing import LesionMeasures
 from baseline.postprocessing.lesions import THRESHOLDS, LesionTable, PatientLesions
-from baseline.postprocessing.score import SCORE, ScoredCohort, score_of
+from baseline.postprocessing.score import SCORE, MaskCohort, score_of
 from baseline.postprocessing.search import GRID, cross_fitted, gains, search
 from baseline.release.cases import ReleaseCase
 from contract.editions import load_edition
@@ -39,15 +39,15 @@ def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
     return PatientLesions(f"{centre}-{number:03d}", centre, 1000.0, primary, int(sizes.sum()), len(sizes), tables)
 
 
-def scored(patients: list[PatientLesions]) -> ScoredCohort:
-    return ScoredCohort(patients, score_of(EDITION, []))
+def scored(patients: list[PatientLesions]) -> MaskCohort:
+    return MaskCohort(patients, score_of(EDITION, []))
 
 
-def everyone(cohort: ScoredCohort) -> np.ndarray:
+def everyone(cohort: MaskCohort) -> np.ndarray:
     return np.ones(len(cohort.patients))
 
 
-def separable(false_suv: float, true_suv: float, centres: int = 4) -> ScoredCohort:
+def separable(false_suv: float, true_suv: float, centres: int = 4) -> MaskCohort:
     """40 patients with a primary, a true node of 10 ml and a false one of 4 ml, which differ in SUVmax."""
     return scored(
         [
