@@ -41,6 +41,7 @@ class LesionMeasures:
         volume_ml: volume.
         mean_probability: mean probability of the foreground, GTVp plus GTVn.
         suv_max: NaN without a PET in SUV.
+        centre: index (z, y, x) of the centre, (lesions, 3).
     """
 
     numbers: npt.NDArray[np.int32]
@@ -49,6 +50,7 @@ class LesionMeasures:
     volume_ml: _Measures
     mean_probability: _Measures
     suv_max: _Measures
+    centre: _Measures
 
 
 def postprocessed(segmentation: Segmentation, rules: PostprocessingRules | None) -> Segmentation:
@@ -118,6 +120,7 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
         voxels.astype(np.float64) * (grid.voxel_volume_mm3 / 1000),
         mean,
         suv_max[1:],
+        np.stack([np.bincount(lesion, axis, total + 1)[1:] for axis in np.nonzero(inside)], axis=1) / voxels[:, None],
     )
 
 
@@ -144,8 +147,7 @@ def _removed(lesions: LesionMeasures, row: int, rule: str, rules: Postprocessing
     volume, probability = float(lesions.volume_ml[row]), float(lesions.mean_probability[row])
     value = float(getattr(lesions, _LOWEST[label].get(rule, "volume_ml"))[row])
     matrix = grid.index_to_physical_matrix()
-    index = np.argwhere(lesions.numbers == row + 1).mean(0)[::-1]
-    x, y, z = (float(place) for place in matrix[:3, :3] @ index + matrix[:3, 3])
+    x, y, z = (float(place) for place in matrix[:3, :3] @ lesions.centre[row, ::-1] + matrix[:3, 3])
     return RemovedLesion(label, volume, probability, (x, y, z), rule, value, getattr(rules, rule))
 
 

@@ -14,6 +14,8 @@ from contract import labels
 
 # In `Postprocessed.places`, beside the labels.
 REMOVED: Final = 3
+# Far more than a patient has: a mask full of noise.
+MOST_LISTED: Final = 500
 _TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
 _Labels = npt.NDArray[np.uint8]
 
@@ -51,9 +53,10 @@ class Postprocessed:
     skipped: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """For the record of the uncertainty."""
-        removed = [lesion.as_json() for lesion in self.removed]
-        return {"remaining": self.remaining, "removed": removed, "skipped": list(self.skipped)}
+        """For the record of the uncertainty, with the `MOST_LISTED` largest removed lesions."""
+        largest = sorted(self.removed, key=lambda lesion: -lesion.volume_ml)[:MOST_LISTED]
+        listed = [lesion.as_json() for lesion in sorted(largest, key=lambda lesion: lesion.label)]
+        return {"remaining": self.remaining, "removed": listed, "skipped": list(self.skipped)}
 
     def summary(self) -> str:
         """One line for the log."""

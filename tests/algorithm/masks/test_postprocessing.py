@@ -14,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from algorithm.masks.postprocessing import apply_rules, measure_lesions, pet_in_suv, postprocessed
-from algorithm.masks.removed import REMOVED, Postprocessed
+from algorithm.masks.removed import MOST_LISTED, REMOVED, Postprocessed
 from algorithm.masks.segmentation import Segmentation
 from contract.documents import parse_document
 from contract.errors import ModelPackageError
@@ -214,6 +214,17 @@ def test_lesions_cover_each_voxel_of_the_mask_once(logits: Logits) -> None:
         assert lesions.volume_ml[row] == pytest.approx(inside.sum() * 0.125)
         assert lesions.mean_probability[row] == pytest.approx(foreground[inside].mean(), rel=1e-5)
         assert lesions.suv_max[row] == pet[inside].max()
+        assert lesions.centre[row] == pytest.approx(np.argwhere(inside).mean(0))
+
+
+def test_a_mask_full_of_noise_takes_seconds_and_lists_the_largest() -> None:
+    """Each eighth voxel of 96 x 96 x 96 is a lesion: 110,592, all below the minimum volume."""
+    grid = Geometry((96, 96, 96), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
+    logits = np.zeros((3, *grid.array_shape), dtype=np.float32)
+    logits[2, ::2, ::2, ::2] = 1.0
+    logits, result = apply_rules(logits, None, grid, PostprocessingRules(gtvn_volume_ml=0.1))
+    assert not logits.argmax(0).any()
+    assert (len(result.removed), len(result.as_json()["removed"])) == (110_592, MOST_LISTED)
 
 
 @pytest.mark.parametrize(
@@ -221,11 +232,11 @@ def test_lesions_cover_each_voxel_of_the_mask_once(logits: Logits) -> None:
     [
         ([], "m.json: found [], expected an object"),
         ({"gtvn_colour": 1}, "m.json.gtvn_colour: found 1, expected no such key"),
-        ({"gtvn_volume_ml": -1}, "m.json.gtvn_volume_ml: found -1, expected greater than or equal to 0"),
+        ({"gtvn_volume_ml": -1}, "m.json.gtvn_volume_ml: found -1, expected a number of at least 0.0"),
         ({"gtvn_volume_ml": "0.5"}, 'm.json.gtvn_volume_ml: found "0.5", expected a number'),
         ({"gtvn_volume_ml": True}, "m.json.gtvn_volume_ml: found true, expected a number"),
-        ({"gtvn_mean_probability": 1.5}, "m.json.gtvn_mean_probability: found 1.5, expected less than or equal to 1"),
-        ({"foreground_threshold": 0}, "m.json.foreground_threshold: found 0, expected greater than 0"),
+        ({"gtvn_mean_probability": 1.5}, "m.json.gtvn_mean_probability: found 1.5, expected a number of at most 1.0"),
+        ({"foreground_threshold": 0}, "m.json.foreground_threshold: found 0, expected a number above 0.0"),
         ({"largest_gtvp_only": 1}, "m.json.largest_gtvp_only: found 1, expected true or false"),
         (
             {"gtvn_volume_ml": 1, "gtvn_suv_peak": 2.0},

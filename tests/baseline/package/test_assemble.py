@@ -161,7 +161,7 @@ def test_rules_on_lesions_come_from_postprocessing_json(
         assert manifest.postprocessing == (None if name == "none" else PostprocessingRules(**rules))
     file.write_text(json.dumps({"rules": {"gtvn_volume_ml": -1}}))
     assert package(trained["plain"], tmp_path / "damaged", "--decisions", str(file)) == 1
-    assert "none.json.gtvn_volume_ml: found -1, expected greater than or equal to 0" in capsys.readouterr().err
+    assert "none.json.gtvn_volume_ml: found -1, expected a number of at least 0.0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("root_logger")

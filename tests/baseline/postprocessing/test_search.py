@@ -33,7 +33,9 @@ def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
     pairs = np.zeros((len(lesions), len(sizes)), dtype=np.intp)
     pairs[np.flatnonzero((label == 2) & true), np.arange(len(sizes))] = sizes
     iou = pairs / (voxels[:, None] + sizes - pairs)
-    measures = LesionMeasures(np.zeros(0, np.int32), label, voxels, voxels * 1.0, np.full(len(lesions), 0.9), suv)
+    measures = LesionMeasures(
+        np.zeros(0, np.int32), label, voxels, voxels * 1.0, np.full(len(lesions), 0.9), suv, np.zeros((len(lesions), 3))
+    )
     tables = dict.fromkeys(THRESHOLDS, LesionTable(measures, common, pairs, iou))
     primary = int(common[label == 1].sum())
     return PatientLesions(f"{centre}-{number:03d}", centre, 1000.0, primary, int(sizes.sum()), len(sizes), tables)
