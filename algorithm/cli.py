@@ -9,6 +9,7 @@ from pathlib import Path
 from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
+from contract.editions import DEFAULT_EDITION
 from contract.options import add_edition_options, positive_number, whole_number
 
 
@@ -31,7 +32,7 @@ def program(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor predict", description="Run one patient through the algorithm.")
-    add_edition_options(parser)
+    add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     _add_files(parser)
     _add_run_options(parser)
     return parser

@@ -25,11 +25,11 @@ from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
 from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
 from contract import platform
-from contract.editions import Algorithm, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
 from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import image_suffix
 from contract.options import chosen_algorithm
-from contract.packages import package_folder
+from contract.packages import package_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES
 
 LOGGER = logging.getLogger("hecktor")
@@ -57,6 +57,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
+    if arguments.edition is None:
+        arguments.edition = DEFAULT_EDITION if arguments.model is None else package_edition(arguments.model)
     mask_path = arguments.output if _is_mask_file(arguments.output) else None
     if mask_path is not None and arguments.task is None:
         arguments.task = _task_with_mask(str(arguments.edition))

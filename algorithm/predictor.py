@@ -20,6 +20,7 @@ from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from contract.packages import package_edition
 
 
 class Predictor:
@@ -28,7 +29,7 @@ class Predictor:
     def __init__(
         self,
         package: Path | str | None = None,
-        edition: str = DEFAULT_EDITION,
+        edition: str | None = None,
         task: str | None = None,
         device: str = "auto",
         *,
@@ -40,7 +41,8 @@ class Predictor:
         Args:
             package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
                 package.
-            edition: name of an edition, or path of a declaration.json.
+            edition: name of an edition, or path of a declaration.json; None takes that of the package, HECKTOR 2025
+                without one.
             task: task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
             passes: largest number of passes of the network for each case; None makes all that fit the time.
@@ -49,6 +51,8 @@ class Predictor:
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
+        if edition is None:
+            edition = DEFAULT_EDITION if package is None else package_edition(Path(package))
         self.edition = load_edition(edition)
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
         self._request = PredictRequest(

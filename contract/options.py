@@ -14,10 +14,10 @@ from contract.errors import HecktorError
 Number = TypeVar("Number", int, float)
 
 
-def add_edition_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--edition` and `--task`; read them with `chosen_algorithm`."""
+def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+    """Add `--edition`, see `add_edition_option`, and `--task`; read them with `chosen_algorithm`."""
     add_task_option(parser)
-    add_edition_option(parser)
+    add_edition_option(parser, known_from)
 
 
 def add_task_option(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +28,16 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_edition_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value."""
+def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+    """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value.
+
+    `known_from` names the file that knows the edition; then the default is None, and the command reads that file.
+    """
     parser.add_argument(
         "--edition",
-        default=DEFAULT_EDITION,
+        default=None if known_from else DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help="edition of the challenge: a name, or a declaration.json (default: %(default)s)",
+        help=f"edition of the challenge: a name, or a declaration.json (default: {known_from or DEFAULT_EDITION})",
     )
 
 

@@ -18,12 +18,15 @@ from pydantic import Field, model_validator
 from contract import labels
 from contract.archives import unpack
 from contract.documents import Document, Text, parse_document
+from contract.editions import known_editions
 from contract.errors import ModelPackageError
-from contract.files import read_json
+from contract.files import parse_json, read_json
 
 LOGGER = logging.getLogger("hecktor")
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+# Manifests named no edition while there was one edition only.
+FIRST_EDITION: Final = "hecktor2025"
 CHANNELS: Final = ("CT", "PET")
 # Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
 NormalisedOver = Literal["region", "scan"]
@@ -96,7 +99,7 @@ class Manifest(Document):
         intended_use: tasks and users.
         training_data: description of the training data.
         licence: licence of the package.
-        edition: the challenge's edition; manifests had none while there was one edition only.
+        edition: the challenge's edition.
         channels: CT and PET.
         labels: names of the mask's labels.
         configuration: the nnU-Net configuration whose grid has the answer.
@@ -122,7 +125,7 @@ class Manifest(Document):
     intended_use: str | None = None
     training_data: str | None = None
     licence: str | None = None
-    edition: str = "hecktor2025"
+    edition: str = FIRST_EDITION
     channels: list[str]
     labels: dict[str, str]
     configuration: str
@@ -215,13 +218,36 @@ def manifest_sha256(package: Path) -> str:
     Raises:
         ModelPackageError: not a model package.
     """
+    return hashlib.sha256(_manifest_bytes(package)).hexdigest()
+
+
+def package_edition(package: Path) -> str:
+    """The edition of a package, a folder or a `.tar.gz`, for a command without `--edition`.
+
+    Raises:
+        ModelPackageError: not a model package, or one of an edition that needs its declaration.
+    """
+    try:
+        content = parse_json(_manifest_bytes(package).decode(), MANIFEST, error=ModelPackageError)
+    except UnicodeDecodeError:
+        raise ModelPackageError(MANIFEST, "not UTF-8 text", "a JSON file") from None
+    edition = content.get("edition", FIRST_EDITION) if isinstance(content, dict) else None
+    if edition not in known_editions():
+        known = ", ".join(known_editions())
+        raise ModelPackageError(
+            MANIFEST, f"found edition {edition!r}", f"one of {known}, or its declaration as --edition"
+        )
+    return str(edition)
+
+
+def _manifest_bytes(package: Path) -> bytes:
     check_is_package(package)
     if package.is_dir():
-        return str(file_entry(package / MANIFEST)["sha256"])
+        return (package / MANIFEST).read_bytes()
     with _unpacking(package), tarfile.open(package) as tar:
         for member in tar:
             if posixpath.normpath(member.name) == MANIFEST and (file := tar.extractfile(member)) is not None:
-                return hashlib.sha256(file.read()).hexdigest()
+                return file.read()
     raise ModelPackageError(package.name, f"no {MANIFEST}", "a model package")
 
 

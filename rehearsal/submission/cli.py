@@ -9,6 +9,7 @@ from pathlib import Path
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_option
+from contract.packages import package_edition
 from rehearsal.phantoms.views import FIELDS_OF_VIEW
 from rehearsal.submission.images import TAGS, BuiltImages, find_images
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
@@ -19,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    edition = load_edition(arguments.edition)
+    edition = load_edition(arguments.edition or package_edition(arguments.package))
     options = SubmissionOptions(
         package=arguments.package.resolve(),
         output=arguments.output.resolve(),
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, help="folder for model.tar.gz, the image archives and README.md")
     only = "make only this task of the edition, by name or number; may be repeated"
     add("--task", action="append", default=[], help=only)
-    add_edition_option(parser)
+    add_edition_option(parser, "that of the package")
     build = "PyTorch build of the images; the platform's T4 needs cuda (default: %(default)s)"
     add("--images", choices=sorted(TAGS), default="cuda", help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")

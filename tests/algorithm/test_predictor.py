@@ -75,7 +75,7 @@ def test_the_mask_alone_of_a_task_with_four_answers(case_folder: Any) -> None:
 def test_errors_are_those_of_the_command_line(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match="found task 'staging', expected one of segmentation"):
         Predictor(tiny_package, task="staging")
-    with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
+    with pytest.raises(ModelPackageError, match="nothing: not found, expected a model package"):
         Predictor(tmp_path / "nothing")
     predictor = Predictor(tiny_package, device="cpu")
     with pytest.raises(InputError, match=r"images/ct: no such folder"):

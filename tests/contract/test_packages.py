@@ -13,7 +13,15 @@ import pytest
 
 from contract.archives import pack, unpack
 from contract.errors import ModelPackageError
-from contract.packages import Manifest, check_is_package, file_entry, package_folder, read_manifest, verified_files
+from contract.packages import (
+    Manifest,
+    check_is_package,
+    file_entry,
+    package_edition,
+    package_folder,
+    read_manifest,
+    verified_files,
+)
 
 # sha256 of "abc", from FIPS 180-2.
 ABC = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -159,3 +167,18 @@ def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) ->
         with pytest.raises(ModelPackageError) as refusal:
             check_is_package(tmp_path / name)
         assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("manifest", "edition"), [("{}", "hecktor2025"), ('{"edition": "hecktor2026", "new": 1}', "hecktor2026")]
+)
+def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Path, manifest: str, edition: str) -> None:
+    (package / "manifest.json").write_text(manifest)
+    pack(package, tmp_path / "model.tar.gz")
+    assert package_edition(package) == package_edition(tmp_path / "model.tar.gz") == edition
+
+
+def test_an_edition_that_needs_its_declaration(package: Path) -> None:
+    (package / "manifest.json").write_text('{"edition": "mine"}')
+    with pytest.raises(ModelPackageError, match=r"found edition 'mine', expected one of .* or its declaration as --ed"):
+        package_edition(package)

@@ -134,7 +134,7 @@ def test_a_spoilt_case_by_the_command_line(
     spoilt: CaseFolder, package: Path, capfd: pytest.CaptureFixture[str], root_logger: None
 ) -> None:
     folders = ["--input", str(spoilt.input), "--output", str(spoilt.output), "--model", str(package)]
-    assert run_main(main, ["--edition", "hecktor2026", "--device", "cpu", *folders]) == 0
+    assert run_main(main, ["--device", "cpu", *folders]) == 0  # the package knows its edition
     assert values(spoilt) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
     lines = [line.split(" ", 2)[2] for line in capfd.readouterr().err.splitlines()]
     assert "rfs: 812 days, higher means later recurrence" in lines
@@ -151,7 +151,7 @@ def test_a_spoilt_case_by_the_server(spoilt: CaseFolder, package: Path) -> None:
 
 
 def test_a_spoilt_case_in_python(spoilt: CaseFolder, package: Path) -> None:
-    prediction = Predictor(package, edition="hecktor2026", device="cpu").predict(spoilt.input)
+    prediction = Predictor(package, device="cpu").predict(spoilt.input)
     assert (prediction.risks, prediction.classes) == ({"rfs": 812.0}, {"t_stage": "T3", "n_stage": "N0"})
     assert prediction.mask is not None
     assert (prediction.mask.shape, prediction.mask.any()) == (spoilt.ct.array.shape, False)

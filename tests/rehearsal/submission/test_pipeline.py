@@ -301,7 +301,7 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
 
 
 def test_without_an_engine_only_the_model_is_made(
-    tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_package: Path, combined_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[SubmissionOptions, Any]] = []
     monkeypatch.setattr(cli, "make_submission", lambda options, images, report: calls.append((options, images)))
@@ -311,6 +311,9 @@ def test_without_an_engine_only_the_model_is_made(
         cli.main([*options, "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
     assert [(one.tasks, images) for one, images in calls] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
+    # The package knows its edition.
+    assert cli.main(["--package", str(combined_package), *options[2:], "--model-only"]) == 0
+    assert calls[-1][0].edition == NEWEST
 
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
