@@ -17,7 +17,7 @@ from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
 from baseline.heads.models.classes import predicted, trend
-from baseline.heads.models.ensemble import Ensemble, fit_ensemble, make_ensemble, scale_of
+from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only
 from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
 from contract.errors import MetricError
@@ -39,7 +39,7 @@ class OuterFold:
     """Held-out patients, and the ensemble and its head, which are made without them."""
 
     held_out: Numbers
-    ensemble: Ensemble
+    ensemble: CandidateEnsemble
     head: Head
 
 

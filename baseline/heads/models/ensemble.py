@@ -26,7 +26,7 @@ NamedExpert = tuple[str, float, float, SingleHead]
 
 
 @dataclass(frozen=True)
-class Ensemble:
+class CandidateEnsemble:
     """The experts of an ensemble, its out-of-fold scores and metric, and the single best model as a comparator.
 
     `tried` is the selection metric of each candidate, `scales` mean and standard deviation of each expert's out-of-fold
@@ -57,17 +57,19 @@ class Ensemble:
         return [{"name": one.name, "setting": dict(one.setting), "metric": one.metric} for one in self.experts]
 
 
-def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> Ensemble:
+def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
     """The ensemble of the target's experts among the candidates; the single best model if there are fewer than two."""
     single, tried = single_best(candidates), {candidate.name: candidate.metric for candidate in candidates}
     experts = target.experts(candidates, cohort)
     if len(experts) < 2:
-        return Ensemble(single, tried, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
+        return CandidateEnsemble(single, tried, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
     scales = tuple(scale_of(expert.scores) for expert in experts)
     standardised = [(expert.scores - mean) / sd for expert, (mean, sd) in zip(experts, scales, strict=True)]
     scores = np.mean(standardised, axis=0)
     slope = target.slope(cohort, scores) or 1.0
-    return Ensemble(single, tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores))
+    return CandidateEnsemble(
+        single, tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores)
+    )
 
 
 def scale_of(scores: Floats) -> tuple[float, float]:
@@ -88,7 +90,7 @@ def _divisor(sd: float) -> float:
     return sd if sd > _LEAST_SD else 1.0
 
 
-def fit_ensemble(ensemble: Ensemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:
+def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:
     """The ensemble, and the single best model, fitted on the whole cohort."""
     heads = {expert.name: refit(cohort, expert, rng) for expert in ensemble.experts}
     single = heads.get(ensemble.single.name) or refit(cohort, ensemble.single, rng)

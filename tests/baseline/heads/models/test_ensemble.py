@@ -13,7 +13,7 @@ from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
 from baseline.heads.models.classes import NEVER
-from baseline.heads.models.ensemble import Ensemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
+from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
 from baseline.heads.models.kinds import only
 from baseline.heads.models.risk import fit_cox, unfitted
 from baseline.heads.models.selection import Candidate, Family, candidates_of, scores_of
@@ -66,7 +66,7 @@ def survivors(patients: int = 300, seed: int = 5) -> HeadCohort:
 FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) for name in ("x", "y", "noise"))
 
 
-def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> Ensemble:
+def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
     target = only(RFS, families)
     folds = target.folds(cohort, False, rng)
     candidates = candidates_of(cohort, families, folds, target.selection_metric, rng)
