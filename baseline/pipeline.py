@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
 from algorithm.network.package import ModelPackage
@@ -46,6 +46,9 @@ from contract.files import write_json
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun
+
+# Heads of fewer patients take less time than starting processes.
+LEAST_FOR_PROCESSES: Final = 40
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
+    jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
