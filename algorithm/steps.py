@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,7 +15,6 @@ from algorithm.heads.documents import Features
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers
-from algorithm.region.alignment import pet_shift_mm
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.uncertainty.disagreement import Disagreement
@@ -57,13 +55,6 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
             enough = covered >= LEAST_COVERED_BY_PET
             run.notices.warn(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
             case = case if enough else replace(case, pet=None)
-        if shift := pet_shift_mm(case, region):
-            x, y, z = shift
-            far = f"{math.hypot(x, y, z):.0f} mm (x {x:.0f}, y {y:.0f}, z {z:.0f})"
-            found = f"the outline of the body is shifted by about {far}"
-            run.notices.warn(
-                Finding("PET", found, "the CT's position", "not corrected; the mask may lie beside the lesions")
-            )
         return case, region
 
 

@@ -138,18 +138,18 @@ def cut_off_air(array: _Array) -> str:
     return f"{share:.0%} of the voxels at the lowest value, {lowest:g} HU"
 
 
-def in_hounsfield_units(array: _Array, name: str) -> tuple[_Array, Finding | None]:
-    """The CT with its missing intercept subtracted, and the finding; the CT itself if its values are plausible."""
+def implausible_hu(array: _Array, name: str) -> Finding | None:
+    """What tells that a CT is not in HU; None if its values are plausible. Nothing is corrected."""
     expected = f"-1000, and {MUSCLE_HU - 50} to {MUSCLE_HU + 50}"
     if missing := missing_intercept(array):
         offset, words = missing
-        finding = Finding(name, words, expected, f"the intercept is missing: {offset} subtracted")
-        return array.astype(np.float32) - np.float32(offset), finding
+        fault = f"the rescale intercept of -{offset} is missing"
+        return Finding(name, words, expected, f"{fault}; going on with these values")
     if words := cut_off_air(array):
-        return array, Finding(name, words, "-1000 in air", "values were cut off before; going on with these values")
+        return Finding(name, words, "-1000 in air", "values were cut off before; going on with these values")
     if words := implausible_peaks(array):
-        return array, Finding(name, words, expected, "no HU; going on with these values")
-    return array, None
+        return Finding(name, words, expected, "no HU; going on with these values")
+    return None
 
 
 def _sample(array: _Array) -> _Array:

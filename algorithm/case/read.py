@@ -158,15 +158,14 @@ class _Reader:
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """CT as int16 HU: a missing intercept is subtracted; padding and values that are not finite become air.
+    """CT as int16 HU: padding and values that are not finite become air.
 
-    Everything but padding, which is usual, gives a notice.
+    Everything but padding, which is usual, gives a notice; so do values that are not HU, such as a missing intercept.
     """
     array = ct.array
     if not np.issubdtype(array.dtype, np.integer):
         array = _finite(array, AIR_HU, name, "air", notices)
-    array, finding = hounsfield.in_hounsfield_units(array, name)
-    if finding:
+    if finding := hounsfield.implausible_hu(array, name):
         notices.warn(finding)
     low = _count_low(array, name, notices)
     if array.dtype == np.int16 and not low:

@@ -193,7 +193,6 @@ def phantom_folder(case_folder: Any) -> Any:
 
 
 OTHER_UNITS: dict[str, tuple[Callable[[Any], None], str]] = {
-    "CT without intercept": (alter("ct", lambda hu: hu + np.int16(1024)), "the intercept is missing: 1024 subtracted"),
     "PET in Bq/ml": (alter("pet", lambda suv: suv * np.float32(4900)), "by the uptake of muscle and fat"),
     "PET in kBq/ml": (alter("pet", lambda suv: suv * np.float32(4.9)), "possibly kBq/ml; not scaled"),
 }
@@ -201,7 +200,7 @@ OTHER_UNITS: dict[str, tuple[Callable[[Any], None], str]] = {
 
 @pytest.mark.parametrize("name", OTHER_UNITS)
 def test_the_mask_does_not_depend_on_the_unit(phantom_folder: Any, predict: Any, name: str) -> None:
-    """A threshold at a share of the largest uptake has no unit, and the CT gets its intercept back."""
+    """A threshold at a share of the largest uptake has no unit."""
     phantom_folder.write()
     plain = predict("1", "--method", "threshold", "--strict")
     assert (plain.status, plain.warnings) == (0, [])
@@ -219,11 +218,14 @@ def test_the_mask_does_not_depend_on_the_unit(phantom_folder: Any, predict: Any,
     assert warning in refused.lines[-1]
 
 
-@pytest.mark.parametrize("name", OTHER_UNITS)
-def test_python_checks_units_as_well(phantom_folder: Any, tiny_package: Path, name: str) -> None:
+NO_INTERCEPT = (alter("ct", lambda hu: hu + np.int16(1024)), "the rescale intercept of -1024 is missing")
+
+
+@pytest.mark.parametrize("fault", [*OTHER_UNITS.values(), NO_INTERCEPT], ids=[*OTHER_UNITS, "CT without intercept"])
+def test_python_checks_units_as_well(phantom_folder: Any, tiny_package: Path, fault: Any) -> None:
     predictor = Predictor(tiny_package, device="cpu", passes=1)
     case = phantom_folder
-    change, warning = OTHER_UNITS[name]
+    change, warning = fault
     change(case)
     prediction = predictor.predict_arrays(case.ct.array, case.ct.geometry, case.pet.array, case.pet.geometry, case.ehr)
     (notice,) = prediction.record.notices

@@ -136,12 +136,6 @@ def with_ct(scan: OddScan, change: Callable[[np.ndarray], np.ndarray]) -> OddSca
     return replace(scan, ct=Volume(change(scan.ct.array), scan.ct.geometry))
 
 
-def pet_shifted(scan: OddScan, shift_mm: tuple[float, float, float]) -> OddScan:
-    """The PET moved against the CT, in LPS."""
-    x, y, z = np.add(scan.pet.geometry.origin_mm, shift_mm).tolist()
-    return replace(scan, pet=Volume(scan.pet.array, replace(scan.pet.geometry, origin_mm=(x, y, z))))
-
-
 def pet_until(scan: OddScan, high_mm: float) -> OddScan:
     """A PET that ends below a height."""
     return replace(scan, pet=_between(scan.pet, -np.inf, high_mm))
@@ -194,8 +188,6 @@ def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
         "oblique by 20 degrees": lambda: oblique(neck(), 20),
         "slices of 12 mm": lambda: thick_slices(neck(), round(12 / neck().ct.geometry.spacing_mm[2])),
         "stored sagittally": lambda: stored_sagittally(neck()),
-        "PET 20 mm to the left": lambda: pet_shifted(neck(), (20, 0, 0)),
-        "PET 20 mm too high": lambda: pet_shifted(neck(), (0, 0, 20)),
     }
     scaled = {
         "PET in Bq/ml": lambda: with_pet(neck(), lambda suv: suv * BQ_PER_ML),

@@ -73,12 +73,12 @@ CT, PET = (1, "0a1b2c3d-ct.mha"), (2, "4e5f6a7b-pet.mha")
     ("call", "name", "change"), [(*CT, "truncated"), (*CT, "gone"), (*PET, "replaced"), (*PET, "gone")]
 )
 def test_an_image_of_four_answers(run: Runs, call: int, name: str, change: str) -> None:
-    """A changed PET is left out. Of a changed CT the grid is known from its header, for stand-ins."""
+    """A changed PET is left out. Of a changed CT the grid is known from its header, for fallbacks."""
     fault = f"run contract.images.metaimage:_inflate_into {call} {CHANGES[change].format('arguments[1].name')}"
     ended = run(COMBINED, fault, options=("--passes", "1")).whole()
     assert f"{name}: " in ended.said
     assert ended.status == 0, ended.said
-    written = "an empty mask and stand-ins are written" if call == 1 else "going on with the CT alone"
+    written = "an empty mask and fallbacks are written" if call == 1 else "going on with the CT alone"
     assert f"; {written}" in ended.said
 
 
