@@ -144,15 +144,15 @@ BINARY_METRICS: tuple[Metric, ...] = (
     _of_probability("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
     _of_probability("calibration_error", "Calibration error", best=0.0),
 )
+
+
+def _of_many(name: str, title: str, key: str, includes: Callable[[ClassRow], bool] = lambda _: True) -> Metric:
+    return Metric(name, title, "class", lambda cohort: cohort.many[key], second_test=_MCNEMAR, includes=includes)
+
+
 MANY_CLASSES_METRICS: tuple[Metric, ...] = (
-    Metric(
-        "balanced_accuracy",
-        "Balanced accuracy",
-        "class",
-        lambda cohort: cohort.many["balanced_accuracy"],
-        second_test=_MCNEMAR,
-    ),
-    Metric("accuracy", "Accuracy", "class", lambda cohort: cohort.many["accuracy"], second_test=_MCNEMAR),
+    _of_many("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
+    _of_many("accuracy", "Accuracy", "accuracy"),
 )
 
 
@@ -164,14 +164,7 @@ def class_metrics(answer: Answer) -> tuple[Metric, ...]:
 
 
 def _recall(value: ClassValue, code: int) -> Metric:
-    return Metric(
-        f"{RECALL_PREFIX}{value}",
-        f"Recall of {value}",
-        "class",
-        lambda cohort: cohort.many[str(code)],
-        second_test=_MCNEMAR,
-        includes=lambda row: row.actual == value,
-    )
+    return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code), lambda row: row.actual == value)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission
 from evaluation.inputs.values import read_risk
 from evaluation.metrics.metric import Metric
+from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED, RiskRules
 from evaluation.metrics.survival import (
     AUC_YEARS,
@@ -72,32 +73,23 @@ class RiskCohort:
     missing_risk: str
 
 
+def _of_risk(
+    name: str, title: str, of: Callable[[SurvivalCohort, str], WeightedMetric], second_test: str = ""
+) -> Metric:
+    def of_cohort(cohort: RiskCohort) -> WeightedMetric:
+        return of(cohort.patients, cohort.missing_risk)
+
+    return Metric(name, title, "risk", of_cohort, second_test=second_test, rules=("missing_risk",))
+
+
 def _auc_after(years: int) -> Metric:
-    return Metric(
-        f"auc_{years}y",
-        f"AUC after {years} year{'s' * (years > 1)}",
-        "risk",
-        lambda cohort: dynamic_auc_metric(cohort.patients, cohort.missing_risk, years * DAYS_A_YEAR),
-        rules=("missing_risk",),
-    )
+    of = partial(dynamic_auc_metric, time_days=years * DAYS_A_YEAR)
+    return _of_risk(f"auc_{years}y", f"AUC after {years} year{'s' * (years > 1)}", of)
 
 
 RISK_METRICS: tuple[Metric, ...] = (
-    Metric(
-        "c_index",
-        "C-index",
-        "risk",
-        lambda cohort: c_index_metric(cohort.patients, cohort.missing_risk),
-        second_test="kang",
-        rules=("missing_risk",),
-    ),
-    Metric(
-        "uno_c",
-        "Uno's C-index",
-        "risk",
-        lambda cohort: uno_c_metric(cohort.patients, cohort.missing_risk),
-        rules=("missing_risk",),
-    ),
+    _of_risk("c_index", "C-index", c_index_metric, second_test="kang"),
+    _of_risk("uno_c", "Uno's C-index", uno_c_metric),
     *map(_auc_after, AUC_YEARS),
 )
 
