@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     seed: int | None = None,
     without_rows: bool = False,
     unranked: Mapping[str, Result | tuple[Result, str]] | None = None,
+    beside: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     tau: Sequence[str] = (),
 ) -> RankingResult:
@@ -137,16 +139,20 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         without_rows: also rank results without rows (`public=True`), whose values nobody can check.
         unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
+        beside: the earlier name of `unranked`.
         mean: also show the mean of all ranked teams, without a rank.
         tau: metrics by which Kendall's tau is also given; they need not rank.
 
     Raises:
         HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
+    if beside is not None:
+        sys.stderr.write("warning: beside is now called unranked\n")
+    given = {**(beside or {}), **(unranked or {})}
     board = rank_results(
         RankingRequest(
             teams=[(name, _source(result)) for name, result in results.items()],
-            unranked=[_unranked(name, given) for name, given in (unranked or {}).items()],
+            unranked=[_unranked(name, entry) for name, entry in given.items()],
             task=task,
             edition=edition,
             official=official,

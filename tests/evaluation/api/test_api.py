@@ -138,6 +138,7 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     board = rank(results, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
     assert board == expected
     assert [row["team"] for row in board["unranked_entries"]] == ["B", "mean of all teams", "A"]
+    assert rank(results, bootstraps=20, beside=unranked, mean=True, tau=["c_index"]).to_dict() == expected
     assert rank(results, bootstraps=0, unranked={"A": results["poor"].to_dict()}).order == ("good", "poor")
 
 
