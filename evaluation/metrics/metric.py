@@ -18,7 +18,7 @@ class Metric:
         name: as in profiles and metrics.json, without the answer's prefix.
         title: for tables and charts, with the unit.
         kind: of the answers that it measures.
-        of: the metric as a function of case weights, from the kind's cohort (`MaskCohort`, `RiskCohort`,
+        of: the metric as a function of case weights, from the kind's cohort (`MaskColumns`, `RiskCohort`,
             `ClassCohort`); None if the rows lack the data.
         unit: `mm`, or empty for a fraction.
         bounds: the least and the greatest value.

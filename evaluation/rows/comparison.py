@@ -24,7 +24,7 @@ from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import Box, count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskCohort, MaskRow, column, mask_metrics, restored_row
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
 from evaluation.rows.raw import RawRow
 from evaluation.rows.scorer import RowMetrics, measured
 
@@ -149,7 +149,7 @@ class MaskScorer:
         volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / _MM3_A_ML for row in counted)
         by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
         return RowMetrics(
-            measured(mask_metrics(self.rules.surfaces), MaskCohort(rows, self.rules)),
+            measured(mask_metrics(self.rules.surfaces), MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
         )

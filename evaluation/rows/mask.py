@@ -217,7 +217,7 @@ def _surface(raw: RawRow, label: str, overlap: Overlap, rules: MaskRules) -> sur
 
 
 @dataclass(frozen=True)
-class MaskCohort:
+class MaskColumns:
     """The rows of a cohort as columns, shape (cases,), under the rules of an evaluation."""
 
     rows: Sequence[MaskRow]
@@ -260,7 +260,7 @@ def _mean(name: str, title: str, value: str, rule: str) -> Metric:
     return Metric(name, title, "mask", lambda cohort: mean_metric(cohort.values(value)), is_mean=True, rules=(rule,))
 
 
-def _aggregate(name: str, title: str, of: Callable[[MaskCohort], WeightedMetric], *rules: str) -> Metric:
+def _aggregate(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
     return Metric(name, title, "mask", of, rules=rules)
 
 
