@@ -6,20 +6,24 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
-from contract.images.geometry import Geometry
 from contract.options import add_edition_option
-from convert.dicom.structures import ReferenceMask, RoiNames
-from convert.pipeline import ConvertedCase, ConvertRequest, convert_dicom
+
+if TYPE_CHECKING:
+    from contract.images.geometry import Geometry
+    from convert.dicom.structures import ReferenceMask
+    from convert.pipeline import ConvertedCase
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert and print a summary; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
+    from convert.pipeline import ConvertRequest, convert_dicom
+
     case = convert_dicom(
         ConvertRequest(
             source=options.input,
@@ -89,7 +93,7 @@ def _structure_lines(structures: ReferenceMask) -> list[str]:
     lines = []
     for label in labels.FOREGROUND:
         names = [name for name, drawn in structures.rois if drawn == label]
-        voxels = int(np.count_nonzero(structures.array == label))
+        voxels = int((structures.array == label).sum())
         option = f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one"
         lines.append(f"mask {labels.NAMES[label]}: " + (f"{', '.join(names)}, {voxels} voxels" if names else option))
     if structures.others:

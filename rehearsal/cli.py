@@ -9,21 +9,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
-
-from tqdm import tqdm
+from typing import TYPE_CHECKING, Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.jobs.execute import JobResult, Rehearsal
-from rehearsal.pipeline import rehearse
-from rehearsal.record import REHEARSAL_JSON, RehearsalResult, comparison
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine, find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
+
+if TYPE_CHECKING:
+    from rehearsal.jobs.execute import JobResult, Rehearsal
+    from rehearsal.record import RehearsalResult
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -33,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     edition, task = chosen_algorithm(parser, options)
+    from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
+
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
@@ -62,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _both_ways(rehearsal: Rehearsal) -> int:
     """Rehearse by `exec` and by `invoke`, each in its own folder, and compare them."""
+    from rehearsal.record import comparison
+
     executed, invoked = (
         _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
         for method in API_METHODS
@@ -71,6 +74,10 @@ def _both_ways(rehearsal: Rehearsal) -> int:
 
 
 def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
+    from tqdm import tqdm
+
+    from rehearsal.pipeline import rehearse
+
     with tqdm(desc=f"{rehearsal.team}, {rehearsal.task.name}", unit="case") as bar:
 
         def done(job: JobResult) -> None:
@@ -84,6 +91,8 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
 
 
 def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
+    from rehearsal.record import REHEARSAL_JSON
+
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     for refusal in result.refusals:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from baseline.package.assemble import PackageRequest, package_training
 from contract import labels
 from contract.options import add_edition_option, package_output, permuted_numbers
 from contract.packages import CHANNELS
@@ -17,6 +16,8 @@ from contract.packages import CHANNELS
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert nnU-Net's results into a model package."""
     arguments = _parser().parse_args(argv)
+    from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
+
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}
     # argparse gives lists for repeated options
     options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

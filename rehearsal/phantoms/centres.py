@@ -164,6 +164,7 @@ CENTRES: tuple[Centre, ...] = (
 )
 # fmt: on
 
+FIELDS_OF_VIEW = ("head_and_neck", "head", "cut", "whole_body")
 TRAINING_CENTRES = ("CHB", "CHUM", "CHUP", "CHUS", "HGJ", "HMR", "MDA")
 UNSEEN_CENTRES = ("USZ", "CHUB", "CHUN")
 

@@ -7,19 +7,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.processes import usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
-from rehearsal.phantoms.layouts import LAYOUTS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make a cohort; returns 0, or 1 after one line on stderr. Usage errors exit with 2."""
     arguments = _parser().parse_args(argv)
+    from tqdm import tqdm
+
     from rehearsal.phantoms.cohort import CohortOptions
     from rehearsal.phantoms.make import make_cohort
 
@@ -52,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=whole_number(0), required=True, metavar="S", help="seed; the same seed gives the same bytes")
     add(
         "--layout",
-        choices=sorted(LAYOUTS),
+        choices=("platform", "release"),
         required=True,
         help="file layout: as mounted by the platform, or as released",
     )

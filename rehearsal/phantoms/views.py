@@ -47,7 +47,6 @@ VIEWS: dict[str, tuple[Quantiles, Range]] = {
     "cut": (CUT_TOP, (-230, -100)),
 }
 WHOLE_BODY = "whole_body"
-FIELDS_OF_VIEW = (*VIEWS, WHOLE_BODY)
 
 
 def random_view(rng: np.random.Generator, centre: Centre) -> str:

@@ -5,21 +5,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_option
 from contract.packages import package_edition
-from rehearsal.phantoms.views import FIELDS_OF_VIEW
-from rehearsal.submission.images import TAGS, BuiltImages, find_images
-from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
-from rehearsal.submission.tries import KINDS
+from rehearsal.phantoms.centres import FIELDS_OF_VIEW
+
+if TYPE_CHECKING:
+    from rehearsal.submission.images import BuiltImages
+
+_BUILDS: Final = ("cpu", "cuda")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    from rehearsal.submission.images import find_images  # after --help: these take seconds
+    from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
+    from rehearsal.submission.tries import KINDS
+
     edition = load_edition(arguments.edition or package_edition(arguments.package))
     options = SubmissionOptions(
         package=arguments.package.resolve(),
@@ -67,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--task", action="append", default=[], help=only)
     add_edition_option(parser, "that of the package")
     build = "PyTorch build of the images; the platform's T4 needs cuda (default: %(default)s)"
-    add("--images", choices=sorted(TAGS), default="cuda", help=build)
+    add("--images", choices=_BUILDS, default="cuda", help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")

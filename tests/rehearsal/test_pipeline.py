@@ -36,7 +36,7 @@ def test_commands_name_an_edition_other_than_the_default(
         rehearsals.append(rehearsal)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rehearsal.cli.rehearse", stop)
+    monkeypatch.setattr("rehearsal.pipeline.rehearse", stop)
     task = [] if edition else ["--task", "3"]
     with pytest.raises(KeyboardInterrupt):
         main([*task, *edition, "--cases", str(tmp_path), "--output", "out", "--process", "--ground-truth", "truth"])
