@@ -11,9 +11,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from contract.errors import HecktorError, InputError
@@ -133,9 +133,10 @@ def document_error(problem: ValidationError, name: str, error: type[HecktorError
     return error(name + _place(first["loc"]), f"found {_found(first)}", _expected(first))
 
 
-def json_schema(model: type[Document]) -> dict[str, Any]:
-    """The JSON schema of a document."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
+def json_schema(*models: type[Document]) -> dict[str, Any]:
+    """The JSON schema of a document; with several models, of a document that is one of them."""
+    schema = models[0].model_json_schema() if len(models) == 1 else TypeAdapter(Union[models]).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def _place(location: Sequence[str | int]) -> str:

@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),
     "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
+    "schema": ("hecktor.schema", "write the JSON schemas of all documents"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
