@@ -148,7 +148,7 @@ def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
 def _may_fall_back(run: RunContext, declared: Answer, problem: Exception) -> bool:
     """True after a fault of the head or a bug, if a fallback is declared; a bad case stays an error."""
     is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
-    return declared.stand_in is not None and not is_bad_case and not run.is_retried(problem)
+    return declared.fallback is not None and not is_bad_case and not run.is_retried(problem)
 
 
 def _fall_back(
@@ -161,8 +161,8 @@ def _fall_back(
     """The first possible value: by the rule, of the training, of the declaration, or any class that is left."""
     sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
         ("rule", lambda: staged(declared.rule, features) if declared.rule and features is not None else None),
-        ("training", lambda: run.resident.stand_ins.get(declared.head)),
-        ("declaration", lambda: declared.stand_in),
+        ("training", lambda: run.resident.fallbacks.get(declared.head)),
+        ("declaration", lambda: declared.fallback),
         ("declaration", lambda: next(value for value in declared.classes if value not in excluded)),
     ]
     if isinstance(problem, HecktorError | _NoFeaturesError):

@@ -92,7 +92,7 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
         answers={declared.name: answers.values.get(declared.name) for declared in request.algorithm.answers},
-        stand_ins=tuple(answers.fallbacks),
+        fallbacks=tuple(answers.fallbacks),
         notices=tuple(run.notices.findings),
         seconds=dict(list(run.stages.seconds.items())),
         peak_memory_mib=peak_memory_mib(),
@@ -100,8 +100,8 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         time_limit_s=run.deadline.time_limit_s,
         left_s=run.deadline.margin_s(),
         unfinished=run.stages.unfinished(),
-        stand_in_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
-        stand_in_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
+        fallback_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
+        fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
     )
 
 

@@ -20,7 +20,7 @@ from contract.editions.declaration import ClassValue
 from contract.errors import Finding
 from contract.images.geometry import Geometry
 
-RECORD_VERSION: Final = 1
+RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
 SegmentedBy = Literal["network", "PET threshold"]
 # From the mask by a rule, the training's value in the manifest, or the edition's declaration.
@@ -147,8 +147,8 @@ class Stages:
 class RunRecord:
     """How a case was answered.
 
-    `answers` holds risks and classes by answer, None for a mask; `stand_ins` names the answers given by a fallback,
-    `stand_in_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `stand_in_why` the
+    `answers` holds risks and classes by answer, None for a mask; `fallbacks` names the answers given by a fallback,
+    `fallback_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `fallback_why` the
     reason. `region` describes the region that was searched (`Region.as_json`), None for a method without images.
     `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
     those that were still running after an early end.
@@ -164,7 +164,7 @@ class RunRecord:
     passes_planned: int
     plan: str | None
     answers: Mapping[str, HeadValue | None]
-    stand_ins: tuple[str, ...]
+    fallbacks: tuple[str, ...]
     notices: tuple[Finding, ...]
     seconds: Mapping[str, float]
     peak_memory_mib: float
@@ -172,14 +172,14 @@ class RunRecord:
     time_limit_s: float
     left_s: float
     unfinished: Mapping[str, float] = field(default_factory=dict)
-    stand_in_by: Mapping[str, str] = field(default_factory=dict)
-    stand_in_why: Mapping[str, str] = field(default_factory=dict)
+    fallback_by: Mapping[str, str] = field(default_factory=dict)
+    fallback_why: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""
         content = asdict(self)
         del content["unfinished"]
-        return {"format_version": RECORD_VERSION, **content, "stand_ins": list(self.stand_ins)} | {
+        return {"format_version": RECORD_VERSION, **content, "fallbacks": list(self.fallbacks)} | {
             "notices": [asdict(notice) for notice in self.notices]
         }
 

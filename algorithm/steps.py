@@ -117,7 +117,7 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
                 image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | known
             )
     except Exception as problem:
-        if run.is_retried(problem) or any(answer.stand_in is None for answer in heads):
+        if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
             raise
         fault = f"the features cannot be measured ({type(problem).__name__})"
         run.trace(fault, problem)

@@ -11,9 +11,10 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar, Union
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from contract.errors import HecktorError, InputError
@@ -135,7 +136,10 @@ def document_error(problem: ValidationError, name: str, error: type[HecktorError
 
 def json_schema(*models: type[Document]) -> dict[str, Any]:
     """The JSON schema of a document; with several models, of a document that is one of them."""
-    schema = models[0].model_json_schema() if len(models) == 1 else TypeAdapter(Union[models]).json_schema()
+    schema = models[0].model_json_schema()
+    if len(models) > 1:
+        by_model, parts = models_json_schema([(model, "validation") for model in models])
+        schema = {"anyOf": [by_model[model, "validation"] for model in models], **parts}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 

@@ -1,4 +1,4 @@
-"""`hecktor schema`: the JSON schemas of the documents that this project reads and writes, for editors and validators."""
+"""`hecktor schema`: the JSON schemas of the documents that this project reads and writes."""
 
 from __future__ import annotations
 

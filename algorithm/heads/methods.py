@@ -17,7 +17,7 @@ class Method:
     Attributes:
         name: name on the command line.
         segmenter: finds the lesions; None for clinical variables alone.
-        kinds: kinds of answers that the method gives itself; for other risks and classes it gives their stand-ins.
+        kinds: kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
         head_suffix: added to the name of an answer's head in the model package.
     """
 
@@ -37,11 +37,11 @@ class Method:
         return answer.head + self.head_suffix
 
     def answers(self, algorithm: Algorithm) -> bool:
-        """True if the method can give every answer of the algorithm, by itself or by a stand-in for a head."""
-        return all(answer.kind in self.kinds or self._has_stand_in(answer) for answer in algorithm.answers)
+        """True if the method can give every answer of the algorithm, by itself or by a fallback for a head."""
+        return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)
 
-    def _has_stand_in(self, answer: Answer) -> bool:
-        return self.segmenter is not None and answer.stand_in is not None
+    def _has_fallback(self, answer: Answer) -> bool:
+        return self.segmenter is not None and answer.fallback is not None
 
 
 METHODS: Final[dict[str, Method]] = {

@@ -66,7 +66,7 @@ class Resident:
         return Ensemble(self.networks, self.device, planned_passes(self.package)[:most_passes])
 
     @property
-    def stand_ins(self) -> Mapping[str, Any]:
+    def fallbacks(self) -> Mapping[str, Any]:
         """The manifest's values for answers whose head fails, by the head's name. Raises `ModelPackageError`."""
         return self._manifest.fallbacks
 

@@ -171,6 +171,6 @@ def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head |
 
 def fallbacks_of(edition: Edition, heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
     """The fallbacks of fitted heads for answers whose failure is no error, by the name of the head."""
-    names = [answer.head for answer in head_answers(edition) if answer.stand_in is not None]
+    names = [answer.head for answer in head_answers(edition) if answer.fallback is not None]
     fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), FittedHead)}
     return {name: value for name, value in fitted.items() if value is not None}

@@ -296,7 +296,7 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
 
 def _head(document: Record, target: Target, head: Record | None) -> str:
     if head is None:
-        has_fallback = target.answer.stand_in is not None
+        has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
         return f"There is no head: {document['no_head'].get(target.name, 'not fitted')}; {instead}."
     features = len(read_head(head["head"], "heads.json").features)

@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     heads.add_argument(
         "--without-heads",
         action="store_true",
-        help="pack only the segmentation; other tasks are refused, or answered by stand-ins if the edition has them",
+        help="pack only the segmentation; other tasks are refused, or answered by fallbacks if the edition has them",
     )
     parser.add_argument(
         "--postprocessing",

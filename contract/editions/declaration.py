@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
@@ -33,8 +33,8 @@ _MAX_LABEL: Final = 255  # masks are uint8
 # Keys of each kind of answer: those required, then those allowed.
 _KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "mask": (("labels",), ()),
-    "risk": (("columns",), ("head", "direction", "stand_in")),
-    "class": (("classes", "columns"), ("head", "words", "row_key", "stand_in", "rule", "without", "not_counted")),
+    "risk": (("columns",), ("head", "direction", "fallback")),
+    "class": (("classes", "columns"), ("head", "words", "row_key", "fallback", "rule", "without", "not_counted")),
 }
 _COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
 
@@ -97,8 +97,8 @@ class Answer(Document):
         rule: one of `RULES`, which gives the class from the mask if the head fails; empty for none.
         without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
         row_key: key of a class in the rows of metrics.json, `name` by default.
-        stand_in: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
-            a failure an error. The stand-in for a mask is always the PET threshold.
+        fallback: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
+            a failure an error. `stand_in` in version 0.2. The fallback for a mask is always the PET threshold.
     """
 
     name: Name
@@ -116,7 +116,7 @@ class Answer(Document):
     rule: Rule = ""
     without: dict[Text, ClassValue] = Field(default_factory=dict)
     row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
-    stand_in: float | ClassValue | None = None
+    fallback: float | ClassValue | None = Field(default=None, validation_alias=AliasChoices("fallback", "stand_in"))
 
     @field_validator("labels")
     @classmethod
@@ -162,9 +162,9 @@ class Answer(Document):
     def _capitals(cls, spellings: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(text.upper() for text in spellings)
 
-    @field_validator("stand_in", mode="before")
+    @field_validator("fallback", mode="before")
     @classmethod
-    def _check_stand_in(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_fallback(cls, value: Any, info: ValidationInfo) -> Any:
         if value is None or info.data.get("kind", "mask") == "mask":
             return value
         if info.data["kind"] == "class":
@@ -300,8 +300,8 @@ class Algorithm(Document):
 
     @property
     def always_answers(self) -> bool:
-        """True if every risk and class has a stand-in: then no fault of a case ends without all the answers."""
-        return bool(self.heads) and all(answer.stand_in is not None for answer in self.heads)
+        """True if every risk and class has a fallback: then no fault of a case ends without all the answers."""
+        return bool(self.heads) and all(answer.fallback is not None for answer in self.heads)
 
     def answer(self, name: str) -> Answer:
         """The answer called `name`.

@@ -99,7 +99,7 @@ def _verified_manifest(package: Path) -> Manifest:
 def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:
     """Refuse a package that cannot answer a task, before minutes of rehearsal. Raises `ModelPackageError`."""
     lacking = {
-        task.name: [one.head for one in task.heads if one.stand_in is None and _head_file(one) not in manifest.files]
+        task.name: [one.head for one in task.heads if one.fallback is None and _head_file(one) not in manifest.files]
         for task in tasks
     }
     absent = {name: heads for name, heads in lacking.items() if heads}

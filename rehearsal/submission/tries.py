@@ -139,7 +139,7 @@ def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
 def _problems(job: JobResult, task: Algorithm, output_dir: Path) -> list[str]:
     if job.failure is not None:
         return [job.failure]
-    return [*_off_grid(job, task, output_dir / "predictions"), *_stand_ins(job)]
+    return [*_off_grid(job, task, output_dir / "predictions"), *_fallbacks(job)]
 
 
 def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
@@ -152,15 +152,15 @@ def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
     return [f"the mask's grid is not the CT's: {differences[0]}"] if differences else []
 
 
-def _stand_ins(job: JobResult) -> list[str]:
+def _fallbacks(job: JobResult) -> list[str]:
     """Answers that did not come from the network and the heads, by the algorithm's run record."""
     record = job.run_record or {}
     if record.get("region") and record.get("segmented_by") is None:
         return ["no neck was found in view, expected an answer of the network"]
     if record.get("passes_done") == 0:
         return ["the PET threshold answered, expected an answer of the network"]
-    if record.get("stand_ins"):
-        return [f"stand-ins answered for {', '.join(record['stand_ins'])}, expected answers of the model"]
+    if record.get("fallbacks"):
+        return [f"fallbacks answered for {', '.join(record['fallbacks'])}, expected answers of the model"]
     return []
 
 

@@ -82,29 +82,29 @@ def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger:
     expected = {"t-stage": "T3", "n-stage": "N1", "survival": days}
     assert values(case.output) == expected
     record = read_json(tmp_path / "record.json")
-    assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])
+    assert (record["edition"], record["task"], record["fallbacks"]) == ("four-answers", "everything", [])
     assert record["answers"] == {
         "mask": None, "t_stage": "T3", "n_stage": "N1", "survival": values(case.output)["survival"]
     }  # fmt: skip
 
 
-def test_a_missing_head_is_replaced_by_the_stand_in(
+def test_a_missing_head_is_replaced_by_the_fallback(
     request_of: PredictRequest, package: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
     sign_package(package, edition=EDITION.name)
     prediction = predict(request_of, Resident(package, "cpu"))
     assert prediction.classes == {"t_stage": "T2", "n_stage": "N1"}
-    assert prediction.record.stand_ins == ("t_stage",)
+    assert prediction.record.fallbacks == ("t_stage",)
     assert "*** FALLBACK *** t_stage: 'T2' is written, by the declaration (manifest.json: no head" in caplog.text
 
 
-def test_a_missing_head_without_a_stand_in_is_an_error(
+def test_a_missing_head_without_a_fallback_is_an_error(
     request_of: PredictRequest, package: Path, sign_package: Callable[..., None]
 ) -> None:
     (package / "heads" / "t_stage.json").unlink()
     sign_package(package, edition=EDITION.name)
-    answers = tuple(answer.model_copy(update={"stand_in": None}) for answer in request_of.algorithm.answers)
+    answers = tuple(answer.model_copy(update={"fallback": None}) for answer in request_of.algorithm.answers)
     request = replace(request_of, algorithm=request_of.algorithm.model_copy(update={"answers": answers}))
     with pytest.raises(ModelPackageError, match="no head 't_stage'"):
         predict(request, Resident(package, "cpu"))
@@ -112,7 +112,7 @@ def test_a_missing_head_without_a_stand_in_is_an_error(
     assert not list(request.output_dir.rglob("*"))
 
 
-def test_a_bug_in_the_features_leaves_the_mask_and_the_stand_ins(
+def test_a_bug_in_the_features_leaves_the_mask_and_the_fallbacks(
     request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def bug(*_: object) -> None:
@@ -120,7 +120,7 @@ def test_a_bug_in_the_features_leaves_the_mask_and_the_stand_ins(
 
     monkeypatch.setattr(steps, "image_features", bug)
     record = predict(request_of, Resident(package, "cpu")).record
-    assert record.stand_ins == ("t_stage", "n_stage", "survival")
+    assert record.fallbacks == ("t_stage", "n_stage", "survival")
     assert values(case.output) == {"t-stage": "T2", "n-stage": "N2", "survival": 1000.0}
     assert (case.output / FILES[0]).is_file()
 
@@ -138,7 +138,7 @@ def test_a_first_lack_of_memory_is_tried_again(
         return real(*arguments)
 
     monkeypatch.setattr(steps, "image_features", short_of_memory)
-    assert predict(request_of, Resident(package, "cpu")).record.stand_ins == ()
+    assert predict(request_of, Resident(package, "cpu")).record.fallbacks == ()
     assert len(calls) == 4
 
 
@@ -159,10 +159,10 @@ def test_answers_are_written_all_or_none(
     assert not [path for path in case.output.rglob("*") if path.is_file()]
 
 
-def test_the_threshold_is_the_stand_in_of_the_mask(request_of: PredictRequest, package: Path) -> None:
+def test_the_threshold_is_the_fallback_of_the_mask(request_of: PredictRequest, package: Path) -> None:
     """A time limit of a millisecond leaves no time for a pass."""
     record = predict(replace(request_of, time_limit_s=0.001), Resident(package, "cpu")).record
-    assert (record.stand_ins, record.segmented_by, record.passes_done) == (("mask",), "PET threshold", 0)
+    assert (record.fallbacks, record.segmented_by, record.passes_done) == (("mask",), "PET threshold", 0)
 
 
 def test_strict_mode_refuses_a_bad_case(request_of: PredictRequest, package: Path, case: Any) -> None:

@@ -64,7 +64,7 @@ def test_plain_files_as_for_the_command_line(case_folder: Any, tiny_package: Pat
 
 
 def test_the_mask_alone_of_a_task_with_four_answers(case_folder: Any) -> None:
-    """Without `ehr` the shipped package of 2026 is asked for the mask; its heads, and their stand-ins, are not."""
+    """Without `ehr` the shipped package of 2026 is asked for the mask; its heads, and their fallbacks, are not."""
     case_folder.write()
     predictor = Predictor(edition="hecktor2026", device="cpu", passes=1)
     prediction = predictor.predict_files(case_folder.ct_path, case_folder.pet_path)

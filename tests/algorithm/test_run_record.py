@@ -30,7 +30,7 @@ RECORD = RunRecord(
     passes_planned=8,
     plan="all of it",
     answers={"rfs": 0.5},
-    stand_ins=(),
+    fallbacks=(),
     notices=(),
     seconds={"read": 3.04, "segment": 190.0},
     peak_memory_mib=2048.4,
@@ -78,7 +78,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
     assert np.all(np.less(region["lower_mm"], region["upper_mm"]))
     assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
     assert record == {
-        "format_version": 1,
+        "format_version": 2,
         "edition": "hecktor2025",
         "task": "rfs",
         "method": "baseline",
@@ -87,9 +87,9 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
         "passes_planned": 4,
         "plan": "the whole region",
         "answers": {"rfs": read_json(tmp_path / "output" / "rfs.json")},
-        "stand_ins": [],
-        "stand_in_by": {},
-        "stand_in_why": {},
+        "fallbacks": [],
+        "fallback_by": {},
+        "fallback_why": {},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
         ],
@@ -107,7 +107,7 @@ def test_the_record_of_a_comparator(
     assert predict(task, "--method", method, "--record", str(tmp_path / "record.json")).status == 0
     record = read_json(tmp_path / "record.json")
     assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
-    assert (record["device"], record["plan"], record["stand_ins"]) == (None, None, [])
+    assert (record["device"], record["plan"], record["fallbacks"]) == (None, None, [])
     assert (record["region"] is None) == (method == "clinical")
 
 

@@ -54,12 +54,12 @@ def test_heads_of_2026_on_networks_of_2025(
     package = load_package(tmp_path / "package")
     assert package.manifest.edition == "hecktor2026"
     assert {"t_stage", "n_stage", "rfs"} <= set(package.heads)
-    check_stand_ins(package.manifest.fallbacks)
+    check_fallbacks(package.manifest.fallbacks)
     output = tmp_path / "output"
     options = ["--edition", "hecktor2026", "--input", str(platform_input), "--output", str(output), "--device", "cpu"]
     record = tmp_path / "record.json"
     assert run_main(predict, [*options, "--model", str(package.root), "--record", str(record)]) == 0
-    assert read_json(record)["stand_ins"] == []
+    assert read_json(record)["fallbacks"] == []
     t_stage, n_stage, rfs = (read_json(output / f"{name}.json") for name in ("t-stage", "n-stage", "rfs"))
     assert t_stage in ("T1", "T2", "T3", "T4")
     assert n_stage in ("N0", "N1", "N2", "N3")
@@ -67,10 +67,10 @@ def test_heads_of_2026_on_networks_of_2025(
     assert list((output / "images" / "head-neck-tumor-segmentation").iterdir())
 
 
-def check_stand_ins(stand_ins: dict[str, Any]) -> None:
+def check_fallbacks(fallbacks: dict[str, Any]) -> None:
     """One for each head, valid as an answer."""
-    assert set(stand_ins) == {"t_stage", "n_stage", "rfs"}
+    assert set(fallbacks) == {"t_stage", "n_stage", "rfs"}
     for answer in EDITION.algorithm().heads:
-        value = stand_ins[answer.head]
+        value = fallbacks[answer.head]
         assert value in answer.classes if answer.classes else value > 0
-    json.dumps(stand_ins)
+    json.dumps(fallbacks)

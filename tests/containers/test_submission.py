@@ -23,7 +23,7 @@ def built(images: ContainerEngine) -> BuiltImages:
 
 
 def test_an_archive_gives_the_four_answers_of_2026(built: BuiltImages, tmp_path: Path) -> None:
-    """With the shipped package, by the model alone: a stand-in would be a failed check."""
+    """With the shipped package, by the model alone: a fallback would be a failed check."""
     edition, output = load_edition("hecktor2026"), tmp_path / "submission"
     request = SubmissionOptions(
         default_package_path(edition.name), output, edition=edition, torch="cpu", kinds=("head",), coarsening=4

@@ -91,7 +91,7 @@ def test_predict_writes_four_answers_and_a_record(cohort: Path, package: Path, t
     assert answers["n-stage"] in ("N0", "N1", "N2", "N3")
     assert 0 < answers["survival"] < 1000
     record = json.loads((tmp_path / "record.json").read_text())
-    assert (record["edition"], record["task"], record["stand_ins"]) == ("four-answers", "everything", [])
+    assert (record["edition"], record["task"], record["fallbacks"]) == ("four-answers", "everything", [])
     assert record["answers"]["t_stage"] == answers["t-stage"]
 
 

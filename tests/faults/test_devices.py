@@ -83,7 +83,7 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
 
 
 @pytest.mark.parametrize(
-    ("faults", "stand_ins"),
+    ("faults", "fallbacks"),
     [
         pytest.param([f"raise {TILE} 3 out-of-memory"], [], id="out of memory"),
         pytest.param([f"raise {TILE} {call} lost" for call in (3, 4, 5)], ["segmentation"], id="all lost"),
@@ -101,14 +101,14 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
     ],
 )
 def test_four_answers_are_written_all_the_same(
-    run: Runs, tmp_path: Path, faults: list[str], stand_ins: list[str]
+    run: Runs, tmp_path: Path, faults: list[str], fallbacks: list[str]
 ) -> None:
-    """N0 goes with a mask without GTVn; in masks of the tiny network and of the threshold its stand-in may be wanted."""
+    """N0 goes with a mask without GTVn; in masks of the tiny network and of the threshold its fallback may be wanted."""
     record = tmp_path / "record.json"
     ended = run(COMBINED, CARD, *faults, options=["--record", str(record)]).whole()
     assert ended.status == 0, ended.said
     assert "combined answered by baseline: " in ended.last
-    assert [name for name in read_json(record)["stand_ins"] if name != "n_stage"] == stand_ins
+    assert [name for name in read_json(record)["fallbacks"] if name != "n_stage"] == fallbacks
 
 
 @pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:measure"])

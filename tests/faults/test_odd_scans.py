@@ -195,7 +195,7 @@ def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
     (socket,) = (answer.socket for answer in EDITION.algorithm(task).answers)
     assert log.count(f"*** WARNING *** {NO_NECK}") == 1
     assert "*** FALLBACK ***" not in log
-    assert "*** STAND-IN ***" not in log
+    assert "*** FALLBACK ***" not in log
     path = socket.path_under(case.output)
     if NEUTRAL[task] is None:
         mask = read_volume(path / platform.MASK_FILE_NAME)
@@ -250,7 +250,7 @@ def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package
 
 
 @pytest.mark.parametrize(
-    ("name", "warnings", "stand_ins"),
+    ("name", "warnings", "fallbacks"),
     [
         ("PET 20 mm to the left", ["not corrected; the mask may lie beside the lesions"], []),
         ("PET 20 mm too high", ["not corrected; the mask may lie beside the lesions"], []),
@@ -259,7 +259,7 @@ def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package
     ],
 )
 def test_four_answers_to_an_odd_scan(
-    name: str, warnings: list[str], stand_ins: list[str], tmp_path: Path, combined_package: Path
+    name: str, warnings: list[str], fallbacks: list[str], tmp_path: Path, combined_package: Path
 ) -> None:
     """A PET of 4,000 Bq/ml per SUV comes with its factor. One that lies 20 mm apart is named."""
     case = write(SCANS[name](), tmp_path)
@@ -269,7 +269,7 @@ def test_four_answers_to_an_odd_scan(
     )
     prediction = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1).predict(case.input)
     assert [notice.action for notice in prediction.record.notices] == warnings
-    assert list(prediction.record.stand_ins) == stand_ins
+    assert list(prediction.record.fallbacks) == fallbacks
     assert prediction.mask is not None
     assert prediction.mask.shape == case.ct.array.shape
     assert (prediction.classes["n_stage"] == "N0") == (not (prediction.mask == 2).any())
@@ -290,5 +290,5 @@ def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path)
     prediction = predictor.predict_arrays(ct, grid, scan.pet.array, scan.pet.geometry)
     assert prediction.mask is not None
     assert prediction.mask.shape == ct.shape
-    assert list(prediction.record.stand_ins) == []
+    assert list(prediction.record.fallbacks) == []
     assert prediction.risks["rfs"] > 0

@@ -57,7 +57,7 @@ CASES: Final = [
 @BOTH_ENTRIES
 @pytest.mark.parametrize(("task", "stage"), CASES)
 def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
-    """Before the region is known there is no answer but stand-ins; then there always is one, within 5 s."""
+    """Before the region is known there is no answer but fallbacks; then there always is one, within 5 s."""
     seconds = 1 if stage in WRITING else FOR_EVER_S
     ended = run(task, pause(task, stage, seconds)).at_pause().send(signal.SIGTERM).end()
     assert ended.seconds < 5
@@ -152,7 +152,7 @@ def slow_import(tmp_path: Path) -> dict[str, Any]:
 
 
 def assert_ended_before_its_time(task: Algorithm, ended: Ended) -> None:
-    """Without an answer yet: an error, or stand-ins."""
+    """Without an answer yet: an error, or fallbacks."""
     if task.always_answers:
         assert ended.status == 0, ended.said
         assert "answers: asked to end; an empty mask and fallbacks are written" in ended.said

@@ -48,14 +48,14 @@ def has_nodes(case: CaseFolder) -> bool:
     return bool((read_volume(case.output / MASK).array == 2).any())
 
 
-def write_heads(package: Path, sign: Callable[..., None], *, stand_ins: Any = None, **heads: Any) -> None:
-    """Replace heads (None removes one) and the training's stand-ins."""
+def write_heads(package: Path, sign: Callable[..., None], *, fallbacks: Any = None, **heads: Any) -> None:
+    """Replace heads (None removes one) and the training's fallbacks."""
     for name, content in heads.items():
         path = package / "heads" / f"{name}.json"
         path.unlink()
         if content is not None:
             write_json(path, content)
-    sign(package, edition=EDITION_2026.name, **({} if stand_ins is None else {"stand_ins": stand_ins}))
+    sign(package, edition=EDITION_2026.name, **({} if fallbacks is None else {"fallbacks": fallbacks}))
 
 
 def n_head(preferred: str) -> dict[str, Any]:

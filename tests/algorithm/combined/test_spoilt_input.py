@@ -82,7 +82,7 @@ def test_an_unusable_pet_or_record_ends_no_case(case: CaseFolder, package: Path,
     record = answered(case, package).record
     (notice,) = record.notices
     assert_matches(ANSWERED[name].warning, str(notice))
-    assert (record.segmented_by, record.stand_ins) == ("network", ())
+    assert (record.segmented_by, record.fallbacks) == ("network", ())
     values(case)
 
 
@@ -203,7 +203,7 @@ def test_a_package_of_another_edition_is_refused_at_once(
 )
 def test_no_value_of_the_record_ends_a_case(case: CaseFolder, package: Path, text: str) -> None:
     case.ehr_path.write_text(text)
-    assert answered(case, package).record.stand_ins == ()
+    assert answered(case, package).record.fallbacks == ()
     values(case)
 
 

@@ -33,8 +33,8 @@ def test_each_method_reads_its_own_heads() -> None:
     assert METHODS["clinical"].head_name(HPV.answers[0]) == "hpv_clinical"
 
 
-def test_the_threshold_gives_stand_ins_for_heads() -> None:
-    """All four answers of 2026, the heads' by their stand-ins: the threshold itself reads no head."""
+def test_the_threshold_gives_fallbacks_for_heads() -> None:
+    """All four answers of 2026, the heads' by their fallbacks: the threshold itself reads no head."""
     with pytest.raises(ModelPackageError, match=r"^method 'threshold': no head for t_stage$"):
         METHODS["threshold"].head_name(FOUR.algorithms[0].answer("t_stage"))
 

@@ -275,7 +275,7 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
 def test_keys_of_version_0_2_are_read_with_a_notice(
     root: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    sign_package(root, decisions={"gtvn_volume_ml": 0.5}, stand_ins={"rfs": 1.0})
+    sign_package(root, decisions={"gtvn_volume_ml": 0.5}, fallbacks={"rfs": 1.0})
     manifest = load_package(root).manifest
     assert (manifest.postprocessing, manifest.fallbacks) == (PostprocessingRules(gtvn_volume_ml=0.5), {"rfs": 1.0})
     notice = "manifest.json: key 'decisions' of version 0.2 is called 'postprocessing' now"

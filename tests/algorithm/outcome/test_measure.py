@@ -124,7 +124,7 @@ def test_command_answers_with_the_mean_of_the_folds(
     """The folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
     record = predicted(case_folder, package, tmp_path)
     assert record["answers"]["rfs"] == days(0.75)
-    assert record["stand_ins"] == []
+    assert record["fallbacks"] == []
     assert "outcome network: 2 of 2 networks on cpu" in capfd.readouterr().err
     assert record["seconds"]["outcome network"] > 0
 

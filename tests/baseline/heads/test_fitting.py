@@ -146,7 +146,7 @@ def test_the_dose_counts_only_where_inference_gets_it() -> None:
 
 
 def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
-    """Stages that follow the diameter and the count; the most frequent ones and the median time are the stand-ins."""
+    """Stages that follow the diameter and the count; the most frequent ones and the median time are the fallbacks."""
     targets = targets_of(load_edition("hecktor2026"))
     t_stages, n_stages = ("T1", "T1", "T2", "T3", "T4") * 8, ("N2", "N1", "N0", "N2", "N3") * 8
     cases = [
@@ -167,10 +167,10 @@ def test_an_edition_with_four_answers_gets_heads_for_all() -> None:
     fitted = fit_all(cohorts, seed=0)
     names = [f"{target.name}{suffix}" for target in targets for suffix in ("", "_clinical")]
     assert (list(fitted.heads), fitted.why_not) == (names, {})
-    stand_ins = {name: one.fallback for name, one in fitted.heads.items()}
-    assert (stand_ins["t_stage"], stand_ins["n_stage"], stand_ins["n_stage_clinical"]) == ("T1", "N2", "N2")
-    assert isinstance(stand_ins["rfs"], float)
-    assert 0 < stand_ins["rfs"] < 139
+    fallbacks = {name: one.fallback for name, one in fitted.heads.items()}
+    assert (fallbacks["t_stage"], fallbacks["n_stage"], fallbacks["n_stage_clinical"]) == ("T1", "N2", "N2")
+    assert isinstance(fallbacks["rfs"], float)
+    assert 0 < fallbacks["rfs"] < 139
     for target, cohort in cohorts[:2]:
         head = fitted.heads[target.name].head
         answers = [

@@ -40,7 +40,7 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "metric": "balanced_accuracy",
         "out_of_fold": 0.7,
     }
-    return {"head": head, **selection, "stand_in": None, "experts": [], "penalty": 0.0} | changes
+    return {"head": head, **selection, "fallback": None, "experts": [], "penalty": 0.0} | changes
 
 
 # Heads
@@ -104,10 +104,10 @@ def test_heads_of_several_classes(tmp_path: Path) -> None:
 def test_fallbacks_of_the_heads(tmp_path: Path, key: str) -> None:
     """Records of a training hold them, in version 0.2 as `stand_in`; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
-    of_training = {name: value for name, value in record(stages).items() if name != "stand_in"} | {key: "N2"}
+    of_training = {name: value for name, value in record(stages).items() if name != "fallback"} | {key: "N2"}
     path.write_text(json.dumps({"n_stage": of_training, "n_stage_clinical": stages}))
     assert read_heads(path, load_edition("hecktor2026"))[1] == {"n_stage": "N2"}
-    path.write_text(json.dumps({"rfs": record(head(threshold=None), stand_in=3.5)}))
+    path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
     assert read_heads(path, EDITION)[1] == {}
 
 

@@ -74,7 +74,7 @@ def test_other_outputs_are_not_stale(path: str) -> None:
 
 
 NO_CLASS_LEFT = {
-    "classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "stand_in": "N1", "words": {}
+    "classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fallback": "N1", "words": {}
 }  # fmt: skip
 
 
@@ -94,8 +94,8 @@ def _keep_only(content: Any, name: str) -> None:
         (lambda content: _answer(content, "n_stage").update(without={"GTVx": "N0"}), "not 'GTVx'"),
         (lambda content: _answer(content, "n_stage").update(NO_CLASS_LEFT), "at least one class that is left"),
         (
-            lambda content: _answer(content, "rfs").update(stand_in=0),
-            r"answers\[3\]\.stand_in: found 0, expected days above 0",
+            lambda content: _answer(content, "rfs").update(fallback=0),
+            r"answers\[3\]\.fallback: found 0, expected days above 0",
         ),
         (lambda content: _keep_only(content, "t_stage"), "a mask among the answers"),
         (lambda content: content.update(suv_factor=["AGE"]), "not age twice"),
@@ -113,7 +113,7 @@ def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[A
         load_edition(str(path))
 
 
-def test_every_answer_has_a_stand_in_in_2026_alone() -> None:
+def test_every_answer_has_a_fallback_in_2026_alone() -> None:
     assert load_edition("hecktor2026").algorithm().always_answers
     assert [algorithm.always_answers for algorithm in load_edition().algorithms] == [False, False, False]
 

@@ -133,12 +133,12 @@ NAN = float("nan")
         ([*ANSWERS, 1, "classes"], ["T1"], '.classes: found ["T1"], expected false and true, ascending whole numbers'),
         ([*ANSWERS, 1, "classes"], [True, False], ".classes: found [true, false], expected false and true"),
         ([*ANSWERS, 1, "classes"], [1, 0], ".classes: found [1, 0], expected false and true"),
-        ([*ANSWERS, 1, "stand_in"], "T5", '.stand_in: found "T5", expected one of the classes T1, T2, T3, T4'),
+        ([*ANSWERS, 1, "fallback"], "T5", '.fallback: found "T5", expected one of the classes T1, T2, T3, T4'),
         ([*ANSWERS, 1, "words"], {"one": "T9"}, "expected one of the classes for each key"),
         ([*ANSWERS, 1, "columns"], {"class": 3}, ".columns.class: found 3, expected a text"),
         ([*ANSWERS, 1, "head"], "../head", '.head: found "../head", expected a name of lower-case letters'),
         ([*ANSWERS, 3, "direction"], "up", ".direction: found \"up\", expected one of 'risk' or 'time'"),
-        ([*ANSWERS, 3, "stand_in"], "late", '.stand_in: found "late", expected a finite number'),
+        ([*ANSWERS, 3, "fallback"], "late", '.fallback: found "late", expected a finite number'),
         ([*ANSWERS, 3, "columns"], {"time": "RFS"}, "expected a different text for each of time, event"),
         ([*ANSWERS, 3, "columns"], {"time": "A", "event": "A"}, "expected a different text for each of time, event"),
         ([*ANSWERS, 2, "path"], "t-stage.json", ".answers: found a list, expected each once, not t-stage.json twice"),
@@ -156,18 +156,18 @@ def test_invalid_declaration(tmp_path: Path, path: list[Any], value: Any, messag
 
 
 @pytest.mark.parametrize(
-    ("classes", "stand_in", "kind"),
+    ("classes", "fallback", "kind"),
     [([False, True], True, "Bool"), ([0, 1], 0, "Integer"), ([1, 2, 4], 4, "Integer"), (["b", "a"], "a", "String")],
 )
 def test_socket_kind_follows_the_type_of_the_classes(
-    tmp_path: Path, classes: list[Any], stand_in: Any, kind: str
+    tmp_path: Path, classes: list[Any], fallback: Any, kind: str
 ) -> None:
     content = json.loads(FOUR.read_text())
-    content["algorithms"][0]["answers"][1] |= {"classes": classes, "stand_in": stand_in}
+    content["algorithms"][0]["answers"][1] |= {"classes": classes, "fallback": fallback}
     path = tmp_path / "classes.json"
     path.write_text(json.dumps(content))
     answer = load_edition(str(path)).algorithm().answers[1]
-    assert (answer.socket.kind, list(answer.classes), answer.stand_in) == (kind, classes, stand_in)
+    assert (answer.socket.kind, list(answer.classes), answer.fallback) == (kind, classes, fallback)
     assert [type(value) for value in answer.classes] == [type(value) for value in classes]
 
 
@@ -222,7 +222,7 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
     for algorithm in edition.algorithms:
         assert edition.algorithm(algorithm.name) is edition.algorithm(str(algorithm.number)) is algorithm
         for answer in algorithm.heads:
-            assert answer.stand_in is None or answer.kind == "risk" or answer.stand_in in answer.classes
+            assert answer.fallback is None or answer.kind == "risk" or answer.fallback in answer.classes
     assert parse_ehr({}, "ehr.json", edition.clinical).patient.centre is None
 
 

@@ -31,7 +31,7 @@ from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 SEGMENTATION, RFS, HPV = load_edition().algorithms
 NEWEST = load_edition("hecktor2026")
-RECORD = {"method": "toy", "segmented_by": "network", "passes_done": 4, "passes_planned": 4, "stand_ins": []}
+RECORD = {"method": "toy", "segmented_by": "network", "passes_done": 4, "passes_planned": 4, "fallbacks": []}
 UNSURE = {"found_by": "lung apices", "sure": False}
 
 
@@ -99,7 +99,7 @@ def names(folder: Path) -> list[str]:
 
 
 def test_a_package_without_heads_is_refused_before_the_rehearsal(tiny_package: Path, tmp_path: Path) -> None:
-    """Only the task without a head can be submitted; the answers of 2026 have stand-ins."""
+    """Only the task without a head can be submitted; the answers of 2026 have fallbacks."""
     package = Path(shutil.copytree(tiny_package, tmp_path / "package"))
     manifest = read_json(package / "manifest.json")
     manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("heads/")}
@@ -198,10 +198,10 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
             StubImages(record=RECORD | {"segmented_by": None, "region": UNSURE}),
             r"no neck was found in view, expected an",
         ),
-        (StubImages(record=RECORD | {"stand_ins": ["rfs"]}), r"stand-ins answered for rfs, expected answers of the mo"),
+        (StubImages(record=RECORD | {"fallbacks": ["rfs"]}), r"fallbacks answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "stand-in", "refused"],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "fallback", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""

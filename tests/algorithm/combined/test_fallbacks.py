@@ -1,4 +1,4 @@
-"""Four answers, each with its own stand-in: a fault costs one answer, and no case ends without all of them."""
+"""Four answers, each with its own fallback: a fault costs one answer, and no case ends without all of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_n0_is_given_exactly_without_gtvn(
     ("rule", "training", "expected", "by"),
     [("N0", "N0", "N2", "declaration"), (None, "N3", "N3", "training"), ("N1", "N3", "N1", "rule")],
 )
-def test_no_stand_in_contradicts_the_mask(
+def test_no_fallback_contradicts_the_mask(
     case: CaseFolder,
     package: Path,
     sign_package: Callable[..., None],
@@ -58,20 +58,20 @@ def test_no_stand_in_contradicts_the_mask(
     by: str,
 ) -> None:
     """Without the head, the first of rule, training and declaration that is not N0 where the mask has a node."""
-    write_heads(package, sign_package, n_stage=None, stand_ins={"n_stage": training})
+    write_heads(package, sign_package, n_stage=None, fallbacks={"n_stage": training})
     monkeypatch.setattr(answers, "staged", lambda *_: rule)
     record = answered(with_node(case), package).record
-    assert (values(case)["n-stage"], record.stand_in_by["n_stage"]) == (expected, by)
+    assert (values(case)["n-stage"], record.fallback_by["n_stage"]) == (expected, by)
     case.pet.array[NODE] = 1.0
     record = answered(case.write(), package).record
-    assert (values(case)["n-stage"], "n_stage" in record.stand_ins) == ("N0", False)
+    assert (values(case)["n-stage"], "n_stage" in record.fallbacks) == ("N0", False)
 
 
-# The order of the stand-ins
+# The order of the fallbacks
 
 
 @pytest.mark.parametrize(
-    ("rule", "stand_ins", "expected", "by"),
+    ("rule", "fallbacks", "expected", "by"),
     [
         ("T4", {"t_stage": "T3"}, "T4", "rule"),
         (None, {"t_stage": "T3"}, "T3", "training"),
@@ -81,23 +81,23 @@ def test_no_stand_in_contradicts_the_mask(
         (None, {"t_stage": 3}, "T2", "declaration"),
     ],
 )
-def test_the_first_possible_stand_in_of_a_class(
+def test_the_first_possible_fallback_of_a_class(
     case: CaseFolder,
     package: Path,
     sign_package: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     rule: str | None,
-    stand_ins: dict[str, Any],
+    fallbacks: dict[str, Any],
     expected: str,
     by: str,
 ) -> None:
-    write_heads(package, sign_package, t_stage=None, stand_ins=stand_ins)
+    write_heads(package, sign_package, t_stage=None, fallbacks=fallbacks)
     monkeypatch.setattr(answers, "staged", lambda *_: rule)
     record = answered(case, package).record
     assert values(case)["t-stage"] == expected
-    assert (record.stand_ins, record.stand_in_by) == (("t_stage",), {"t_stage": by})
-    assert record.stand_in_why["t_stage"].startswith("manifest.json: no head 't_stage'")
+    assert (record.fallbacks, record.fallback_by) == (("t_stage",), {"t_stage": by})
+    assert record.fallback_why["t_stage"].startswith("manifest.json: no head 't_stage'")
     assert f"*** FALLBACK *** t_stage: '{expected}' is written, by the {by} (manifest.json: no head" in caplog.text
 
 
@@ -105,14 +105,14 @@ def test_the_first_possible_stand_in_of_a_class(
 def test_the_rule_stages_the_mask(case: CaseFolder, package: Path, sign_package: Callable[..., None]) -> None:
     """On the grid of 3 mm the primary spans 8 voxels along each axis: at least 21 mm and below 37 mm (T2). The node
     spans 8, 7 and 4: sqrt(21^2 + 18^2 + 9^2) = 29 mm at most, one node up to 30 mm (N1)."""
-    write_heads(package, sign_package, t_stage=None, n_stage=None, stand_ins={"t_stage": "T3", "n_stage": "N3"})
+    write_heads(package, sign_package, t_stage=None, n_stage=None, fallbacks={"t_stage": "T3", "n_stage": "N3"})
     record = answered(with_node(case), package).record
     assert (values(case)["t-stage"], values(case)["n-stage"]) == ("T2", "N1")
-    assert record.stand_in_by == {"segmentation": "PET threshold", "t_stage": "rule", "n_stage": "rule"}
+    assert record.fallback_by == {"segmentation": "PET threshold", "t_stage": "rule", "n_stage": "rule"}
 
 
 @pytest.mark.parametrize(
-    ("stand_ins", "expected", "by"),
+    ("fallbacks", "expected", "by"),
     [
         ({"rfs": 812.0}, 812.0, "training"),
         ({"rfs": 812}, 812, "training"),
@@ -122,20 +122,20 @@ def test_the_rule_stages_the_mask(case: CaseFolder, package: Path, sign_package:
         ({}, 1000.0, "declaration"),
     ],
 )
-def test_the_first_possible_stand_in_of_a_time(
-    case: CaseFolder, package: Path, sign_package: Callable[..., None], stand_ins: Any, expected: float, by: str
+def test_the_first_possible_fallback_of_a_time(
+    case: CaseFolder, package: Path, sign_package: Callable[..., None], fallbacks: Any, expected: float, by: str
 ) -> None:
-    write_heads(package, sign_package, rfs=None, stand_ins=stand_ins)
+    write_heads(package, sign_package, rfs=None, fallbacks=fallbacks)
     record = answered(case, package).record
-    assert (values(case)["rfs"], record.stand_in_by) == (expected, {"rfs": by})
+    assert (values(case)["rfs"], record.fallback_by) == (expected, {"rfs": by})
 
 
 def test_a_failing_rule_is_left_out(
     case: CaseFolder, package: Path, sign_package: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_heads(package, sign_package, t_stage=None, stand_ins={"t_stage": "T3"})
+    write_heads(package, sign_package, t_stage=None, fallbacks={"t_stage": "T3"})
     monkeypatch.setattr(answers, "staged", bug)
-    assert answered(case, package).record.stand_in_by == {"t_stage": "training"}
+    assert answered(case, package).record.fallback_by == {"t_stage": "training"}
     assert values(case)["t-stage"] == "T3"
 
 
@@ -167,7 +167,7 @@ def test_a_fault_in_one_head_costs_its_answer_alone(
     assert {name: value for name, value in written.items() if name != key} == {
         name: value for name, value in sound.items() if name != key
     }
-    assert record.stand_ins == ("segmentation", failing)
+    assert record.fallbacks == ("segmentation", failing)
     assert record.answers[failing] == written[key]
 
 
@@ -187,15 +187,15 @@ def test_a_mask_that_cannot_be_restored_costs_the_mask(
     record = answered(with_node(case), package).record
     assert not read_volume(case.output / MASK).array.any()
     assert values(case)["n-stage"] == "N0"
-    assert record.stand_in_by == {"segmentation": "empty mask"}
-    assert record.stand_in_why == {"segmentation": "the mask cannot be restored (ZeroDivisionError)"}
+    assert record.fallback_by == {"segmentation": "empty mask"}
+    assert record.fallback_why == {"segmentation": "the mask cannot be restored (ZeroDivisionError)"}
 
 
 def test_a_mask_of_another_shape_is_never_written(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("algorithm.masks.segmentation.grids.restore_labels", lambda *_: np.ones((2, 3, 4), np.uint8))
-    assert answered(case, package).record.stand_in_by == {"segmentation": "empty mask"}
+    assert answered(case, package).record.fallback_by == {"segmentation": "empty mask"}
     assert not read_volume(case.output / MASK).array.any()
 
 
@@ -208,8 +208,8 @@ def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     monkeypatch.setattr("algorithm.network.segment.normalise", bug)
     record = answered(case, package).record
     assert values(case) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
-    assert record.stand_in_by == {"segmentation": "empty mask", "t_stage": "training", "rfs": "training"}
-    assert set(record.stand_in_why.values()) == {"ZeroDivisionError"}
+    assert record.fallback_by == {"segmentation": "empty mask", "t_stage": "training", "rfs": "training"}
+    assert set(record.fallback_why.values()) == {"ZeroDivisionError"}
 
 
 def test_a_step_that_never_ends_costs_its_own_answers(
@@ -220,6 +220,6 @@ def test_a_step_that_never_ends_costs_its_own_answers(
     begun = time.monotonic()
     record = answered(case, package, time_limit_s=12.0).record
     assert time.monotonic() - begun < 12
-    assert (record.stand_in_by["t_stage"], record.stand_in_why["rfs"]) == ("training", "time is nearly up")
-    assert record.stand_in_by["segmentation"] == "PET threshold"
+    assert (record.fallback_by["t_stage"], record.fallback_why["rfs"]) == ("training", "time is nearly up")
+    assert record.fallback_by["segmentation"] == "PET threshold"
     assert values(case)["rfs"] == 812.0
