@@ -304,7 +304,7 @@ def test_without_an_engine_only_the_model_is_made(
     tiny_package: Path, combined_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[tuple[SubmissionOptions, Any]] = []
-    monkeypatch.setattr(cli, "make_submission", lambda options, images, report: calls.append((options, images)))
+    monkeypatch.setattr(pipeline, "make_submission", lambda options, images, report: calls.append((options, images)))
     options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
     with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
                        r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
