@@ -67,6 +67,12 @@ class Document(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class PlatformDocument(Document):
+    """Base of documents that the platform writes: keys of its own are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=False)
+
+
 AnyDocument = TypeVar("AnyDocument", bound=Document)
 
 # Words for pydantic's types of error; the others use pydantic's own message.

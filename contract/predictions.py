@@ -5,45 +5,89 @@ The platform writes each entry's socket under `socket` and under the older `inte
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Final
 
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError, model_validator
+
+from contract.documents import PlatformDocument, document_error
 from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
 
-SUCCEEDED = "Succeeded"
+SUCCEEDED: Final = "Succeeded"
 
 
-@dataclass(frozen=True)
-class SocketValue:
-    """An input or output of a job: an image (`image_pk`, `image_name`) or a JSON `value`."""
+def _identifier(text: str) -> str:
+    if not text or "/" in text or text in {".", ".."}:
+        raise ValueError("the job's identifier")
+    return text
 
+
+# Anything but a text counts as missing.
+_OptionalText = Annotated[str, BeforeValidator(lambda value: value if isinstance(value, str) else "")]
+
+
+class _SocketDescription(PlatformDocument):
     slug: str
-    relative_path: str
-    image_pk: str | None = None
-    image_name: str | None = None
+    relative_path: _OptionalText = ""
+
+
+class _Image(PlatformDocument):
+    pk: _OptionalText = ""
+    name: _OptionalText = ""
+
+
+class SocketValue(PlatformDocument):
+    """An input or output of a job: an `image` or a JSON `value`."""
+
+    socket: _SocketDescription
+    image: _Image | None = None
     value: Any = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_interface(cls, entry: Any) -> Any:
+        if isinstance(entry, dict) and not entry.get("socket") and "interface" in entry:
+            return {**entry, "socket": entry["interface"]}
+        return entry
 
-@dataclass(frozen=True)
-class Job:
+    @property
+    def slug(self) -> str:
+        return self.socket.slug
+
+    @property
+    def relative_path(self) -> str:
+        """Path of the image folder or JSON file, empty if it is not listed."""
+        return self.socket.relative_path
+
+    @property
+    def image_name(self) -> str:
+        """Original file name of the image, empty if it is not listed."""
+        return self.image.name if self.image else ""
+
+
+class Job(PlatformDocument):
     """An algorithm job; `pk` is the name of its folder below `/input` of the evaluation."""
 
-    pk: str
+    pk: Annotated[str, AfterValidator(_identifier)]
     status: str
     inputs: tuple[SocketValue, ...]
     outputs: tuple[SocketValue, ...]
 
     def input_image_name(self, slug: str) -> str | None:
         """Original file name of the input image in socket `slug`, which identifies the case."""
-        return next((item.image_name for item in self.inputs if item.slug == slug), None)
+        return next((item.image_name for item in self.inputs if item.slug == slug), "") or None
 
     def output(self, slug: str) -> SocketValue | None:
         """The output in socket `slug`, or None."""
         return next((item for item in self.outputs if item.slug == slug), None)
+
+
+_JOBS: Final = TypeAdapter(tuple[Job, ...])
+_SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 
 
 def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:
@@ -116,14 +160,13 @@ def read_predictions(path: Path) -> tuple[Job, ...]:
             duplicate job.
     """
     content = read_json(path, error=PredictionError, max_bytes=256 * 1024 * 1024, accept_nan=True)
-    if not isinstance(content, list):
-        raise PredictionError(path.name, f"found a {type(content).__name__}", "a list of jobs")
-    jobs = tuple(_job(entry, f"{path.name}: job {number}") for number, entry in enumerate(content))
-    pks: set[str] = set()
-    for job in jobs:
-        if job.pk in pks:
-            raise PredictionError(path.name, f"job {job.pk} appears twice", "each job once")
-        pks.add(job.pk)
+    try:
+        jobs = _JOBS.validate_python(content)
+    except ValidationError as problem:
+        raise document_error(problem, path.name, PredictionError) from None
+    twice = [pk for pk, count in Counter(job.pk for job in jobs).items() if count > 1]
+    if twice:
+        raise PredictionError(path.name, f"job {twice[0]} appears twice", "each job once")
     return jobs
 
 
@@ -133,43 +176,7 @@ def read_inputs(path: Path, *, error: type[HecktorError] = PredictionError) -> t
     Raises:
         HecktorError: of class `error`: not a JSON list of socket entries.
     """
-    content = read_json(path, error=error, accept_nan=True)
-    if not isinstance(content, list):
-        raise error(path.name, f"found a {type(content).__name__}", "a list of sockets")
-    return tuple(_socket_value(entry, path.name, error) for entry in content)
-
-
-def _job(entry: Any, where: str) -> Job:
-    if not isinstance(entry, dict):
-        raise PredictionError(where, f"found a {type(entry).__name__}", "an object")
-    pk, status = entry.get("pk"), entry.get("status")
-    if not isinstance(pk, str) or not pk or "/" in pk or pk in {".", ".."}:
-        raise PredictionError(where, "no usable `pk`", "the job's identifier")
-    if not isinstance(status, str):
-        raise PredictionError(where, "no `status`", f"a text such as {SUCCEEDED!r}")
-    sides = []
-    for side in ("inputs", "outputs"):
-        items = entry.get(side)
-        if not isinstance(items, list):
-            raise PredictionError(where, f"no list `{side}`", "a list of socket entries")
-        sides.append(tuple(_socket_value(item, where, PredictionError) for item in items))
-    return Job(pk, status, sides[0], sides[1])
-
-
-def _socket_value(entry: Any, where: str, error: type[HecktorError]) -> SocketValue:
-    description = None
-    if isinstance(entry, dict):
-        description = entry.get("socket") or entry.get("interface")
-    if not isinstance(description, dict) or not isinstance(description.get("slug"), str):
-        raise error(where, "an entry without a socket's slug", "`socket` or `interface`")
-    image = entry.get("image") or {}
-    if not isinstance(image, dict):
-        raise error(where, f"`image` is a {type(image).__name__}", "an object")
-    path = description.get("relative_path")
-    return SocketValue(
-        slug=description["slug"],
-        relative_path=path if isinstance(path, str) else "",
-        image_pk=image.get("pk"),
-        image_name=image.get("name"),
-        value=entry.get("value"),
-    )
+    try:
+        return _SOCKET_VALUES.validate_python(read_json(path, error=error, accept_nan=True))
+    except ValidationError as problem:
+        raise document_error(problem, path.name, error) from None

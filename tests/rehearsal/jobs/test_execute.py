@@ -128,7 +128,7 @@ def test_files_of_a_rehearsal(rehearse_toy, tmp_path: Path):
     for job in jobs:
         output = job.output("tumor-lymph-node-segmentation")
         folder = out / "evaluation" / "input" / job.pk / "output" / output.relative_path
-        assert [path.name for path in folder.iterdir()] == [f"{output.image_pk}.mha"]
+        assert [path.name for path in folder.iterdir()] == [f"{output.image.pk}.mha"]
     report = json.loads((out / "rehearsal.json").read_text())
     assert [case["case"] for case in report["cases"]] == ["A-1", "B-2"]
     assert all(case["peak_memory_bytes"] > 1e6 for case in report["cases"])
