@@ -1,0 +1,96 @@
+"""README, CONTRIBUTING and docs: size, links, and the commands that they show."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hecktor.cli import COMMANDS, command
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+ALL_PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+MOST_PAGES, MOST_LINES = 20, 200
+WITH_STEPS = ("train", "study", "convert")
+
+every_page = pytest.mark.parametrize("page", ALL_PAGES, ids=lambda page: page.name)
+
+
+def code(text: str) -> Iterator[str]:
+    """Each command line of the blocks and of inline code, continued lines joined, without comments."""
+    blocks = re.findall(r"^```(?:bash)?\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"^ {4}(?=hecktor )(.*(?:\n {8,}.*)*)", text, flags=re.MULTILINE)
+    inline = re.findall(r"`([^`\n]+)`", text)
+    for part in (*blocks, *(line.replace("\n", " ") for line in indented), *inline):
+        for line in part.replace("\\\n", " ").replace("\\|", "|").splitlines():
+            yield re.sub(r"\s#.*", "", line)
+
+
+def commands(text: str, start: str) -> Iterator[str]:
+    """The commands that begin with `start`, a regular expression."""
+    for line in code(text):
+        yield from re.findall(rf"(?:^|[\s$]){start}[^;&]*", line)
+
+
+@cache
+def options(*words: str) -> frozenset[str]:
+    """The options that the help of a command, such as `train heads`, names; empty for no such command."""
+    if words[0] not in COMMANDS:
+        return frozenset()
+    shown = io.StringIO()
+    with redirect_stdout(shown), redirect_stderr(io.StringIO()), suppress(SystemExit):
+        command(words[0])([*words[1:], "--help"])
+    return frozenset(re.findall(r"--[a-z][a-z-]*", shown.getvalue()))
+
+
+def slugs(text: str) -> set[str]:
+    """GitHub's anchors of a page's headings."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()) for title in titles)
+    return {title.replace(" ", "-") for title in plain}
+
+
+def test_docs_are_few_and_short() -> None:
+    assert len(PAGES) <= MOST_PAGES
+    long = {page.name: lines for page in PAGES if (lines := len(page.read_text().splitlines())) > MOST_LINES}
+    assert long == {}
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page if not name else page.parent / name
+        if not target.exists() or (anchor and anchor not in slugs(target.read_text())):
+            broken.append(link)
+    assert broken == []
+
+
+@every_page
+def test_commands_and_their_options_exist(page: Path) -> None:
+    wrong = []
+    for line in commands(page.read_text(), "hecktor (?=[a-z])"):
+        words = line.split()[1:]
+        is_step = words[0] in WITH_STEPS and len(words) > 1 and re.fullmatch(r"[a-z-]+", words[1])
+        known = options(*words[: 2 if is_step else 1])
+        unknown = [name for name in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line) if name not in known]
+        if unknown or not known:
+            wrong.append((line, unknown))
+    assert wrong == []
+
+
+@every_page
+def test_scripts_and_modules_exist(page: Path) -> None:
+    text = page.read_text()
+    scripts = {line.split()[0] for line in commands(text, r"scripts/[a-z]")}
+    assert [name for name in sorted(scripts) if not (ROOT / name.strip()).exists()] == []
+    modules = {line.split()[2] for line in commands(text, r"python -m (?=algorithm|benchmarks|evaluation|baseline)")}
+    assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
