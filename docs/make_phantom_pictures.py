@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/phantoms.md: `.venv/bin/python docs/make_phantom_pictures.py`."""
+"""Draw the pictures of docs/cases.md: `.venv/bin/python docs/make_phantom_pictures.py`."""
 
 from __future__ import annotations
 

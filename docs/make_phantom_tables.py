@@ -1,4 +1,4 @@
-"""Print the tables of docs/phantoms.md, from the declarations and from patients drawn without rendering.
+"""Print the tables of docs/cases.md, from the declarations and from patients drawn without rendering.
 
 `.venv/bin/python docs/make_phantom_tables.py`
 """

@@ -64,6 +64,11 @@ def test_docs_are_few_and_short() -> None:
 
 
 @every_page
+def test_every_block_ends(page: Path) -> None:
+    assert page.read_text().count("\n```") % 2 == 0
+
+
+@every_page
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text()):

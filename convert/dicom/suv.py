@@ -1,4 +1,4 @@
-"""SUV normalised by body weight, as in the pseudo-code of the QIBA FDG-PET/CT profile (docs/dicom.md)."""
+"""SUV normalised by body weight, as in the pseudo-code of the QIBA FDG-PET/CT profile (docs/cases.md)."""
 
 from __future__ import annotations
 

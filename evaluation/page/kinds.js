@@ -1,4 +1,4 @@
-// The kinds of charts (docs/analyses.md): each returns the plan of a figure for layout.js.
+// The kinds of charts (docs/report.md): each returns the plan of a figure for layout.js.
 /* global d3, Plot */
 
 import { COLOURS } from "./data.js";

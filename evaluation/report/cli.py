@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files"
     )
-    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/viewer.md)"
+    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/report.md)"
     parser.add_argument("--viewer", type=Path, metavar="DIR", help=folder)
     cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)

@@ -12,7 +12,7 @@ from evaluation.analyses.pipeline import challenge_analyses, task_analyses
 from evaluation.analyses.sources import TaskResults
 from evaluation.results.metrics_json import TeamMetrics
 
-# Channels of each kind of chart that name a column, required ones first (docs/analyses.md).
+# Channels of each kind of chart that name a column, required ones first (docs/report.md).
 CHANNELS = {
     "intervals": ({"y", "x", "low", "high"}, {"facet"}),
     "boxes": ({"category", "low", "q1", "median", "q3", "high"}, {"mean", "facet"}),
