@@ -1,6 +1,6 @@
 """Uncertainty of a case's answers from its passes, written on request outside the sockets.
 
-docs/uncertainty.md has the formulae and their evaluation.
+docs/inference.md has the formulae and their evaluation.
 """
 
 from __future__ import annotations
