@@ -1,4 +1,4 @@
-"""Devices of a network and of its sums, their fallbacks, and memory limits."""
+"""Choose devices for the network and its accumulators, with fallback devices and memory limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Backend:
 
 
 def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
-    """Backends to try, best first: the GPU, the GPU with sums in RAM, the CPU.
+    """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
     Args:
         device: the device that the user wants.

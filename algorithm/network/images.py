@@ -1,54 +1,65 @@
-"""A case as the networks of one spacing and normalisation see it, and the way of their logits to the answer's grid."""
+"""A case as networks see it, and how their logits return to the answer's grid."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.masks.segmentation import log_probabilities, softmax
+from algorithm.case.read import AIR_HU, Case
+from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
+from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
+from algorithm.network.package import ModelPackage
+from algorithm.network.scale import OWN_SCALE, Scale, normaliser
 from algorithm.network.windows import TILE_STEP, Box, PassPlan, Starts, whole
-from algorithm.region.grids import resample
+from algorithm.region import grids
+from algorithm.region.interpolation import Restoration
+from algorithm.region.lattice import box_corners, first_voxel, upright_grid
+from algorithm.region.localise import Region
+from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
 COARSER_STEPS: Final = (0.75, 1.0)
 # Logit of the background, and minus that of the lesions, outside the box of a smaller plan or outside the image.
 NOT_LOOKED_AT: Final = 20.0
+# Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
+FOCUS_MARGIN_MM: Final = 25.0
+# Mean, spread and range of a whole scan change little at finer spacings.
+SCAN_MM: Final = 4.0
 
 _Float = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class MemberImage:
-    """The image of one or more members of a package.
+class MemberImage(ABC):
+    """The image of one or more members of a package; `shape` is its voxels (z, y, x)."""
 
-    Attributes:
-        shape: voxels (z, y, x).
-        channels: returns the normalised channels (channel, z, y, x); called once, before the first pass.
-        focus: returns the box of (z, y, x) in which lesions are suspected, or None; called only if time is short.
-        to_answer: returns the logits (label, z, y, x) of the answer's grid, given those of the whole image.
-        starts: returns where the tiles of a patch (z, y, x) begin; None spreads them evenly over the image.
-    """
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
 
-    shape: tuple[int, ...]
-    channels: Callable[[], _Float]
-    focus: Callable[[], Box | None] = lambda: None
-    to_answer: Callable[[_Float], _Float] = lambda logits: logits
-    starts: Callable[[tuple[int, int, int]], Starts | None] = lambda _: None
+    @abstractmethod
+    def channels(self) -> _Float:
+        """Compute the normalised channels (channel, z, y, x)."""
 
-    @classmethod
-    def of(cls, data: _Float) -> MemberImage:
-        """The image of normalised channels (channel, z, y, x) on the answer's grid."""
-        return cls(data.shape[1:], lambda: data)
+    def focus(self) -> Box | None:
+        """Find the box of (z, y, x) in which lesions are suspected, if there is one."""
+        return None
+
+    def starts(self, patch: tuple[int, int, int]) -> Starts | None:  # noqa: ARG002  of subclasses
+        """First voxels of the tiles of a patch (z, y, x); None spreads them evenly over the image."""
+        return None
+
+    def to_answer(self, logits: _Float) -> _Float:
+        """Logits (label, z, y, x) on the answer's grid, given those of the whole image."""
+        return logits
 
     @cached_property
     def data(self) -> _Float:
-        """Normalised channels (channel, z, y, x)."""
+        """Normalised channels (channel, z, y, x), computed before the first pass that needs them."""
         return self.channels()
 
     @cached_property
@@ -61,7 +72,7 @@ class MemberImage:
         yield PassPlan(region, TILE_STEP, patch, "the whole region", self.starts(patch))
         for step in COARSER_STEPS:
             yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
-        if (box := self._focus_box) is not None:
+        if (box := self._focus_box) is not None:  # looked for only if time is short
             for step in (TILE_STEP, *COARSER_STEPS):
                 yield PassPlan(box, step, patch, f"the PET-avid part, tiles {step:g} of a patch apart")
 
@@ -75,6 +86,138 @@ class MemberImage:
         return self.to_answer(full)
 
 
+class ReadyImage(MemberImage):
+    """Normalised channels (channel, z, y, x) on the answer's grid, such as those of a training case."""
+
+    def __init__(self, data: _Float) -> None:
+        super().__init__(data.shape[1:])
+        self._channels = data
+
+    def channels(self) -> _Float:
+        """Return the given channels."""
+        return self._channels
+
+
+class GridImage(MemberImage):
+    """A case on an upright grid over a region, resampled and normalised as in the package's training.
+
+    Args:
+        case: CT and PET.
+        region: the region to segment.
+        package: gives spacing and normalisation.
+        lesions: returns suspected lesions, for the box of a smaller plan.
+        answer: the grid to which logits are resampled; None takes the image's own.
+
+    Attributes:
+        grid: the image's grid.
+        answer_grid: the answer's grid.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        region: Region,
+        package: ModelPackage,
+        lesions: Callable[[], Segmentation],
+        answer: Geometry | None = None,
+    ) -> None:
+        self._case, self._package, self._lesions = case, package, lesions
+        self.grid, own_answer = self._grids(region)
+        self._is_answer, self.answer_grid = answer is None, answer or own_answer
+        super().__init__(self.grid.array_shape)
+
+    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
+        """The image's grid, and its part over the region alone."""
+        grid = network_grid(region, self._package.spacing_mm, self._case.ct.geometry)
+        return grid, grid
+
+    @property
+    def restoration(self) -> Restoration | None:
+        """nnU-Net's way from the answer's grid back to the scan; None for linear interpolation."""
+        return None
+
+    @cached_property
+    def scans(self) -> tuple[_Float, _Float]:
+        """CT in HU and PET in SUV on the answer's grid, for the features."""
+        return network_channels(self._case, self.answer_grid)
+
+    def channels(self) -> _Float:
+        """Resample the case and normalise it."""
+        scans = self.scans if self._is_answer else network_channels(self._case, self.grid)
+        return normalise(scans, self._package, scan_channels(self._case, self._package))
+
+    def focus(self) -> Box | None:
+        """Find the box around the suspected lesions."""
+        return focus_box(self._lesions(), self.grid)
+
+    def to_answer(self, logits: _Float) -> _Float:
+        """Resample logits linearly."""
+        return resampled_logits(logits, self.grid, self.answer_grid, self._package.averages_probabilities)
+
+
+class NnunetImage(GridImage):
+    """A case on nnU-Net's own grid, with nnU-Net's interpolation and its tiles of the whole scan."""
+
+    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
+        self._lattice = nnunet_lattice(self._case, region, self._package)
+        self._tiles = tiled(self._lattice, self._package.patches)
+        return self._tiles.grid, self._lattice.grid
+
+    @cached_property
+    def restoration(self) -> Restoration:
+        """nnU-Net's way from the answer's grid back to the scan."""
+        return Restoration(self._lattice, spline_of(self._package.configuration, "probabilities", self._lattice))
+
+    def channels(self) -> _Float:
+        """Normalise the whole scan and resample it."""
+        return nnunet_channels(self._case, self._tiles, self._package)
+
+    def starts(self, patch: tuple[int, int, int]) -> Starts:
+        """First voxels of nnU-Net's tiles of the whole scan."""
+        return starts_in(self._tiles, patch)
+
+    def to_answer(self, logits: _Float) -> _Float:
+        """Cut the answer's grid out of the tiles, without keeping the memory of the rest; other grids as above."""
+        if not self._is_answer:
+            return super().to_answer(logits)
+        if self.grid == self.answer_grid:
+            return logits
+        start = first_voxel(self.answer_grid, self.grid)
+        z, y, x = (slice(first, first + n) for first, n in zip(start, self.answer_grid.array_shape, strict=True))
+        return logits[:, z, y, x].copy()
+
+
+def network_image(
+    case: Case,
+    region: Region,
+    package: ModelPackage,
+    lesions: Callable[[], Segmentation],
+    answer: Geometry | None = None,
+) -> GridImage:
+    """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
+    kind = NnunetImage if package.resamples_as_nnunet else GridImage
+    return kind(case, region, package, lesions, answer)
+
+
+def other_images(
+    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
+) -> dict[str, MemberImage]:
+    """The images of configurations with another spacing or normalisation than the answer's, over the same region.
+
+    Args:
+        case: CT and PET.
+        region: the region to segment.
+        package: names the configurations.
+        answer: the grid to which logits are resampled.
+        lesions: returns suspected lesions, for the box of a smaller plan.
+    """
+    alike = package.other_images
+    images = {
+        name: network_image(case, region, package.on_grid_of(name), lesions, answer) for name in set(alike.values())
+    }
+    return {name: images[first] for name, first in alike.items()}
+
+
 def resampled_logits(logits: _Float, grid: Geometry, target: Geometry, of_probabilities: bool) -> _Float:
     """Logits (label, z, y, x) interpolated linearly at the voxels of another grid, background outside `grid`.
 
@@ -85,5 +228,69 @@ def resampled_logits(logits: _Float, grid: Geometry, target: Geometry, of_probab
     values = softmax(logits) if of_probabilities else logits
     background, lesions = (1.0, 0.0) if of_probabilities else (NOT_LOOKED_AT, -NOT_LOOKED_AT)
     outside = (background, *(lesions for _ in values[1:]))
-    moved = np.stack([resample(Volume(one, grid), target, value) for one, value in zip(values, outside, strict=True)])
+    moved = np.stack(
+        [grids.resample(Volume(one, grid), target, value) for one, value in zip(values, outside, strict=True)]
+    )
     return log_probabilities(moved) if of_probabilities else moved
+
+
+def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: Geometry) -> Geometry:
+    """The network's grid over a region of a scan: axis-aligned in LPS, spacing (x, y, z) in mm.
+
+    The scan's field is divided into whole voxels, as nnU-Net does, so the spacing differs from `spacing_mm` by less
+    than half a voxel over the whole field.
+    """
+    return upright_grid(scan, region.lower_mm, region.upper_mm, spacing_mm)
+
+
+def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
+    """CT in HU and PET in SUV on the network's grid, each (z, y, x) float32; air and zero beyond the scans."""
+    ct = grids.resample(case.ct, grid, AIR_HU)
+    if case.pet is None:
+        return ct, np.zeros(grid.array_shape, dtype=np.float32)
+    return ct, grids.resample(case.pet, grid, 0.0)
+
+
+def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
+    """Stack the channels, each normalised by the scheme that the plans name; shape (channel, z, y, x).
+
+    Args:
+        channels: CT in HU and PET in SUV, (z, y, x).
+        package: names the schemes and holds the training's intensities.
+        scan: the same channels over the whole scan, for schemes that take their scale from the image; None takes the
+            scale from `channels`.
+    """
+    schemes = package.configuration["normalization_schemes"]
+    if len(schemes) != len(channels):
+        raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(channels)} (CT and PET)")
+    scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
+    stacked = [
+        normaliser(package, number, scale)(channel)
+        for number, (channel, scale) in enumerate(zip(channels, scales, strict=True))
+    ]
+    return np.stack(stacked).astype(np.float32, copy=False)
+
+
+def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
+    """Coarse CT and PET over all of the CT, if the package takes an image's own scale from the whole scan."""
+    if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+        return None
+    corners = case.ct.geometry.corners_mm()
+    grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
+    return network_channels(case, grid)
+
+
+def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
+    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; the lesions' grid is axis-aligned."""
+    hot = np.argwhere(lesions.mask())[:, ::-1]
+    if not len(hot):
+        return None
+    spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
+    low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
+    high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
+    matrix = grid.physical_to_index_matrix()
+    corners = box_corners(low_mm, high_mm) @ matrix[:3, :3].T + matrix[:3, 3]
+    first = np.clip(np.floor(corners.min(0)), 0, np.asarray(grid.size) - 1).astype(int)
+    last = np.clip(np.ceil(corners.max(0)), first, np.asarray(grid.size) - 1).astype(int)
+    x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
+    return (z, y, x)

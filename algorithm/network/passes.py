@@ -1,7 +1,7 @@
-"""As many passes of the network as the time allows, most valuable first; after the first one there is an answer.
+"""Run as many passes of the network as the time allows, most valuable first; after the first one there is an answer.
 
-The measured cost of the first tiles decides whether the plan shrinks, the cost of the first pass how many passes
-follow. If a device runs out of memory or is lost, the next one takes over; the sums so far are in RAM and stay.
+The measured time of the first tiles determines whether a smaller plan is used, the time of the first pass how many
+more are run. If a device runs out of memory or is lost, a fallback device is used; the sums so far are in RAM and stay.
 
 A package may have several members, networks of different configurations. Each has its own cost, its own devices and
 perhaps its own image: a member that is too slow or too large is left out, and the passes of the others go on.
@@ -133,10 +133,10 @@ class Passes:
         self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
         classes = len(self._package.manifest.labels)
         sizes = {name: sum_bytes(image.shape, len(self.image.data), classes) for name, image in self._images.items()}
-        self._ladders = {name: backends(self.device, size) for name, size in sizes.items()}
+        self._backends = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
-        self._rungs: Counter[str] = Counter()  # member: its index into its ladder
+        self._failures: Counter[str] = Counter()  # member: how many of its backends failed
         self._given_up: set[str] = set()
 
     def run(self) -> Progress:
@@ -204,7 +204,7 @@ class Passes:
 
     def _backend_of(self, step: Pass) -> Backend:
         member = self._member(step)
-        return self._ladders[member][self._rungs[member]]
+        return self._backends[member][self._failures[member]]
 
     def _show(self, image: MemberImage) -> None:
         """Take an image for the next pass, so that a single one lies on the card. Raises NoPassFitsError."""
@@ -230,7 +230,7 @@ class Passes:
             try:
                 return self._timed_pass(step)
             except _TooSlowError as slow:
-                self._shrink(slow.tile_s)
+                self._use_smaller_plan(slow.tile_s)
             except NotANumberError:
                 raise NoPassFitsError("the network answers NaN or infinity") from None
 
@@ -259,9 +259,9 @@ class Passes:
         release(failed.device)
         self._tensor = torch.from_numpy(self._shown.data)
         member = self._member(step)
-        if self._rungs[member] + 1 == len(self._ladders[member]):
+        if self._failures[member] + 1 == len(self._backends[member]):
             raise NoPassFitsError(f"{failed} failed: {reason}")
-        self._rungs[member] += 1
+        self._failures[member] += 1
         LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._backend_of(step))
 
     def _tile_done(self, number: int, count: int) -> None:
@@ -275,13 +275,13 @@ class Passes:
         if left and reliable and not self.deadline.fits(left * tile_s):
             raise _TooSlowError(tile_s)
 
-    def _shrink(self, tile_s: float) -> None:
+    def _use_smaller_plan(self, tile_s: float) -> None:
         """Take the best plan with fewer tiles than the present one that fits the time left."""
         tiles = len(self._plan.tiles)
         for plan in self._plans:
             if len(plan.tiles) < tiles and self.deadline.fits(SLOWER * len(plan.tiles) * tile_s):
                 self._plan = plan
                 how = tile_s, self.deadline.left_s(), plan.name
-                LOGGER.warning("*** WARNING *** %.2f s a tile and %.1f s left: the plan shrinks to %s", *how)
+                LOGGER.warning("*** WARNING *** %.2f s a tile and %.1f s left: using a smaller plan, %s", *how)
                 return
         raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")

@@ -21,11 +21,10 @@ from algorithm.heads.measure import image_features
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import prepared_device
-from algorithm.network.images import MemberImage
+from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, planned_passes
-from algorithm.network.segment import normalise, other_images, scan_channels
 from algorithm.network.windows import Pass
 from algorithm.region.localise import Region
 from algorithm.uncertainty.disagreement import Disagreement
@@ -164,7 +163,7 @@ def _ensemble_passes(
     """All passes of inference, averaged as there."""
     disagreement, passes = Disagreement(), planned_passes(networks.package)
     run = Passes(
-        MemberImage.of(data), passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others
+        ReadyImage(data), passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others
     )
     return replace(run.run(), plan="all networks"), disagreement
 
@@ -183,7 +182,7 @@ def _fold_passes(
             unmirrored.append(softmax(logits) if of_probabilities else logits)
 
     passes = _passes(fold, networks)
-    image, limit = MemberImage.of(data), Deadline(_NO_LIMIT_S)
+    image, limit = ReadyImage(data), Deadline(_NO_LIMIT_S)
     Passes(image, passes, networks, limit, device, on_pass=on_pass, others=others).run()
     total = sum(unmirrored[1:], unmirrored[0])
     progress = Progress(total, len(unmirrored), len(passes), f"fold {fold}", str(device), of_probabilities)

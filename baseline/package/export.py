@@ -15,9 +15,9 @@ import torch
 from safetensors import SafetensorError
 
 from algorithm.heads.documents import Head
+from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
-from algorithm.network.segment import normalise
 from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.network.checkpoint import read_checkpoint

@@ -12,7 +12,7 @@ import numpy as np
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet
-from algorithm.network.segment import network_channels, network_grid
+from algorithm.network.images import network_channels, network_grid
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, key_of, load_cached, map_items

@@ -26,10 +26,10 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network import windows
+from algorithm.network.images import network_grid, network_image
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
-from algorithm.network.segment import network_grid, network_input
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.localise import localise
@@ -284,7 +284,7 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = network_input(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
+    grid = network_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package, pytest.fail).answer_grid
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)

@@ -54,7 +54,7 @@ Runs = Callable[..., Any]
         ),
         pytest.param(
             SEGMENTATION,
-            ["raise algorithm.network.segment:normalise 1 no-memory"],
+            ["raise algorithm.network.images:normalise 1 no-memory"],
             [("*** FALLBACK *** MemoryError: no pass is made yet", 1)],
             "no pass, by PET threshold",
             id="no memory outside the network",
@@ -91,7 +91,7 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param(
             ["raise algorithm.network.passes:backends 1 lost"], ["segmentation"], id="lost before the first pass"
         ),
-        pytest.param(["raise algorithm.network.segment:normalise 1 no-memory"], ["segmentation"], id="no memory"),
+        pytest.param(["raise algorithm.network.images:normalise 1 no-memory"], ["segmentation"], id="no memory"),
         pytest.param([f"raise {TILE} 11 bug"], [], id="a bug in a later pass"),
         pytest.param(["raise algorithm.steps:read_case 0 no-memory"], ALL, id="no memory while reading"),
         pytest.param(["raise algorithm.pipeline:localise 0 bug"], ALL, id="a bug while localising"),

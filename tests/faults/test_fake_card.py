@@ -118,7 +118,7 @@ def test_a_slower_card_looks_only_where_the_pet_is_hot(card: FakeCard, predicted
     card.slow(1.6)
     found = predicted("cuda", "--time-limit", "20")
     assert found.record["plan"].startswith("the PET-avid part")
-    assert "the plan shrinks to the PET-avid part" in found.log
+    assert "using a smaller plan, the PET-avid part" in found.log
 
 
 def test_out_of_fold_masks_use_the_card_as_inference_does(

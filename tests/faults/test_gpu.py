@@ -11,7 +11,7 @@ import torch
 
 from algorithm.deadline import Deadline
 from algorithm.network import devices
-from algorithm.network.images import MemberImage
+from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes, Progress
@@ -25,7 +25,7 @@ CARD, CPU = torch.device("cuda", 0), torch.device("cpu")
 def passes(package: Path, device: torch.device) -> Progress:
     """One pass over 128^3 voxels: images and sums are 48 MiB in float32, a tile of 16^3 next to nothing."""
     data = np.random.default_rng(0).normal(0, 1, (2, 128, 128, 128)).astype(np.float32)
-    return Passes(MemberImage.of(data), (Pass(0),), Networks(load_package(package)), Deadline(600), device).run()
+    return Passes(ReadyImage(data), (Pass(0),), Networks(load_package(package)), Deadline(600), device).run()
 
 
 @pytest.mark.parametrize(("limit_mib", "where", "failures"), [(36, "sums on cpu", 1), (1, "cpu (", 2)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.network.images import NOT_LOOKED_AT, MemberImage, resampled_logits
+from algorithm.network.images import NOT_LOOKED_AT, ReadyImage, resampled_logits
 from contract.images.geometry import Geometry
 
 # Two voxels of 4 mm along x from -2 to 6 mm, the same field in voxels of 2 mm, and one voxel more beyond it.
@@ -37,7 +37,7 @@ def test_probabilities_by_hand() -> None:
 
 
 @pytest.mark.parametrize("has_lesions", [True, False])
-def test_plans_shrink_to_the_images_own_box(has_lesions: bool) -> None:
+def test_plans_shrink_to_the_images_own_box(monkeypatch: pytest.MonkeyPatch, has_lesions: bool) -> None:
     """Each plan has fewer tiles; the lesions are looked for only if the whole region is too much."""
     box, asked = (slice(2, 18), slice(0, 16), slice(4, 20)), []
 
@@ -45,7 +45,8 @@ def test_plans_shrink_to_the_images_own_box(has_lesions: bool) -> None:
         asked.append(True)
         return box if has_lesions else None
 
-    image = MemberImage((40, 24, 24), lambda: np.zeros((2, 40, 24, 24), np.float32), focus)
+    image = ReadyImage(np.zeros((2, 40, 24, 24), np.float32))
+    monkeypatch.setattr(image, "focus", focus)
     plans = image.plans((16, 16, 16))
     whole = [next(plans) for _ in range(3)]
     assert not asked
@@ -62,6 +63,6 @@ def test_plans_shrink_to_the_images_own_box(has_lesions: bool) -> None:
 
 
 def test_a_smaller_plan_answers_background_around_its_box() -> None:
-    image = MemberImage((1, 1, 3), lambda: np.zeros((2, 1, 1, 3), np.float32), lambda: None)
+    image = ReadyImage(np.zeros((2, 1, 1, 3), np.float32))
     found = image.answer(np.stack([row(1), row(2), row(3)]), (slice(0, 1), slice(0, 1), slice(1, 2)))
     assert found.tolist() == [[[[20.0, 1.0, 20.0]]], [[[-20.0, 2.0, -20.0]]], [[[-20.0, 3.0, -20.0]]]]

@@ -24,7 +24,7 @@ from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.images import MemberImage
+from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, plan_passes
@@ -51,7 +51,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(MemberImage.of(data), passes, Networks(package), Deadline(600), CPU).run().logits
+    return Passes(ReadyImage(data), passes, Networks(package), Deadline(600), CPU).run().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -161,7 +161,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(windows, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
-        return Passes(MemberImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
+        return Passes(ReadyImage(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
 
     return run
 
@@ -211,14 +211,14 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
     timed: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SegResNet runs out of memory everywhere, once on each of two devices; the U-Net stays on the first."""
-    ladder = (Backend(CPU, CPU), Backend(CPU, CPU))
+    devices = (Backend(CPU, CPU), Backend(CPU, CPU))
     used: list[tuple[type, int]] = []
 
     def slide(data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any) -> torch.Tensor:
-        used.append((type(network), next(n for n, known in enumerate(ladder) if known is backend)))
+        used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
         return windows.slide(data, axes, network, plan, backend, done)
 
-    monkeypatch.setattr(passes_module, "backends", lambda *_: ladder)
+    monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)
     found = timed(Tiles({PlainConvUNet: 1.0}, {SegResNet: torch.OutOfMemoryError("CUDA out of memory")}), 600.0)
     assert found.done == 4

@@ -20,9 +20,9 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
 from algorithm.network import nnunet_input, windows
+from algorithm.network.images import network_image
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, nonzero_part, spline_of, starts_in, tiled
 from algorithm.network.package import ModelPackage
-from algorithm.network.segment import network_input
 from algorithm.network.windows import PassPlan
 from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
@@ -187,16 +187,26 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     middle = case.ct.geometry.corners_mm().mean(0)
     region = Region(tuple(middle - 9), tuple(middle + 9), "test")
     plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
-    assert network_input(case, region, plain).grid.direction == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
-    image = network_input(case, region, package)
-    assert image.grid.direction == pytest.approx(case.ct.geometry.direction)
+    assert network_image(case, region, plain, pytest.fail).grid.direction == (
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+    )
+    image = network_image(case, region, package, pytest.fail)
+    assert image.answer_grid.direction == pytest.approx(case.ct.geometry.direction)
     assert image.restoration is not None
-    assert image.ct.shape == image.grid.array_shape
-    assert image.data.shape[1:] == image.tiles.array_shape
-    places = np.arange(image.data[0].size, dtype=np.float32).reshape(1, *image.tiles.array_shape)
-    z, y, x = first_voxel(image.grid, image.tiles)
-    assert image.on_grid(places)[0, 0, 0, 0] == places[0, z, y, x]
-    assert image.on_grid(places).shape[1:] == image.grid.array_shape
+    assert image.scans[0].shape == image.answer_grid.array_shape
+    assert image.data.shape[1:] == image.grid.array_shape
+    places = np.arange(image.data[0].size, dtype=np.float32).reshape(1, *image.grid.array_shape)
+    z, y, x = first_voxel(image.answer_grid, image.grid)
+    assert image.to_answer(places)[0, 0, 0, 0] == places[0, z, y, x]
+    assert image.to_answer(places).shape[1:] == image.answer_grid.array_shape
 
 
 @given(

@@ -22,7 +22,7 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.images import NOT_LOOKED_AT, MemberImage
+from algorithm.network.images import NOT_LOOKED_AT, ReadyImage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, Progress, StoppedError, plan_passes
@@ -50,7 +50,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(MemberImage.of(data), passes, Networks(package), Deadline(600), CPU).run()
+    found = Passes(ReadyImage(data), passes, Networks(package), Deadline(600), CPU).run()
     return found.logits, found.done
 
 
@@ -152,8 +152,9 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         monkeypatch.setattr(windows, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        data = noise((24, 24, 24))
-        image = MemberImage(data.shape[1:], lambda: data, options.pop("focus", lambda: None))
+        image = ReadyImage(noise((24, 24, 24)))
+        if "focus" in options:
+            monkeypatch.setattr(image, "focus", options.pop("focus"))
         return Passes(image, plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
@@ -191,7 +192,7 @@ def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) 
         (3.2, "the whole region, tiles 1 of a patch apart", 2 + 20),
     ],
 )
-def test_the_plan_shrinks_to_coarser_steps_first(
+def test_smaller_plans_have_coarser_steps_first(
     timed: Callable[..., Passes], caplog: pytest.LogCaptureFixture, tile_s: float, plan: str, tiles_run: int
 ) -> None:
     """A grid of 72 x 24 x 24 has 8 x 2 x 2 = 32 tiles 8 voxels apart, 6 x 4 = 24 at 12 and 5 x 4 = 20 at 16.
@@ -201,12 +202,12 @@ def test_the_plan_shrinks_to_coarser_steps_first(
     """
     tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(MemberImage.of(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
+    found = Passes(ReadyImage(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
     assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
-    assert ("the plan shrinks to " in caplog.text) == (tiles_run < 32)
+    assert ("using a smaller plan, " in caplog.text) == (tiles_run < 32)
 
 
-def test_the_plan_shrinks_to_suspected_lesions(timed: Callable[..., Passes]) -> None:
+def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes]) -> None:
     """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
     tiles = Tiles(20.0)
     box = (slice(2, 18), slice(4, 20), slice(8, 24))

@@ -13,8 +13,8 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
+from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.segment import focus_box, network_channels, normalise, scan_channels
 from algorithm.region.grids import grid_over
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.images import MemberImage, resampled_logits
+from algorithm.network.images import ReadyImage, network_image, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Ensemble, Passes, Progress, plan_passes
-from algorithm.network.segment import network_input, normalise, other_images, segment
+from algorithm.network.segment import segment
 from algorithm.network.windows import Box, Pass
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -76,10 +75,16 @@ class Ct:
         return torch.stack([torch.zeros_like(gtvp), gtvp, torch.full_like(gtvp, self.gtvn)])
 
 
-def coarse_image(data: np.ndarray, of_probabilities: bool = False, **options: Any) -> dict[str, MemberImage]:
-    move = partial(resampled_logits, grid=COARSE, target=FINE, of_probabilities=of_probabilities)
-    defaults = {"channels": lambda: data, "focus": lambda: None, "to_answer": move}
-    return {"segresnet": MemberImage(COARSE.array_shape, **defaults | options)}
+class CoarseImage(ReadyImage):
+    """An image on `COARSE`, whose logits are resampled to `FINE`; `options` replace methods."""
+
+    def __init__(self, data: np.ndarray, of_probabilities: bool = False, **options: Callable[..., Any]) -> None:
+        super().__init__(data)
+        self.of_probabilities = of_probabilities
+        vars(self).update(options)
+
+    def to_answer(self, logits: np.ndarray) -> np.ndarray:
+        return resampled_logits(logits, COARSE, FINE, self.of_probabilities)
 
 
 def sides(gtvp: float) -> np.ndarray:
@@ -105,13 +110,13 @@ def test_the_mean_by_hand(
     package = replace(package, manifest=package.manifest.model_copy(update={"average": average}))
     observed: dict[Pass, np.ndarray] = {}
     found = Passes(
-        MemberImage.of(np.full((2, 24, 24, 24), fine, np.float32)),
+        ReadyImage(np.full((2, 24, 24, 24), fine, np.float32)),
         [Pass(SEGRESNET), Pass(U_NET)],
         Networks(package),
         Deadline(600),
         CPU,
         on_pass=observed.__setitem__,
-        others=coarse_image(sides(8.0), average == "probabilities"),
+        others={"segresnet": CoarseImage(sides(8.0), average == "probabilities")},
     ).run()
     assert found.done == 2
     assert (found.logits.argmax(0) == 1).sum((0, 1)).tolist() == [24 * 24] * gtvp_until + [0] * (24 - gtvp_until)
@@ -169,14 +174,13 @@ def test_the_coarse_image_is_that_of_a_package_of_its_own(package: ModelPackage)
     case, region = ramp_case(), Region((40.0, 40.0, 40.0), (220.0, 190.0, 215.0), "test")
     coarse, plans = package.on_grid_of("segresnet"), dict(package.plans)
     plans["foreground_intensity_properties_per_channel"] = coarse.intensities
-    alone = network_input(case, region, replace(coarse, plans=plans))
-    both = network_input(case, region, package)
-    others = other_images(case, region, package, both.tiles, lambda: pytest.fail("nothing asks for lesions"))
+    alone = network_image(case, region, replace(coarse, plans=plans), pytest.fail)
+    both = network_image(case, region, package, pytest.fail)
+    others = other_images(case, region, package, both.grid, pytest.fail)
     assert list(others) == ["segresnet"]
     assert others["segresnet"].shape == alone.grid.array_shape
     np.testing.assert_array_equal(others["segresnet"].data, alone.data)
-    assert both.pet is not None
-    np.testing.assert_array_equal(both.data, normalise((both.ct, both.pet), package))
+    np.testing.assert_array_equal(both.data, normalise(both.scans, package))
     assert np.abs(alone.data[0]).max() > 1.5 * np.abs(both.data[0]).max()
 
 
@@ -226,10 +230,10 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         **image: Any,
     ) -> Progress:
         monkeypatch.setattr(windows, "_tile_logits", tiles)
-        budget, data = Deadline(limit_s, tiles.clock), np.zeros((2, 24, 24, 24), np.float32)
-        others = coarse_image(sides(8.0), **{"channels": tiles.image} | image)
-        image = MemberImage(data.shape[1:], lambda: data, of_answer)
-        return Passes(image, passes, Networks(package), budget, CPU, others=others).run()
+        fine, coarse = ReadyImage(np.zeros((2, 24, 24, 24), np.float32)), CoarseImage(sides(8.0), **image)
+        monkeypatch.setattr(fine, "focus", of_answer)
+        budget, others = Deadline(limit_s, tiles.clock), {"segresnet": coarse}
+        return Passes(fine, passes, Networks(package), budget, CPU, others=others).run()
 
     return run
 
@@ -278,7 +282,7 @@ def test_a_coarse_image_too_large_for_memory_is_left_out(timed: Callable[..., Pr
     assert tiles.of(SegResNet) == 0
 
 
-def test_every_image_shrinks_to_its_own_box(timed: Callable[..., Progress]) -> None:
+def test_a_smaller_plan_takes_each_images_own_box(timed: Callable[..., Progress]) -> None:
     """126 s of 140 are usable. After two of the U-Net's 8 tiles of 20 s six do not fit, one in its box does.
 
     SegResNet's only tile is then reckoned at 20 x 7680 / 4096 = 37.5 s, and 1.2 times that fits the 66 s that are left.

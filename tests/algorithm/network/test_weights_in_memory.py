@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from algorithm.deadline import Deadline
 from algorithm.network import devices, networks
 from algorithm.network.devices import GIB, prepared_device
-from algorithm.network.images import MemberImage
+from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, plan_passes
@@ -59,7 +59,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def passes(ready: Networks, axes: tuple[int, ...] = (0, 1, 2)) -> Passes:
     data = np.random.default_rng(0).normal(0, 1, (2, 16, 16, 16)).astype(np.float32)
-    return Passes(MemberImage.of(data), plan_passes(FOLDS, axes), ready, Deadline(600), CPU)
+    return Passes(ReadyImage(data), plan_passes(FOLDS, axes), ready, Deadline(600), CPU)
 
 
 def test_each_file_is_read_once(package: ModelPackage, reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

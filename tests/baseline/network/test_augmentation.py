@@ -10,7 +10,7 @@ import pytest
 import torch
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 
-from algorithm.network.segment import normalise
+from algorithm.network.images import normalise
 from baseline.network.augmentation import AbsentPet, absent_pet, misalignment, with_pet_augmentations
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders

@@ -13,11 +13,10 @@ from scipy import ndimage
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation, softmax
-from algorithm.network.images import MemberImage, resampled_logits
+from algorithm.network.images import ReadyImage, network_grid, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
-from algorithm.network.segment import network_grid, normalise, other_images
 from algorithm.network.windows import Pass
 from algorithm.region.localise import Region
 from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
@@ -70,7 +69,7 @@ def logits_of(
     ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
-    image, device = MemberImage.of(data), torch.device("cpu")
+    image, device = ReadyImage(data), torch.device("cpu")
     return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).run().logits
 
 
@@ -153,7 +152,7 @@ def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
     measured(cohort, root)
     package = load_package(root)
     image = other_images(*scans, package, GRID, lambda: pytest.fail("nothing asks for lesions"))["segresnet"]
-    data, device = MemberImage.of(image.data), torch.device("cpu")
+    data, device = ReadyImage(image.data), torch.device("cpu")
     alone = Passes(data, (Pass(1),), Networks(package), Deadline(600), device).run().logits
     assert alone.shape[1:] != GRID.array_shape
     coarse = resampled_logits(alone, network_grid(scans[1], (18.0,) * 3, CT), GRID, of_probabilities=True)

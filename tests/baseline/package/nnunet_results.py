@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.network.images import MemberImage
+from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes, plan_passes
@@ -189,4 +189,4 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
     passes = plan_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
-    return Passes(MemberImage.of(data), passes, Networks(model), Deadline(600), CPU).run().logits
+    return Passes(ReadyImage(data), passes, Networks(model), Deadline(600), CPU).run().logits
