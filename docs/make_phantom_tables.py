@@ -16,7 +16,7 @@ from rehearsal.phantoms.centres import CENTRES, UNSEEN_CENTRES, Centre
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.outcome import HAZARD, hazard_terms
 from rehearsal.phantoms.records import Record
-from rehearsal.phantoms.truth.bounds import best_possible
+from rehearsal.phantoms.truth import best_possible
 
 SEED: Final = 7
 DRAWS: Final = 2000

@@ -22,7 +22,7 @@ from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_co
 
 if TYPE_CHECKING:
     from rehearsal.jobs.execute import JobResult, Rehearsal
-    from rehearsal.record import RehearsalResult
+    from rehearsal.pipeline import RehearsalResult
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _both_ways(rehearsal: Rehearsal) -> int:
     """Rehearse by `exec` and by `invoke`, each in its own folder, and compare them."""
-    from rehearsal.record import comparison
+    from rehearsal.pipeline import comparison
 
     executed, invoked = (
         _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
@@ -91,7 +91,7 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
 
 
 def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
-    from rehearsal.record import REHEARSAL_JSON
+    from rehearsal.pipeline import REHEARSAL_JSON
 
     for warning in result.warnings:
         print(f"warning: {warning}", file=sys.stderr)

@@ -2,29 +2,66 @@
 
 from __future__ import annotations
 
+import filecmp
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from contract.documents import Document
 from contract.errors import EngineError, GroundTruthError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import find_cases
-from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, run_jobs
+from rehearsal.jobs.execute import JobResult, Jobs, OnFailure, Rehearsal, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
-from rehearsal.platform import EvaluationRun, choose_api_method, ranked_values, refusals, run_evaluation
-from rehearsal.predictions import copy_by_case, stage_predictions
-from rehearsal.record import REHEARSAL_JSON, RehearsalResult, rehearsal_json
+from rehearsal.platform import (
+    EvaluationRun,
+    choose_api_method,
+    copy_by_case,
+    ranked_values,
+    refusals,
+    run_evaluation,
+    stage_predictions,
+)
 
+REHEARSAL_JSON: Final = "rehearsal.json"
 _OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
 
 
 def _ignore(_: object) -> None:
     """Progress callback that does nothing."""
+
+
+@dataclass(frozen=True)
+class RehearsalResult:
+    """Result of a rehearsal.
+
+    `refusals` are reasons why the platform would not accept an image, `problems` reasons why there is no ranked
+    result. `startup_s` has one entry for each server: the seconds until it was ready; it is empty for `exec`.
+    """
+
+    jobs: tuple[JobResult, ...]
+    refusals: tuple[str, ...]
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    metrics: dict[str, float]
+    api_method: str
+    startup_s: tuple[float, ...]
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Failed cases with their reasons."""
+        return tuple(f"{job.job.case.case_id}: {job.failure}" for job in self.jobs if job.failure is not None)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the platform would show a result."""
+        return not (self.refusals or self.failures or self.problems)
 
 
 def rehearse(
@@ -65,7 +102,7 @@ def rehearse(
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
     warnings += (*jobs.warnings, *of_cases, *evaluated.warnings)
     result = RehearsalResult(jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s)
-    write_json(output_dir / REHEARSAL_JSON, rehearsal_json(rehearsal, result))
+    write_json(output_dir / REHEARSAL_JSON, RehearsalRecord.of(rehearsal, result).model_dump(mode="json"))
     return result
 
 
@@ -86,3 +123,106 @@ def _clear(output_dir: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+class LimitsRecord(Document):
+    """Limits of each case."""
+
+    memory_bytes: int
+    time_limit_s: float
+    cpus: float | None
+
+
+class CaseRecord(Document):
+    """How one case ended; `failure` is null if the platform would accept its outputs."""
+
+    case: str
+    job: str
+    failure: str | None
+    warnings: tuple[str, ...]
+    exit_code: int | None
+    http_status: int | None
+    timed_out: bool
+    seconds: float
+    peak_memory_bytes: int | None
+
+
+class RehearsalRecord(Document):
+    """The content of `rehearsal.json`; `ranked` holds the ranked metrics by their path in `metrics.json`."""
+
+    team: str
+    task: str
+    algorithm: str
+    evaluation: str | None
+    isolated: bool
+    api_method: str
+    startup_s: tuple[float, ...]
+    limits: LimitsRecord
+    on_failure: OnFailure
+    seed: int
+    succeeded: bool
+    refusals: tuple[str, ...]
+    problems: tuple[str, ...]
+    ranked: dict[str, float]
+    cases: tuple[CaseRecord, ...]
+
+    @classmethod
+    def of(cls, rehearsal: Rehearsal, result: RehearsalResult) -> RehearsalRecord:
+        """The record of a rehearsal that has ended."""
+        limits = rehearsal.limits
+        return cls(
+            team=rehearsal.team,
+            task=rehearsal.task.name,
+            algorithm=rehearsal.algorithm.description,
+            evaluation=None if rehearsal.evaluation is None else rehearsal.evaluation.description,
+            isolated=rehearsal.algorithm.is_isolated,
+            api_method=result.api_method,
+            startup_s=tuple(round(seconds, 3) for seconds in result.startup_s),
+            limits=LimitsRecord(memory_bytes=limits.memory_bytes, time_limit_s=limits.time_limit_s, cpus=limits.cpus),
+            on_failure=rehearsal.on_failure,
+            seed=rehearsal.seed,
+            succeeded=result.succeeded,
+            refusals=result.refusals,
+            problems=result.problems,
+            ranked=result.metrics,
+            cases=tuple(map(_case_record, result.jobs)),
+        )
+
+
+def _case_record(job: JobResult) -> CaseRecord:
+    return CaseRecord(
+        case=job.job.case.case_id,
+        job=job.job.pk,
+        failure=job.failure,
+        warnings=tuple(job.warnings),
+        exit_code=job.outcome.exit_code,
+        http_status=job.outcome.http_status,
+        timed_out=job.outcome.timed_out,
+        seconds=round(job.outcome.seconds, 3),
+        peak_memory_bytes=job.outcome.peak_memory_bytes,
+    )
+
+
+def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:
+    """A table of seconds (start-up, each case, total) for `exec` and `invoke`, and the number of equal answers.
+
+    The seconds of `exec` include the start-up. Answers in `exec/predictions` and `invoke/predictions` of `output_dir`
+    are compared byte by byte.
+    """
+    start_s = sum(invoked.startup_s)
+    rows = [("seconds", "exec", "invoke"), ("start-up", "in each case", f"{start_s:.1f} once")]
+    for one, other in zip(executed.jobs, invoked.jobs, strict=True):
+        rows.append((one.job.case.case_id, _shown(one), _shown(other)))
+    executed_s, invoked_s = (sum(job.outcome.seconds for job in result.jobs) for result in (executed, invoked))
+    rows.append(("together", f"{executed_s:.1f}", f"{start_s + invoked_s:.1f}"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{name:<{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}" for name, one, other in rows]
+    one_way, other_way = (output_dir / method / "predictions" for method in ("exec", "invoke"))
+    names = [str(path.relative_to(one_way)) for path in sorted(one_way.rglob("*")) if path.is_file()]
+    same, _, _ = filecmp.cmpfiles(one_way, other_way, names, shallow=False)
+    answers = max(1, *(len(job.outputs) for job in executed.jobs)) * len(executed.jobs)
+    return "\n".join([*lines, f"equal answers: {len(same)} of {answers}"])
+
+
+def _shown(job: JobResult) -> str:
+    return f"{'' if job.failure is None else 'failed after '}{job.outcome.seconds:.1f}"

@@ -6,15 +6,15 @@ ITK fills the rest of a damaged MetaImage or a truncated NIfTI with zeros, and r
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from contract.images import nifti
 from contract.images.metaimage import is_plain_header, mha_fields
-from contract.images.nifti import Fault
 
 _BLOCK: Final = 1 << 20
 # Bytes allowed after the pixels of a NIfTI; a decompression bomb has more.
@@ -23,6 +23,29 @@ _SURPLUS: Final = 1 << 24
 _TIFF_INTEGERS: Final = {3: "H", 4: "I", 16: "Q"}
 # Tags of strip and tile offsets, with the tags of their byte counts.
 _TIFF_DATA: Final = {273: 279, 324: 325}
+HEADER_BYTES: Final = 348
+
+# Bits per voxel by datatype code; source: nifti1.h.
+_BITS: Final[Mapping[int, int]] = {
+    2: 8,
+    4: 16,
+    8: 32,
+    16: 32,
+    32: 64,
+    64: 64,
+    128: 24,
+    256: 8,
+    512: 16,
+    768: 32,
+    1024: 64,
+    1280: 64,
+    1536: 128,
+    1792: 128,
+    2304: 32,
+}
+
+
+Fault = tuple[str, str]  # found, expected
 
 
 def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
@@ -116,8 +139,8 @@ def _nifti_defect(path: Path) -> Fault | None:
     size = 0
     try:
         with path.open("rb") if path.suffix.lower() == ".nii" else gzip.open(path, "rb") as file:
-            start = file.read(nifti.HEADER_BYTES)
-            header, size = nifti.parse_header(start), len(start)
+            start = file.read(HEADER_BYTES)
+            header, size = parse_header(start), len(start)
             if header.fault:
                 return header.fault
             while block := file.read(_BLOCK):
@@ -195,3 +218,45 @@ def _overlong(expected: int) -> Fault:
 
 def _truncated(size: int, expected: int) -> Fault:
     return f"truncated, {size} bytes of pixel data", str(expected)
+
+
+@dataclass(frozen=True)
+class NiftiHeader:
+    """Expected size of the uncompressed file, and the fault of the header or None."""
+
+    content_bytes: int
+    fault: Fault | None
+
+
+def parse_header(header: bytes) -> NiftiHeader:
+    """Parse a header of either byte order; bytes of another format give a fault."""
+    order = next((o for o in "<>" if header[:4] == struct.pack(f"{o}i", HEADER_BYTES)), None)
+    if order is None or len(header) < HEADER_BYTES:
+        return NiftiHeader(HEADER_BYTES, ("no NIfTI-1 header", f"one of {HEADER_BYTES} bytes"))
+    rank, *lengths = struct.unpack_from(f"{order}8h", header, 40)
+    datatype, bits = struct.unpack_from(f"{order}2h", header, 70)
+    (start,) = struct.unpack_from(f"{order}f", header, 108)
+    if not math.isfinite(start):
+        return NiftiHeader(HEADER_BYTES, (f"vox_offset {start:g}", "a number of bytes"))
+    voxels = math.prod(lengths[:rank])
+    content = int(start) + voxels * max(bits, _BITS.get(datatype, 0)) // 8
+    return NiftiHeader(content, _pixel_fault(datatype, bits) or _grid_fault(header, order))
+
+
+def _pixel_fault(datatype: int, bits: int) -> Fault | None:
+    expected = _BITS.get(datatype)
+    if expected is None:
+        return f"pixel type {datatype}", "a numeric type"
+    return None if bits == expected else (f"{bits} bits per voxel", f"{expected} for its pixel type")
+
+
+def _grid_fault(header: bytes, order: str) -> Fault | None:
+    spacing = struct.unpack_from(f"{order}3f", header, 80)
+    if not all(math.isfinite(step) and step != 0 for step in spacing):
+        return f"spacing ({', '.join(f'{step:g}' for step in spacing)}) mm", "positive numbers"
+    qform, sform = struct.unpack_from(f"{order}2h", header, 252)
+    numbers = struct.unpack_from(f"{order}6f", header, 256) if qform > 0 else ()
+    numbers += struct.unpack_from(f"{order}12f", header, 280) if sform > 0 else ()
+    if not all(map(math.isfinite, numbers)):
+        return "a number in the geometry is not finite", "finite numbers"
+    return None

@@ -12,14 +12,14 @@ from contract.editions import load_edition
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.tables import require_known
-from rehearsal.phantoms.truth.document import truth_document, truth_row
+from rehearsal.phantoms.truth import truth_document, truth_row
 
 
 def render_coarsened(case: PhantomCase, factor: int) -> Rendered:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from rehearsal.phantoms.anatomy.lesions import Disease
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.centres import Centre
 from rehearsal.phantoms.outcome import Clinical
 

@@ -10,7 +10,7 @@ import numpy as np
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import CENTRE, normalised_key
 from contract.errors import InputError
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.outcome import VARIABLES
 from rehearsal.phantoms.records import HPV, UNLISTED_CENTRE

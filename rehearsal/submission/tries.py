@@ -18,7 +18,7 @@ from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
 from rehearsal.phantoms.make import render_coarsened
 from rehearsal.pipeline import rehearse
-from rehearsal.predictions import path_by_case
+from rehearsal.platform import path_by_case
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB

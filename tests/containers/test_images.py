@@ -15,8 +15,7 @@ from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
 from rehearsal.images import upload_problems
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.pipeline import rehearse
-from rehearsal.record import RehearsalResult
+from rehearsal.pipeline import RehearsalResult, rehearse
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.engines import ContainerEngine
 from rehearsal.runners.runner import GIB, Limits

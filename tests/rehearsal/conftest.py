@@ -14,8 +14,7 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.pipeline import rehearse
-from rehearsal.record import RehearsalResult
+from rehearsal.pipeline import RehearsalResult, rehearse
 from rehearsal.runners.runner import Limits, ProcessRunner
 
 HERE = Path(__file__).parent

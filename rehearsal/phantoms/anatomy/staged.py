@@ -1,7 +1,7 @@
-"""Patients whose tumour stages are drawn first, and whose lesions are then drawn to have these stages.
+"""Tumour and nodal stages of the oropharynx, and patients whose lesions are drawn to have a drawn stage.
 
-The stages of the result still follow from the lesions (`stages.py`): where a node finds no room, the patient has
-another stage than the one drawn.
+Stages follow from the planned lesions by the AJCC/UICC manual, 7th edition, in which HPV status does not change them.
+Where a node finds no room, the patient has another stage than the one drawn.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from contract import labels
 from rehearsal.phantoms.anatomy.body import Body
 from rehearsal.phantoms.anatomy.bones import Bones, bones_of
 from rehearsal.phantoms.anatomy.canvas import Frame
@@ -53,6 +54,10 @@ FURTHEST_MM: Final = 45
 OFF_MIDLINE_MM: Final = 6.0
 _DRAWS: Final = 40
 _PULLS: Final = 10
+# Largest diameter in mm of T1 and T2.
+T_LIMITS_MM: Final = ((20.0, "T1"), (40.0, "T2"))
+N1_LIMIT_MM: Final = 30.0
+N2_LIMIT_MM: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -233,3 +238,28 @@ def _centre(patient: _Patient, place: Point) -> Floats:
 
 def _ball_ml(diameter_mm: float) -> float:
     return float(np.pi / 6 * diameter_mm**3 / 1000)
+
+
+def t_stage(disease: Disease) -> str | None:
+    """T1 up to 2 cm, T2 up to 4 cm, T3 above, T4 with invasion of bone; None without a primary tumour."""
+    primary = [lesion for lesion in disease.lesions if lesion.label == labels.GTVP]
+    if not primary:
+        return None
+    if any(lesion.invades_bone for lesion in primary):
+        return "T4"
+    size_mm = max(largest_diameter_mm(lesion) for lesion in primary)
+    return next((stage for limit_mm, stage in T_LIMITS_MM if size_mm <= limit_mm), "T3")
+
+
+def n_stage(disease: Disease) -> str:
+    """N0 without nodes, N1 for one ipsilateral node up to 3 cm, N3 with a node above 6 cm, otherwise N2.
+
+    Ipsilateral means on the side of the primary tumour. Without one, a single node counts as ipsilateral.
+    """
+    if not disease.nodes:
+        return "N0"
+    size_mm = max(largest_diameter_mm(node) for node in disease.nodes)
+    if size_mm > N2_LIMIT_MM:
+        return "N3"
+    sides = {lesion.place[0] > 0 for lesion in disease.lesions if lesion.label != labels.BACKGROUND}
+    return "N1" if len(disease.nodes) == 1 and len(sides) == 1 and size_mm <= N1_LIMIT_MM else "N2"

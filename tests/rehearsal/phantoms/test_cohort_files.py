@@ -18,7 +18,7 @@ from contract.errors import InputError, OutputError
 from contract.files import read_json
 from contract.images import volumes as images
 from contract.predictions import read_inputs
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cli import main
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case

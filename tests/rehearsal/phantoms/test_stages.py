@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
-from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, scaled
 
 

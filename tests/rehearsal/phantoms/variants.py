@@ -15,9 +15,8 @@ from contract.images.geometry import Geometry
 from rehearsal.phantoms.anatomy.body import random_arms
 from rehearsal.phantoms.anatomy.lesions import lesion_extent
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, thinnest_slice_mm
+from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, Range, thinnest_slice_mm
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.views import Range
 from tests.rehearsal.phantoms import rearranged
 
 Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]

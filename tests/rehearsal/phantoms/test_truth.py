@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rehearsal.phantoms.truth.bounds import balanced_accuracy, c_index
+from rehearsal.phantoms.truth import balanced_accuracy, c_index
 
 
 def test_c_index_by_hand() -> None:
