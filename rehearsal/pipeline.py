@@ -125,7 +125,7 @@ def _clear(output_dir: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-class LimitsRecord(Document):
+class RehearsalLimits(Document):
     """Limits of each case."""
 
     memory_bytes: int
@@ -133,7 +133,7 @@ class LimitsRecord(Document):
     cpus: float | None
 
 
-class CaseRecord(Document):
+class RehearsedCase(Document):
     """How one case ended; `failure` is null if the platform would accept its outputs."""
 
     case: str
@@ -157,14 +157,14 @@ class RehearsalRecord(Document):
     isolated: bool
     api_method: str
     startup_s: tuple[float, ...]
-    limits: LimitsRecord
+    limits: RehearsalLimits
     on_failure: OnFailure
     seed: int
     succeeded: bool
     refusals: tuple[str, ...]
     problems: tuple[str, ...]
     ranked: dict[str, float]
-    cases: tuple[CaseRecord, ...]
+    cases: tuple[RehearsedCase, ...]
 
     @classmethod
     def of(cls, rehearsal: Rehearsal, result: RehearsalResult) -> RehearsalRecord:
@@ -178,7 +178,9 @@ class RehearsalRecord(Document):
             isolated=rehearsal.algorithm.is_isolated,
             api_method=result.api_method,
             startup_s=tuple(round(seconds, 3) for seconds in result.startup_s),
-            limits=LimitsRecord(memory_bytes=limits.memory_bytes, time_limit_s=limits.time_limit_s, cpus=limits.cpus),
+            limits=RehearsalLimits(
+                memory_bytes=limits.memory_bytes, time_limit_s=limits.time_limit_s, cpus=limits.cpus
+            ),
             on_failure=rehearsal.on_failure,
             seed=rehearsal.seed,
             succeeded=result.succeeded,
@@ -189,8 +191,8 @@ class RehearsalRecord(Document):
         )
 
 
-def _case_record(job: JobResult) -> CaseRecord:
-    return CaseRecord(
+def _case_record(job: JobResult) -> RehearsedCase:
+    return RehearsedCase(
         case=job.job.case.case_id,
         job=job.job.pk,
         failure=job.failure,
