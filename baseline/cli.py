@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from baseline.network.plans import OPTIMISERS, PET_NORMALISATIONS, PRESETS
-from baseline.outcome.presets import OUTCOME_PRESETS
+from baseline.network.plans import OPTIMISERS, OUTCOME_PRESETS, PET_NORMALISATIONS, PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
 from contract import labels

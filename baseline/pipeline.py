@@ -34,11 +34,9 @@ from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import check_release, prepare_release
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions, edition_of, read_preparation
-from baseline.release.spacing import chosen_spacing
+from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation
 from baseline.release.splits import read_splits
-from baseline.report.current import check_heads, heads_key
-from baseline.report.report import make_report
+from baseline.report.report import check_heads, heads_key, make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError

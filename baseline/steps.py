@@ -14,9 +14,8 @@ from baseline.experiments.listing import as_table, listed
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
-from baseline.network.plans import PRESETS, NetworkPlan
+from baseline.network.plans import PRESETS, NetworkPlan, default_size
 from baseline.outcome.folds import train_outcome
-from baseline.outcome.presets import default_size
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
@@ -32,8 +31,7 @@ from baseline.pipeline import (
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions
-from baseline.release.spacing import chosen_spacing
+from baseline.release.record import PrepareOptions, chosen_spacing
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
 from contract.errors import HecktorError

@@ -11,8 +11,8 @@ from baseline.experiments.answers import Experiment, answered_by_all, experiment
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
-from baseline.report.current import OUTDATED, heads_are_current
 from baseline.report.masks import draw_case, mask_profile, mean_dsc, require_all_scored, write_references
+from baseline.report.report import OUTDATED, heads_are_current
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import whole_folder, write_bytes, write_json, write_text

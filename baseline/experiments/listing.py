@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,54 +18,42 @@ from contract.files import read_json
 _HOUR_S: Final = 3600.0
 
 
-@dataclass(frozen=True)
-class ListedPlan:
-    """A plan or ensemble.
+def listed(root: Path) -> list[dict[str, Any]]:
+    """A row for each plan and ensemble of a working directory.
 
-    Attributes:
-        name: its name.
-        networks: "done of planned" networks of the package; empty for networks that were trained elsewhere.
-        hours: time of all finished epochs.
-        figures: out-of-fold figures by title; None where a step has not been run.
-        package: name of the package that was written last, or empty.
+    `networks` is "done of planned", empty for networks that were trained elsewhere; `hours` is the time of all finished
+    epochs. The out-of-fold figures are by title, None where a step has not been run. `package` is the name of the
+    package that was written last, or empty.
     """
-
-    name: str
-    networks: str
-    hours: float
-    figures: Mapping[str, float | None]
-    package: str
-
-
-def listed(root: Path) -> list[ListedPlan]:
-    """Every plan and ensemble of a working directory."""
-    plans = [work for work in planned(root) if _exists(work)]
+    plans = [
+        one for one in planned(root) if any(path.exists() for path in (one.plan_json, one.networks, one.heads_json))
+    ]
     if not plans:
         raise HecktorError(root.name, "no plan", "`hecktor train plan` before")
-    return [_listed(work) for work in plans]
+    return [
+        {
+            "plan": work.name,
+            "networks": _networks(work),
+            "hours": sum((_hours(member) for member in work.members), 0.0),
+            **_figures(work),
+            "package": read_json(work.exported_json)["package"] if work.exported_json.is_file() else "",
+        }
+        for work in plans
+    ]
 
 
-def as_table(plans: Sequence[ListedPlan]) -> str:
+def as_table(plans: Sequence[Mapping[str, Any]]) -> str:
     """Plain text, one line for each plan; a hyphen stands for a missing figure."""
-    titles = list(dict.fromkeys(title for plan in plans for title in plan.figures))
-    rows = [["plan", "networks", "hours", *titles, "package"]]
-    for plan in plans:
-        values = [plan.figures.get(title) for title in titles]
-        figures = ["-" if value is None else f"{value:.3f}" for value in values]
-        rows.append([plan.name, plan.networks or "-", f"{plan.hours:.1f}", *figures, plan.package or "-"])
+    rows = [list(plans[0]), *([_cell(name, value) for name, value in plan.items()] for plan in plans)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _exists(work: WorkFolders) -> bool:
-    return any(path.exists() for path in (work.plan_json, work.networks, work.heads_json))
-
-
-def _listed(work: WorkFolders) -> ListedPlan:
-    package = read_json(work.exported_json)["package"] if work.exported_json.is_file() else ""
-    hours = sum(_hours(member) for member in work.members)
-    return ListedPlan(work.name, _networks(work), hours, _figures(work), package)
+def _cell(name: str, value: str | float | None) -> str:
+    if isinstance(value, int | float):
+        return f"{value:.1f}" if name == "hours" else f"{value:.3f}"
+    return str(value or "-")
 
 
 def _networks(work: WorkFolders) -> str:
@@ -77,7 +64,7 @@ def _networks(work: WorkFolders) -> str:
 
 
 def _hours(work: WorkFolders) -> float:
-    return sum(float(read_json(path)["seconds"]) for path in work.results.rglob(TRAINING_TIME)) / _HOUR_S
+    return sum((float(read_json(path)["seconds"]) for path in work.results.rglob(TRAINING_TIME)), 0.0) / _HOUR_S
 
 
 def _figures(work: WorkFolders) -> dict[str, float | None]:

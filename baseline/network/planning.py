@@ -20,8 +20,7 @@ from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.plans import NetworkPlan, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
 from baseline.release.prepare import check_release, prepare_release
-from baseline.release.record import read_preparation
-from baseline.release.spacing import DEFAULT_MM, as_text, new_spacing_advice
+from baseline.release.record import DEFAULT_MM, as_text, new_spacing_advice, read_preparation
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError, InputError

@@ -16,7 +16,7 @@ from algorithm.outcome.measure import tumour_cube
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
-from baseline.outcome.presets import OutcomePreset
+from baseline.network.plans import OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers
 from baseline.release.data_set import CHANNELS, image_path
 from baseline.release.splits import Splits

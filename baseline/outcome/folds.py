@@ -12,7 +12,7 @@ from algorithm.heads.documents import Features
 from algorithm.outcome.plan import OutcomeFolds, OutcomePlan
 from baseline.cache import cache, key_of, load_cached
 from baseline.network.nnunet import explained_failures
-from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
+from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import Splits, read_splits

@@ -11,8 +11,8 @@ from torch.nn import functional
 
 from algorithm.outcome.network import OutcomeNetwork
 from algorithm.outcome.plan import OutcomePlan
+from baseline.network.plans import OutcomePreset
 from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
-from baseline.outcome.presets import OutcomePreset
 
 # Answers of a fold with less spread than this are constant.
 _LEAST_SD: Final = 1e-3

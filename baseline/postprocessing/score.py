@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from baseline.heads.metrics import mask_task
-from baseline.postprocessing.lesions import COUNTS, Floats, PatientLesions
-from baseline.postprocessing.stages import RULES as STAGING_RULES
+from baseline.postprocessing.lesions import COUNTS, STAGING_RULES, Floats, PatientLesions
 from baseline.release.cases import ReleaseCase
 from contract.editions import Answer, Edition
 from contract.packages import NO_RULES, PostprocessingRules

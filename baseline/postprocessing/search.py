@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from baseline.heads.metrics import difference
 from baseline.postprocessing.lesions import THRESHOLDS, Floats
 from baseline.postprocessing.score import MaskCohort
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.metrics.overlap import WeightedMetric
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 from evaluation.statistics.bootstrap import estimate
 
@@ -95,7 +95,7 @@ def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, dict[str, 
     """
     before, after = cohort.metrics(cohort.counts(NO_RULES)), cohort.metrics(counts)
     everyone = np.ones((1, len(cohort.patients)))
-    differences = {name: _difference(after[name], before[name]) for name in before}
+    differences = {name: difference(after[name], before[name]) for name in before}
     known = {name: metric for name, metric in differences.items() if np.isfinite(metric(everyone)[0])}
     rng = np.random.default_rng(seed)
     drawn = estimate(known, len(cohort.patients), DEFAULT_BOOTSTRAPS, rng).by_metric
@@ -107,7 +107,3 @@ def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, dict[str, 
         }
         for name in known
     }
-
-
-def _difference(after: WeightedMetric, before: WeightedMetric) -> WeightedMetric:
-    return lambda weights: after(weights) - before(weights)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
-from baseline.release.checks.images import check_images
+from baseline.release.checks import check_images
 from baseline.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
-from baseline.release.record import Preparation, PrepareOptions
-from baseline.release.spacing import chosen_spacing
+from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders

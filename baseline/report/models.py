@@ -11,7 +11,12 @@ import numpy as np
 from algorithm.heads.documents import read_head
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import KINDS, coefficients_of
-from baseline.heads.metrics import weighted_balanced_accuracy, weighted_c_index, weighted_class_accuracy
+from baseline.heads.metrics import (
+    difference,
+    weighted_balanced_accuracy,
+    weighted_c_index,
+    weighted_class_accuracy,
+)
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
 from evaluation.metrics.overlap import WeightedMetric
@@ -97,11 +102,6 @@ def metric_of(target: Target, outcomes: Outcomes, answers: Mapping[str, Any]) ->
     if target.answer.is_binary:
         return weighted_balanced_accuracy(outcomes, np.asarray(answers["positive"], np.bool_))
     return weighted_class_accuracy(outcomes, np.array([target.answer.classes.index(one) for one in answers["class"]]))
-
-
-def difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
-    """The first metric minus the second on the same samples."""
-    return lambda weights: first(weights) - second(weights)
 
 
 def estimate_on_references(

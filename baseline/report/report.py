@@ -1,4 +1,4 @@
-"""Write `report/index.html` with its pictures beside it and, with the same figures, `report/report.json`."""
+"""Write `report/index.html`, its pictures and `report/report.json`; check that the heads are current."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.cache import key_of
+from baseline.heads.document import FORMAT_VERSION as HEADS_VERSION
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
+from baseline.outcome.folds import outcome_stamp
 from baseline.postprocessing.record import current_document
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
-from baseline.report.current import check_heads
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import worst_cases_html
-from baseline.report.postprocessing import postprocessing_section
-from baseline.report.sections import segmentation_section, uncertainty_section
+from baseline.report.sections import postprocessing_section, segmentation_section, uncertainty_section
 from baseline.report.targets import target_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -30,6 +30,8 @@ from evaluation.statistics import DEFAULT_BOOTSTRAPS
 FORMAT_VERSION: Final = 7
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
+# What is said of heads that are not current.
+OUTDATED: Final = "fitted by another version, or before masks, patients or the outcome network changed"
 
 
 def make_report(work: WorkFolders, jobs: int) -> Path:
@@ -121,3 +123,26 @@ def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict
     paths = {case.patient_id: work.uncertainty(case.patient_id) for case in cases}
     records = {name: read_json(path)["result"] for name, path in paths.items() if path.is_file()}
     return {name: record for name, record in records.items() if record["why_not"] is None}
+
+
+def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
+    """Digest of the inputs of the heads."""
+    made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
+    made_from |= outcome_stamp(work)
+    return key_of((work.features_json,), made_from)
+
+
+def heads_are_current(work: WorkFolders) -> bool:
+    """False if another version fitted the heads, or masks, patients or the outcome network have changed since.
+
+    Raises:
+        HecktorError: there are no heads.
+    """
+    made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
+    return work.features_json.is_file() and made_from == heads_key(work, cases)
+
+
+def check_heads(work: WorkFolders) -> None:
+    """Raise HecktorError unless the heads are current."""
+    if not heads_are_current(work):
+        raise HecktorError(work.heads_json.name, OUTDATED, f"`hecktor train heads{work.name_option}` again")

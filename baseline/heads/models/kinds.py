@@ -23,8 +23,6 @@ from contract.errors import MetricError
 
 # Class numbers of the second cohort's patients, by a rule that may learn from the first cohort.
 ClassRule = Callable[[HeadCohort, HeadCohort], Numbers]
-_C_INDEX: Final = "c_index"
-_BALANCED_ACCURACY: Final = "balanced_accuracy"
 # Minimum distance of an expert of stages from chance, absolute and as a share of the best one's.
 LEAST_SKILL: Final = 0.02
 LEAST_SHARE: Final = 0.95
@@ -53,9 +51,9 @@ class Target(ABC):
         return self.answer.head
 
     @property
-    @abstractmethod
     def metric(self) -> str:
         """The reported metric."""
+        return "c_index" if self.answer.kind == "risk" else "balanced_accuracy"
 
     @property
     @abstractmethod
@@ -146,10 +144,6 @@ class RiskTarget(Target):
     """A risk, or a time that falls with it."""
 
     @property
-    def metric(self) -> str:
-        return _C_INDEX
-
-    @property
     def scarce_outcome(self) -> str:
         return f"with a {event_key(self.answer)}"
 
@@ -173,10 +167,6 @@ class BinaryTarget(Target):
     """A class with two values."""
 
     @property
-    def metric(self) -> str:
-        return _BALANCED_ACCURACY
-
-    @property
     def scarce_outcome(self) -> str:
         return "of the rarer class"
 
@@ -195,10 +185,6 @@ class BinaryTarget(Target):
 
 class ManyClassesTarget(Target):
     """A class with more than two values, some of which the mask may decide."""
-
-    @property
-    def metric(self) -> str:
-        return _BALANCED_ACCURACY
 
     @property
     def scarce_outcome(self) -> str:

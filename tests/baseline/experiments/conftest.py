@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import ReleaseCase, read_cases, write_cases
-from baseline.report.current import heads_key
+from baseline.report.report import heads_key
 from baseline.work import WorkFolders
 from contract.files import write_json
 from contract.images.geometry import Geometry

@@ -63,7 +63,7 @@ def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
 def test_heads_of_another_version_are_left_out(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers of both versions are on different scales. Written by version 2 and read by this one."""
     with monkeypatch.context() as before:
-        before.setattr("baseline.report.current.FORMAT_VERSION", 2)
+        before.setattr("baseline.report.report.HEADS_VERSION", 2)
         write_heads(WorkFolders(work.shared, "b"), answers((1.0, 2.0, 3.0, 4.0), None))
     summary, _ = compare(work, ["plan", "b"], None, 1)
     assert "b: heads left out, since they were fitted by another version" in summary

@@ -15,10 +15,10 @@ from baseline import pipeline
 from baseline.cli import main
 from baseline.heads.models.targets import OUTCOME_NETWORK
 from baseline.network.given_masks import measure_masks
+from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeFolders, outcome_stamp, train_outcome, trained_outcome
-from baseline.outcome.presets import OUTCOME_PRESETS, OutcomePreset
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
+from baseline.network.plans import OutcomePreset
 from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
-from baseline.outcome.presets import OutcomePreset
 from baseline.outcome.trainer import FoldJob, balanced_weights, class_loss, cox_loss, predicted, train_fold
 from tests.baseline.prepared import HPV
 

@@ -18,7 +18,7 @@ from baseline.postprocessing.step import apply_given, postprocess
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.data_set import image_path, label_path
 from baseline.release.splits import load_or_make_splits
-from baseline.report.postprocessing import postprocessing_section
+from baseline.report.sections import postprocessing_section
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import read_json, write_json

@@ -30,26 +30,22 @@ def problem(release: Release, kind: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["HECKTOR_2026_training_data.csv", "HECKTOR_2026_Training_Task.csv", "HECKTOR_2026_Training.csv", "other.CSV"],
-)
-@pytest.mark.parametrize(
-    ("images", "place", "given"),
+    ("images", "place", "given", "name"),
     [
-        (FOLDER, FOLDER, "."),
-        (FOLDER, ".", "."),
-        (FOLDER, FOLDER, FOLDER),
-        (FOLDER, ".", FOLDER),
-        (f"{FOLDER}/{FOLDER}", f"{FOLDER}/{FOLDER}", "."),
-        (f"{FOLDER}/{FOLDER}", FOLDER, "."),
-        (f"{FOLDER}/{FOLDER}", ".", "."),
-        (f"{FOLDER}/{FOLDER}", FOLDER, FOLDER),
-        (f"{FOLDER}/{FOLDER}", ".", FOLDER),
-        (f"{FOLDER}/{FOLDER}", ".", f"{FOLDER}/{FOLDER}"),
+        (FOLDER, FOLDER, ".", "HECKTOR_2026_training_data.csv"),
+        (FOLDER, ".", ".", "HECKTOR_2026_Training_Task.csv"),
+        (FOLDER, FOLDER, FOLDER, "HECKTOR_2026_Training.csv"),
+        (FOLDER, ".", FOLDER, "other.CSV"),
+        (f"{FOLDER}/{FOLDER}", f"{FOLDER}/{FOLDER}", ".", TABLE),
+        (f"{FOLDER}/{FOLDER}", FOLDER, ".", TABLE),
+        (f"{FOLDER}/{FOLDER}", ".", ".", TABLE),
+        (f"{FOLDER}/{FOLDER}", FOLDER, FOLDER, TABLE),
+        (f"{FOLDER}/{FOLDER}", ".", FOLDER, TABLE),
+        (f"{FOLDER}/{FOLDER}", ".", f"{FOLDER}/{FOLDER}", TABLE),
     ],
 )
 def test_the_folder_its_parent_or_the_nested_one(
-    tmp_path: Path, name: str, images: str, place: str, given: str
+    tmp_path: Path, images: str, place: str, given: str, name: str
 ) -> None:
     download = tmp_path / "download"
     write(download / images, download / place / name)

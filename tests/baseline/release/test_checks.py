@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from baseline.release.cases import ReleaseCase
-from baseline.release.checks.images import check_images
+from baseline.release.checks import check_images
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
 from rehearsal.phantoms.layouts import write_nifti
