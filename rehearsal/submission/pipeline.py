@@ -159,7 +159,7 @@ def _name_files(submission: SubmissionRecord, edition: Edition, scratch: Path, o
     for name in (MODEL, *(one.file for one in submission.archives), REHEARSAL):
         (scratch / name).rename(output / name)
     write_text(output / README, submission.readme())
-    write_json(output / RECORD, submission.as_json())
+    write_json(output / RECORD, submission.document().model_dump(mode="json"))
 
 
 def _check_folder(output: Path) -> None:

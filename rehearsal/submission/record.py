@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+from contract.documents import Document
 from contract.editions import Algorithm, Socket
 from contract.editions.declaration import Direction
 from contract.markdown import bullets, section, table
-from contract.packages import Manifest
-from rehearsal.submission.tries import MEMORY_BYTES, TriedTask
+from contract.packages import FileEntry, Manifest
+from rehearsal.submission.tries import MEMORY_BYTES, TriedCase, TriedTask
 
-FORMAT_VERSION: Final = 1
 RECORD: Final = "submission.json"
 README: Final = "README.md"
 MODEL: Final = "model.tar.gz"
@@ -20,6 +20,45 @@ _DIRECTIONS: Final[Mapping[Direction, str]] = {
     "risk": "a risk: a higher value means earlier recurrence",
     "time": "a time in days: a higher value means later recurrence",
 }
+
+
+class UploadedModel(FileEntry):
+    """The packed model package."""
+
+    file: str = MODEL
+    name: str
+    purpose: str
+
+
+class UploadedImage(FileEntry):
+    """A saved image; `image` is its name in the engine, `torch` its build of PyTorch."""
+
+    file: str
+    task: str
+    image: str
+    torch: str
+
+
+class RehearsedTask(Document):
+    """The rehearsal of one task."""
+
+    task: str
+    how: Literal["container", "process"]
+    api_method: str
+    memory_bytes: int
+    time_limit_s: float
+    longest_s: float
+    cases: tuple[TriedCase, ...]
+
+
+class SubmissionDocument(Document):
+    """The content of `submission.json`."""
+
+    format_version: Literal[1] = 1
+    model: UploadedModel
+    images: tuple[UploadedImage, ...]
+    rehearsed_with_gpus: bool
+    rehearsals: tuple[RehearsedTask, ...]
 
 
 @dataclass(frozen=True)
@@ -43,18 +82,29 @@ class SubmissionRecord:
     torch: str | None
     with_gpus: bool
 
-    def as_json(self) -> dict[str, Any]:
+    def document(self) -> SubmissionDocument:
         """The content of `submission.json`."""
-        return {
-            "format_version": FORMAT_VERSION,
-            "model": {"file": MODEL, **self.model, "name": self.package.name, "purpose": self.package.purpose},
-            "images": [
-                {"file": one.file, **one.entry, "task": one.task.name, "image": one.image, "torch": self.torch}
+        torch = self.torch or ""
+        return SubmissionDocument(
+            model=UploadedModel(name=self.package.name, purpose=self.package.purpose, **self.model),
+            images=tuple(
+                UploadedImage(file=one.file, task=one.task.name, image=one.image, torch=torch, **one.entry)
                 for one in self.archives
-            ],
-            "rehearsed_with_gpus": self.with_gpus,
-            "rehearsals": [one.as_json() for one in self.tried],
-        }
+            ),
+            rehearsed_with_gpus=self.with_gpus,
+            rehearsals=tuple(
+                RehearsedTask(
+                    task=one.task.name,
+                    how="container" if one.isolated else "process",
+                    api_method=one.api_method,
+                    memory_bytes=MEMORY_BYTES,
+                    time_limit_s=one.time_limit_s,
+                    longest_s=one.longest_s,
+                    cases=one.cases,
+                )
+                for one in self.tried
+            ),
+        )
 
     def readme(self) -> str:
         """The content of `README.md`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from contract.documents import Document
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT
 from contract.errors import HecktorError
@@ -28,8 +29,7 @@ SEED: Final = 2025
 KINDS: Final = ("head_and_neck", "whole_body", "cut")
 
 
-@dataclass(frozen=True)
-class TriedCase:
+class TriedCase(Document):
     """Time and memory of one phantom; `answered` says how the algorithm answered, by its run record."""
 
     case: str
@@ -53,18 +53,6 @@ class TriedTask:
     def longest_s(self) -> float:
         """Seconds of the slowest phantom."""
         return max(case.seconds for case in self.cases)
-
-    def as_json(self) -> dict[str, Any]:
-        """The entry in `submission.json`."""
-        return {
-            "task": self.task.name,
-            "how": "container" if self.isolated else "process",
-            "api_method": self.api_method,
-            "memory_bytes": MEMORY_BYTES,
-            "time_limit_s": self.time_limit_s,
-            "longest_s": self.longest_s,
-            "cases": [asdict(case) for case in self.cases],
-        }
 
 
 @dataclass(frozen=True)
@@ -173,4 +161,10 @@ def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
             answered += ", region unsure"
         if record.get("notices"):
             answered += f", warnings: {len(record['notices'])}"
-    return TriedCase(case, inputs.kinds[case], round(job.outcome.seconds, 1), job.outcome.peak_memory_bytes, answered)
+    return TriedCase(
+        case=case,
+        kind=inputs.kinds[case],
+        seconds=round(job.outcome.seconds, 1),
+        peak_memory_bytes=job.outcome.peak_memory_bytes,
+        answered=answered,
+    )

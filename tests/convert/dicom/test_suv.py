@@ -63,13 +63,77 @@ def test_decay_correction_to_the_start_of_the_scan(study: StudyFolder) -> None:
     )
 
 
-def test_decay_correction_to_the_injection(study: StudyFolder) -> None:
-    assert factor(study, DecayCorrection="ADMIN") == pytest.approx(AT_INJECTION, rel=2e-6)
+OTHER_TRACER = {"RadionuclideCodeSequence": None, "Radiopharmaceutical": "DOTATATE"}
+# 370 MBq * 2^(-3600 / 4057.7) = 370 * 0.540662 = 200.045 MBq of Ga-68, so 75,000 / 200.045e6.
+GALLIUM = 3.74916e-4
+FACTORS: dict[str, tuple[dict[str, Any], float]] = {
+    "corrected to the injection": ({"DecayCorrection": "ADMIN"}, AT_INJECTION),
+    "injected at 23:30, scanned at 00:30": (
+        {"SeriesTime": "003000", "AcquisitionTime": "003000", "tracer": {"RadiopharmaceuticalStartTime": "233000"}},
+        AN_HOUR,
+    ),
+    "F-18 without a half-life": ({"tracer": {"RadionuclideHalfLife": None}}, AN_HOUR),
+    "Ga-68, 4057.7 s": ({"tracer": {**OTHER_TRACER, "RadionuclideHalfLife": "4057.7"}}, GALLIUM),
+    "stored SUV": ({"Units": "GML", "SUVType": None, "PatientWeight": None}, 1.0),
+    "stored SUV by weight": ({"Units": "GML", "SUVType": "BW", "PatientWeight": None}, 1.0),
+    "Philips' SUV factor": (
+        {"Units": "CNTS", "PatientWeight": None, "edit": philips(suv_factor=0.000551, activity_factor=1.5)},
+        0.000551,
+    ),
+    # 1.5 Bq/ml a count; an SUV factor of 0 counts as absent.
+    "Philips' activity factor": ({"Units": "CNTS", "edit": philips(suv_factor=0, activity_factor=1.5)}, 1.5 * AN_HOUR),
+    "Philips' activity factor without its creator": (
+        {"Units": "CNTS", "edit": philips(suv_factor=0, activity_factor=1.5, creator=False)},
+        1.5 * AN_HOUR,
+    ),
+}
 
 
-def test_pet_without_decay_correction_is_refused(study: StudyFolder) -> None:
-    with pytest.raises(InputError, match=r"found DecayCorrection \(0054,1102\) NONE, expected START or ADMIN"):
-        scale(study, DecayCorrection="NONE")
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors(study: StudyFolder, name: str) -> None:
+    options, expected = FACTORS[name]
+    assert factor(study, **options) == pytest.approx(expected, rel=2e-6)
+
+
+DOSE, HALF_LIFE = r"RadionuclideTotalDose \(0018,1074\)", r"RadionuclideHalfLife \(0018,1075\)"
+WEIGHT, CORRECTED = r"PatientWeight \(0010,1030\)", r"CorrectedImage \(0028,0051\)"
+TOO_LONG_AGO = "expected an injection at most 6 hours before the scan"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"DecayCorrection": "NONE"}, r"found DecayCorrection \(0054,1102\) NONE, expected START or ADMIN"),
+    ({"tracer": {"RadiopharmaceuticalStartTime": "141000"}}, TOO_LONG_AGO),  # ten minutes after the scan
+    ({"tracer": {"RadiopharmaceuticalStartTime": "073000"}}, TOO_LONG_AGO),  # 6.5 hours before it
+    ({"Units": "CNTS"}, r"CNTS without \(7053,1000\) and \(7053,1009\), expected Philips' SUV factor"),
+    ({"Units": "GML", "SUVType": "LBM"}, r"found SUVType \(0054,1006\) LBM, expected BW"),
+    ({"Units": "GML", "SUVType": "BSA"}, r"found SUVType \(0054,1006\) BSA, expected BW"),
+    ({"Units": "PROPCPS"}, r"found Units \(0054,1001\) PROPCPS, expected BQML, CNTS"),
+    ({"Units": "CM2ML"}, r"found Units \(0054,1001\) CM2ML, expected BQML, CNTS"),
+    ({"PatientWeight": None}, rf"PT/IM0001.dcm: found no {WEIGHT}, expected the weight in kg"),
+    ({"PatientWeight": "0"}, rf"found {WEIGHT} 0, expected the weight in kg"),
+    ({"PatientWeight": "75000"}, rf"found {WEIGHT} 75000, expected the weight in kg"),
+    # 370,000 may be kBq or a very small dose.
+    *(
+        ({"tracer": {"RadionuclideTotalDose": dose}}, rf"found {DOSE} .*expected the injected dose in Bq")
+        for dose in ("0", "-370000000", "370000", "3.7e11")
+    ),
+    ({"tracer": {"RadionuclideTotalDose": None}}, rf"found no {DOSE}"),
+    (
+        {"RadiopharmaceuticalInformationSequence": None},
+        r"found no RadiopharmaceuticalInformationSequence \(0054,0016\)",
+    ),
+    (
+        {"tracer": {**OTHER_TRACER, "RadionuclideHalfLife": None}},
+        rf"found no {HALF_LIFE}, expected the half-life",
+    ),
+    ({"tracer": {"RadionuclideHalfLife": "109.77"}}, rf"found {HALF_LIFE} 109.77, expected 6586.2 s"),  # minutes
+    ({"CorrectedImage": ["DECY", "SCAT"]}, rf"{CORRECTED} DECY, SCAT, expected ATTN and DECY"),
+    ({"CorrectedImage": ["ATTN", "SCAT"]}, rf"{CORRECTED} ATTN, SCAT, expected ATTN and DECY"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[str(options) for options, _ in REFUSED])
+def test_a_pet_without_a_factor_is_refused(study: StudyFolder, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        scale(study, **options)
 
 
 def test_series_time_counts_before_later_beds(study: StudyFolder) -> None:
@@ -104,12 +168,6 @@ def test_series_processed_later_with_the_scan_time_of_ge(study: StudyFolder, cre
     result = scale(study, SeriesTime="153000", AcquisitionTime="143000", edit=ge)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert "GE scan time (0009,100D)" in result.derivation
-
-
-def test_injection_before_midnight(study: StudyFolder) -> None:
-    """Injected at 23:30, scanned at 00:30 of the next day: 60 min."""
-    late = {"RadiopharmaceuticalStartTime": "233000"}
-    assert factor(study, SeriesTime="003000", AcquisitionTime="003000", tracer=late) == pytest.approx(AN_HOUR, rel=2e-6)
 
 
 def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None:
@@ -148,54 +206,6 @@ def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> Non
     ]
 
 
-@pytest.mark.parametrize("start", ["141000", "073000"])
-def test_impossible_time_of_injection(study: StudyFolder, start: str) -> None:
-    """Ten minutes after the scan, and 6.5 hours before it."""
-    with pytest.raises(InputError, match="expected an injection at most 6 hours before the scan"):
-        scale(study, tracer={"RadiopharmaceuticalStartTime": start})
-
-
-def test_philips_suv_factor(study: StudyFolder) -> None:
-    edit = philips(suv_factor=0.000551, activity_factor=1.5)
-    assert factor(study, Units="CNTS", PatientWeight=None, edit=edit) == pytest.approx(0.000551)
-
-
-@pytest.mark.parametrize("creator", [True, False])
-def test_philips_activity_factor(study: StudyFolder, creator: bool) -> None:
-    """1.5 Bq/ml a count: 1.5 times the factor of Bq/ml; an SUV factor of 0 counts as absent."""
-    edit = philips(suv_factor=0, activity_factor=1.5, creator=creator)
-    assert factor(study, Units="CNTS", edit=edit) == pytest.approx(1.5 * AN_HOUR, rel=2e-6)
-
-
-def test_counts_without_a_factor(study: StudyFolder) -> None:
-    with pytest.raises(InputError, match=r"CNTS without \(7053,1000\) and \(7053,1009\), expected Philips' SUV factor"):
-        scale(study, Units="CNTS")
-
-
-@pytest.mark.parametrize("suv_type", [None, "BW"])
-def test_stored_suv(study: StudyFolder, suv_type: str | None) -> None:
-    assert factor(study, Units="GML", SUVType=suv_type, PatientWeight=None) == 1.0
-
-
-@pytest.mark.parametrize("suv_type", ["LBM", "BSA"])
-def test_suv_of_another_type(study: StudyFolder, suv_type: str) -> None:
-    with pytest.raises(InputError, match=rf"found SUVType \(0054,1006\) {suv_type}, expected BW"):
-        scale(study, Units="GML", SUVType=suv_type)
-
-
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
-        (None, r"PT/IM0001.dcm: found no PatientWeight \(0010,1030\), expected the weight in kg"),
-        ("0", r"found PatientWeight \(0010,1030\) 0, expected the weight in kg"),
-        ("75000", r"found PatientWeight \(0010,1030\) 75000, expected the weight in kg"),
-    ],
-)
-def test_weight(study: StudyFolder, weight: str | None, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        scale(study, PatientWeight=weight)
-
-
 def test_dose_in_mbq(study: StudyFolder) -> None:
     result = scale(study, tracer={"RadionuclideTotalDose": "370"})
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
@@ -204,65 +214,10 @@ def test_dose_in_mbq(study: StudyFolder) -> None:
     ]
 
 
-@pytest.mark.parametrize("dose", ["0", "-370000000", "370000", "3.7e11"])
-def test_impossible_dose(study: StudyFolder, dose: str) -> None:
-    """370,000 may be kBq or a very small dose."""
-    with pytest.raises(
-        InputError, match=r"found RadionuclideTotalDose \(0018,1074\) .*expected the injected dose in Bq"
-    ):
-        scale(study, tracer={"RadionuclideTotalDose": dose})
-
-
-def test_missing_dose_and_tracer(study: StudyFolder) -> None:
-    with pytest.raises(InputError, match=r"found no RadionuclideTotalDose \(0018,1074\)"):
-        scale(study, tracer={"RadionuclideTotalDose": None})
-
-
-def test_missing_sequence_of_the_tracer(study: StudyFolder) -> None:
-    with pytest.raises(InputError, match=r"found no RadiopharmaceuticalInformationSequence \(0054,0016\)"):
-        scale(study, RadiopharmaceuticalInformationSequence=None)
-
-
-def test_half_life_of_f18_if_absent(study: StudyFolder) -> None:
-    assert factor(study, tracer={"RadionuclideHalfLife": None}) == pytest.approx(AN_HOUR, rel=2e-6)
-
-
-def test_half_life_of_another_nuclide(study: StudyFolder) -> None:
-    """Ga-68, 4057.7 s: 370 MBq * 2^(-3600 / 4057.7) = 370 * 0.540662 = 200.045 MBq, so 75,000 / 200.045e6."""
-    gallium = {"RadionuclideCodeSequence": None, "Radiopharmaceutical": "DOTATATE"}
-    result = factor(study, tracer={**gallium, "RadionuclideHalfLife": "4057.7"})
-    assert result == pytest.approx(3.74916e-4, rel=2e-6)
-
-
-def test_unknown_half_life(study: StudyFolder) -> None:
-    unknown = {"RadionuclideCodeSequence": None, "Radiopharmaceutical": "DOTATATE", "RadionuclideHalfLife": None}
-    with pytest.raises(InputError, match=r"found no RadionuclideHalfLife \(0018,1075\), expected the half-life"):
-        scale(study, tracer=unknown)
-
-
-def test_half_life_in_minutes(study: StudyFolder) -> None:
-    with pytest.raises(InputError, match=r"found RadionuclideHalfLife \(0018,1075\) 109.77, expected 6586.2 s"):
-        scale(study, tracer={"RadionuclideHalfLife": "109.77"})
-
-
-@pytest.mark.parametrize("corrections", [["DECY", "SCAT"], ["ATTN", "SCAT"]])
-def test_uncorrected_pet(study: StudyFolder, corrections: list[str]) -> None:
-    with pytest.raises(
-        InputError, match=rf"CorrectedImage \(0028,0051\) {corrections[0]}, SCAT, expected ATTN and DECY"
-    ):
-        scale(study, CorrectedImage=corrections)
-
-
 def test_unknown_corrections(study: StudyFolder) -> None:
     result = scale(study, CorrectedImage=None)
     assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
     assert [finding.action for finding in result.findings] == ["taken as corrected"]
-
-
-@pytest.mark.parametrize("units", ["PROPCPS", "CM2ML"])
-def test_other_units(study: StudyFolder, units: str) -> None:
-    with pytest.raises(InputError, match=rf"found Units \(0054,1001\) {units}, expected BQML, CNTS"):
-        scale(study, Units=units)
 
 
 def test_units_that_change_within_the_series(study: StudyFolder, tmp_path: Path) -> None:
