@@ -18,6 +18,8 @@ def is_integer(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """True for a finite number that fits a double."""
+    if type(value) is float:
+        return math.isfinite(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:

@@ -1,16 +1,20 @@
-"""Open image files with ITK, without the headers that it misreads."""
+"""Open image files with ITK, without the headers that it misreads.
+
+SimpleITK takes 0.4 s to import, so only the functions that read or write an image import it.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from pathlib import Path
-from typing import Final
-
-import SimpleITK as sitk
+from typing import TYPE_CHECKING, Final
 
 from contract.errors import HecktorError
 from contract.images.metaimage import GEOMETRY_FIELDS, mha_fields
+
+if TYPE_CHECKING:
+    import SimpleITK as sitk
 
 # Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
 _ITK_READERS: Final = {
@@ -37,6 +41,8 @@ def open_reader(path: Path, suffix: str | None, error: type[HecktorError]) -> si
         raise error(path.name, "empty file", "an image")
     if suffix in (".mha", ".mhd"):
         _check_metaimage_text(path, error)
+    import SimpleITK as sitk
+
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.SetImageIO(_ITK_READERS[suffix or ".mha"])

@@ -9,11 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from contract import labels
 from contract.errors import HecktorError, InputError, OutputError
@@ -22,6 +21,9 @@ from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
 from contract.images.itk_reader import itk_reason, open_reader
 from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES
+
+if TYPE_CHECKING:
+    import SimpleITK as sitk
 
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
@@ -138,6 +140,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
+    import SimpleITK as sitk
+
     fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
     if fault:
         raise error(path.name, *fault)
@@ -150,6 +154,8 @@ def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path
 
 def to_sitk(volume: Volume) -> sitk.Image:
     """Convert to a SimpleITK image with the same geometry."""
+    import SimpleITK as sitk
+
     image = sitk.GetImageFromArray(volume.array)
     image.SetSpacing(volume.geometry.spacing_mm)
     image.SetOrigin(volume.geometry.origin_mm)
@@ -173,6 +179,8 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
+    import SimpleITK as sitk
+
     sitk.WriteImage(to_sitk(volume), str(partial), useCompression=compress, compressionLevel=1)
     # ITK does not report a full disk.
     fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
@@ -216,6 +224,8 @@ def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint
 
 
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
+    import SimpleITK as sitk
+
     size = tuple(int(n) for n in reader.GetSize())
     if reader.GetDimension() != 3:
         shape = " x ".join(map(str, size))

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
@@ -172,6 +171,8 @@ def _predicted_labels(path: Path) -> Volume:
 
 
 def _resampled(mask: Volume, grid: Geometry) -> npt.NDArray[Any]:
+    import SimpleITK as sitk
+
     image = to_sitk(Volume(mask.array.astype(np.uint8, copy=False), mask.geometry))
     frame = (grid.origin_mm, grid.spacing_mm, grid.direction)
     moved = sitk.Resample(image, grid.size, sitk.Transform(), sitk.sitkNearestNeighbor, *frame, labels.BACKGROUND)

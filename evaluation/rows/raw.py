@@ -82,6 +82,8 @@ class RawRow:
     def check(self, key: str, expected: Any, by: str) -> None:
         """Compare a figure with the one that follows from others; `by` names these."""
         value = self._value(key)
+        if type(value) is type(expected) and value == expected:  # most figures, without the tests of numbers
+            return
         if is_number(expected) and is_number(value):
             equal = math.isclose(value, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
         else:

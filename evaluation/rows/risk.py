@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class RiskRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        return astuple(self.follow_up)
+        return tuple(vars(self.follow_up).values())
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -87,3 +87,26 @@ def test_log_rank_without_two_groups_or_events_does_not_exist() -> None:
     assert log_rank_p(times, ~none, none) is None
     assert log_rank_p(times, none, group) is None
     assert log_rank_p(times, times > 1, group) is None, "nobody of the group is left at the recurrences"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lifelines_agrees(seed: int) -> None:
+    """Curves with ties, intervals also where nobody or everybody is free of recurrence, restricted mean, log-rank."""
+    lifelines = pytest.importorskip("lifelines")
+    from lifelines.statistics import logrank_test
+    from lifelines.utils import restricted_mean_survival_time
+
+    random = np.random.default_rng(seed)
+    days, events, group = random.integers(1, 50, 60) * 30.0, random.random(60) < (0.3, 1)[seed % 2], np.arange(60) < 25
+    theirs = lifelines.KaplanMeierFitter().fit(days, events)
+    estimate = kaplan_meier(days, events)
+    assert estimate is not None
+    assert estimate.days == pytest.approx(theirs.timeline)
+    assert estimate.free == pytest.approx(theirs.survival_function_.to_numpy()[:, 0])
+    interval = theirs.confidence_interval_survival_function_.to_numpy().T
+    assert np.array([estimate.low, estimate.high]) == pytest.approx(interval)
+    for horizon in (15.0, 700.0, float(days.max())):
+        mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_A_YEAR
+        assert restricted_mean_years(estimate, horizon) == pytest.approx(mean)
+    test = logrank_test(days[group], days[~group], events[group], events[~group])
+    assert log_rank_p(days, events, group) == pytest.approx(test.p_value)
