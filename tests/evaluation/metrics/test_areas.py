@@ -13,6 +13,7 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.images.volumes import read_volume
+from evaluation.editions.task import parse_rules
 from evaluation.metrics.areas import CORNERS, cell_areas, cell_codes
 from evaluation.metrics.surface import MEASURED, compare_surfaces
 
@@ -85,8 +86,9 @@ def test_distances_weigh_the_area_of_their_cells(rules):
 
 
 def test_the_code_of_2021_knows_no_areas(rules):
-    with pytest.raises(HecktorError, match="surface_weights with hd95=hecktor2021_code: 'area', expected 'voxel'"):
-        rules(surface_weights="area", hd95="hecktor2021_code")
+    content = {**rules().model_dump(), "surface_weights": "area", "hd95": "hecktor2021_code"}
+    with pytest.raises(HecktorError, match="expected surface_weights 'voxel' with hd95=hecktor2021_code, not 'area'"):
+        parse_rules(content, "mask", "rules")
 
 
 @pytest.fixture(scope="module")
