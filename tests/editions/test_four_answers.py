@@ -16,7 +16,6 @@ import pytest
 
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract.files import read_json, write_json
-from contract.images.volumes import read_volume
 from hecktor.cli import main
 from tests.conftest import head_json, write_manifest
 
@@ -76,23 +75,6 @@ def test_phantoms_have_the_sockets_and_keys_of_the_edition(cohort: Path) -> None
     assert set(record) <= {"Years", "HPV", "Site"}
     slugs = [entry["socket"]["slug"] for entry in json.loads((case / "inputs.json").read_text())]
     assert slugs == ["ct-volume", "pet-volume", "health-record"]
-
-
-def test_predict_writes_four_answers_and_a_record(cohort: Path, package: Path, tmp_path: Path) -> None:
-    case = next(path for path in sorted(cohort.glob("*/input")))
-    hecktor("predict", "--edition", EDITION, "--input", case, "--output", tmp_path / "output", "--model", package,
-            "--passes", 1, "--device", "cpu", "--record", tmp_path / "record.json")  # fmt: skip
-    mask = read_volume(tmp_path / "output" / "images" / "tumour-mask" / "output.mha")
-    ct = read_volume(next((case / "images" / "ct-volume").glob("*.mha")))
-    assert mask.geometry == ct.geometry
-    answers = {name: json.loads((tmp_path / "output" / f"{name}.json").read_text()) for name in
-               ("t-stage", "n-stage", "survival")}  # fmt: skip
-    assert answers["t-stage"] in ("T1", "T2", "T3", "T4")
-    assert answers["n-stage"] in ("N0", "N1", "N2", "N3")
-    assert 0 < answers["survival"] < 1000
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert (record["edition"], record["task"], record["fallbacks"]) == ("four-answers", "everything", [])
-    assert record["answers"]["t_stage"] == answers["t-stage"]
 
 
 def test_rehearse_evaluate_and_rank(cohort: Path, package: Path, tmp_path: Path) -> None:

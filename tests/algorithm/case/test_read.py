@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -191,30 +189,6 @@ def test_notices_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> Non
     with caplog.at_level(logging.WARNING, "hecktor"):
         Notices().warn(Finding("PET", "odd"))
     assert [record.getMessage() for record in caplog.records] == ["*** WARNING *** PET: odd"]
-
-
-STRICT: dict[str, Callable[[Notices], object]] = {
-    "nan": lambda notices: clean_ct(ct_of(math.nan), "CT", notices),
-    "scattered": lambda notices: clean_ct(ct_of(-3024, -2000, -1500), "CT", notices),
-    "zero": lambda notices: cleaned(pet_of(), notices),
-    "apart": lambda notices: cleaned(pet_of(5), notices, Geometry(GRID.size, GRID.spacing_mm, (500.0, 0.0, 0.0))),
-    "becquerels": lambda notices: cleaned(pet_of(5000), notices),
-}
-
-
-@pytest.mark.parametrize("name", STRICT)
-def test_strict_mode_refuses(name: str) -> None:
-    with pytest.raises(InputError, match=r"\(strict mode\)$"):
-        STRICT[name](Notices(strict=True))
-
-
-def test_strict_mode_refuses_odd_records(case_folder: Any) -> None:
-    folder = case_folder.write()
-    for change in ({"Shoe size": 44}, {"Age": None}, {"Age": 500}):
-        folder.ehr_path.write_text(json.dumps(folder.ehr | change))
-        read_case(folder.input, EDITION, RFS, Notices())
-        with pytest.raises(InputError, match="strict mode"):
-            read_case(folder.input, EDITION, RFS, Notices(strict=True))
 
 
 @pytest.mark.parametrize(
