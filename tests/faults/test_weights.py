@@ -65,7 +65,7 @@ def damaged(
 @pytest.mark.parametrize(
     ("change", "signed", "said"),
     [
-        (flipped(100_000), False, "altered"),
+        (flipped(100_000), False, "the file was modified"),
         (truncated, False, "bytes, expected "),
         (flipped(3), True, "not a safetensors file"),
         (truncated, True, "not a safetensors file"),
