@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from contract.editions import Edition, load_edition
-from contract.editions.clinical import ClinicalValue
+from contract.editions.clinical import ClinicalValue, ClinicalVariable, ImpossibleValueError
 from contract.editions.declaration import CT, EHR, PET
 from contract.errors import Finding, InputError, OutputError
 from contract.files import whole_folder, write_json
@@ -20,9 +22,9 @@ from contract.images.volumes import Volume, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
 from convert.dicom.choice import choose_series
-from convert.dicom.clinical import clinical_values
 from convert.dicom.dose import read_radiotherapy
 from convert.dicom.files import quiet_pydicom, read_folder, require_libraries
+from convert.dicom.headers import DicomHeader
 from convert.dicom.series import sort_objects
 from convert.dicom.slices import stack_slices
 from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
@@ -30,6 +32,8 @@ from convert.dicom.suv import suv_scale
 from convert.dicom.volumes import SeriesVolume, read_ct, read_pet, tilt_findings
 
 GROUND_TRUTH: Final = "ground_truth"
+_AGE: Final = re.compile(r"(\d{1,3})([DWMY])")
+_PER_YEAR: Final = {"D": 365.25, "W": 52.18, "M": 12.0, "Y": 1.0}
 
 
 @dataclass(frozen=True)
@@ -196,3 +200,33 @@ def write_case(
         raise OutputError(
             str(folder), f"cannot be written ({problem.strerror or problem})", "a writable folder"
         ) from None
+
+
+def clinical_values(header: DicomHeader, clinical: Sequence[ClinicalVariable]) -> dict[str, ClinicalValue]:
+    """Values by the edition's keys; a variable that the file does not give is absent."""
+    raw = {
+        "age_years": _age_years(header),
+        "gender": header.text("PatientSex").lower() or None,
+        "weight_kg": header.optional_number("PatientWeight") or None,
+    }
+    values: dict[str, ClinicalValue] = {}
+    for variable in clinical:
+        try:
+            value = variable.read(raw.get(variable.name))
+        except ImpossibleValueError:  # such as sex O
+            continue
+        if value is not None:
+            values[variable.key] = value
+    return values
+
+
+def _age_years(header: DicomHeader) -> float | None:
+    """Whole years at the study, by PatientAge or else by the date of birth."""
+    match = _AGE.fullmatch(header.text("PatientAge").upper())
+    if match:
+        return float(int(int(match[1]) / _PER_YEAR[match[2]]))
+    try:
+        born, study = (datetime.strptime(header.text(key), "%Y%m%d") for key in ("PatientBirthDate", "StudyDate"))
+    except ValueError:
+        return None
+    return float(study.year - born.year - ((study.month, study.day) < (born.month, born.day)))

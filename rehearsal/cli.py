@@ -16,8 +16,7 @@ from contract.errors import EngineError, HecktorError
 from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from contract.editions import Algorithm
 from contract.editions.declaration import IMAGE_PREFIX
 from contract.errors import EngineError
 from rehearsal.images import facts_of_archive, upload_problems
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Runner
 
 SOURCE: Final = Path(__file__).resolve().parents[2]

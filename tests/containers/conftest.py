@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.runners.engines import ContainerEngine, find_engine
+from rehearsal.runners.containers import ContainerEngine, find_engine
 
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests" / "rehearsal"

@@ -16,8 +16,7 @@ from contract.images.volumes import read_header, read_volume, write_volume
 from rehearsal.images import upload_problems
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import RehearsalResult, rehearse
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Limits
 from tests.containers.conftest import build, one_at_a_time
 

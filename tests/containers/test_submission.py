@@ -10,7 +10,7 @@ from algorithm.network.package import default_package_path
 from contract.editions import load_edition
 from contract.errors import EngineError
 from contract.files import read_json
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine
 from rehearsal.submission.images import BuiltImages, find_images
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission
 

@@ -18,8 +18,7 @@ from contract.images.volumes import Volume, write_volume
 from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import RehearsalResult, rehearse
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import Limits
 
 pytestmark = pytest.mark.container

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from contract.editions import load_edition
+from contract.errors import InputError
 from contract.images.volumes import Volume, find_single_image, read_volume
 from convert import ConvertedCase, ConvertRequest, convert_dicom
 from tests.convert.studies import StudyFolder
@@ -32,6 +33,11 @@ class Converted:
 
 
 Convert = Callable[..., Converted]
+
+
+def refuse(convert: Convert, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        convert()
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from pydicom.dataset import Dataset
 
-from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from tests.convert.conftest import Convert
+from tests.convert.conftest import Convert, refuse
 from tests.convert.studies import CT_GRID, StudyFolder, ct_volume, numbers
 
 # Axes of the array (x, y, z) as columns. Sagittal: x runs backwards in y (+P), y downwards (-S), slices to the right.
@@ -129,8 +128,7 @@ def test_slices_that_form_no_grid(
 ) -> None:
     study.ct(edit=edit_position(3, offset_mm))
     study.pet()
-    with pytest.raises(InputError, match=message):
-        convert()
+    refuse(convert, message)
 
 
 @pytest.mark.parametrize(
@@ -158,5 +156,4 @@ def test_slices_of_different_kinds(study: StudyFolder, convert: Convert, changes
 
     study.ct(edit=edit)
     study.pet()
-    with pytest.raises(InputError, match=message):
-        convert()
+    refuse(convert, message)

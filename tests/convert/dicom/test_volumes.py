@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from pydicom.dataset import Dataset
 
-from contract.errors import InputError
 from contract.images.volumes import Volume
-from tests.convert.conftest import Convert
+from tests.convert.conftest import Convert, refuse
 from tests.convert.studies import CT_GRID, PET_GRID, StudyFolder, ct_volume, pet_volume
 
 
@@ -82,16 +81,14 @@ def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Con
 def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, keyword: str) -> None:
     study.ct(**({keyword: None} if modality == "ct" else {}))
     study.pet(**({keyword: None} if modality == "pet" else {}))
-    with pytest.raises(InputError, match=rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\), expected the"):
-        convert()
+    refuse(convert, rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\), expected the")
 
 
 @pytest.mark.parametrize("slope", ["0", "-1"])
 def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
     study.ct(RescaleSlope=slope)
     study.pet()
-    with pytest.raises(InputError, match=rf"found RescaleSlope \(0028,1053\) {slope}, expected a number above 0"):
-        convert()
+    refuse(convert, rf"found RescaleSlope \(0028,1053\) {slope}, expected a number above 0")
 
 
 def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
@@ -110,8 +107,7 @@ def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
 
     study.ct(edit=edit)
     study.pet()
-    with pytest.raises(InputError, match=r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20, expected one frame"):
-        convert()
+    refuse(convert, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20, expected one frame")
 
 
 @pytest.mark.parametrize("value", ["soft", "inf"])
@@ -121,8 +117,7 @@ def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: An
     content = paths[0].read_bytes()
     at = content.index(b"-1024")
     paths[0].write_bytes(content[:at] + value.ljust(5).encode() + content[at + 5 :])
-    with pytest.raises(InputError, match=r"CT/IM0001.dcm: .*RescaleIntercept \(0028,1052\)"):
-        convert()
+    refuse(convert, r"CT/IM0001.dcm: .*RescaleIntercept \(0028,1052\)")
 
 
 def test_pet_is_close_to_the_volume(study: StudyFolder, convert: Convert) -> None:

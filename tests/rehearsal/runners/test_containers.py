@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.runners.containers import ContainerRunner
-from rehearsal.runners.engines import ContainerEngine
+from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Call, Limits
 
 CLIENT = """#!{python}

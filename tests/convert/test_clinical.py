@@ -8,8 +8,8 @@ import pytest
 
 from contract.editions import load_edition
 from contract.editions.clinical import ClinicalVariable
-from convert.dicom.clinical import clinical_values
 from convert.dicom.files import read_folder
+from convert.pipeline import clinical_values
 from tests.convert.conftest import Convert
 from tests.convert.studies import StudyFolder
 
