@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
@@ -43,6 +43,11 @@ class Demo:
     def cohort(self) -> Path:
         return self.output / "cohort"
 
+    @property
+    def own_edition(self) -> tuple[str, ...]:
+        """`--edition` for the report and the viewer if results cannot name it, since it is not in the package."""
+        return () if self.edition.source in known_editions() else ("--edition", self.edition.source)
+
     def metrics(self, task: Algorithm) -> list[Path]:
         """The `metrics.json` of each team."""
         return [self.task_dir(task) / team / METRICS_JSON for team in teams(task)]
@@ -63,8 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _rank(demo, task)
     _step("report")
     report = demo.output / "report.html"
-    edition = ("--edition", demo.edition.source)
-    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report, *edition)
+    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report, *demo.own_edition)
     _print_results(demo, report, time.monotonic() - begun)
     return 0
 
@@ -138,7 +142,7 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
 def _view_command(demo: Demo) -> str:
     """The command that opens the viewer, with the program of this Python, which may not be on the PATH."""
     program = Path(sys.executable).with_name("hecktor")
-    words = (program, "view", "--edition", demo.edition.source, "--cohort", demo.cohort, "--results", demo.output)
+    words = (program, "view", "--cohort", demo.cohort, "--results", demo.output, *demo.own_edition)
     return shlex.join(map(str, words))
 
 

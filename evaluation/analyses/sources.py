@@ -9,15 +9,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from contract import platform
-from contract.editions import Algorithm, Edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError, HecktorError
+from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix, list_images
-from evaluation.editions.profile import load_profile
+from evaluation.editions import known_profiles
+from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import read_board
+from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path, predictions_folder
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
@@ -66,6 +69,22 @@ class PatientFiles:
     pet: Path
     reference: Path
     predictions: Mapping[str, Path] = field(default_factory=dict)
+
+
+def edition_of_results(results_dir: Path | None, name: str | None) -> Edition:
+    """The edition of this name; without a name that of the first leaderboard, if it is one of the package.
+
+    Without results, or for results of an edition that is not in the package, the default edition.
+
+    Raises:
+        HecktorError: no leaderboard, an unreadable one, or no edition of this name.
+    """
+    if name is None and results_dir is not None:
+        _, folder = leaderboard_folders(results_dir)[0]
+        board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+        stated = board.get("edition") if isinstance(board, dict) else None
+        name = stated if stated in known_profiles() else None
+    return load_declaration(name or DEFAULT_EDITION)
 
 
 def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:

@@ -24,13 +24,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.pipeline import challenge_analyses, task_analyses
-    from evaluation.analyses.sources import find_masks, find_patients, find_results, team_names
-    from evaluation.editions.profile import load_declaration
+    from evaluation.analyses.sources import edition_of_results, find_masks, find_patients, find_results, team_names
     from evaluation.page.colours import colours_of
     from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
 
     page = page_file(options.output)
-    edition = load_declaration(options.edition)
+    edition = edition_of_results(options.results, options.edition)
     results = find_results(options.results, edition)
     teams = team_names(results)
     colours = colours_of(teams)
@@ -117,5 +116,5 @@ def _parser() -> argparse.ArgumentParser:
     cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
     add_workers(parser)
-    add_edition_option(parser)
+    add_edition_option(parser, "that of the results")
     return parser

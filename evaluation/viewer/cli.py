@@ -7,6 +7,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from contract.editions import DEFAULT_EDITION
 from contract.options import add_edition_option, name_path, whole_number
 
 _END = {signal.SIGINT, signal.SIGTERM}
@@ -53,5 +54,5 @@ def _parser() -> argparse.ArgumentParser:
     maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
     add("--uncertainty", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=maps)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
-    add_edition_option(parser)
+    add_edition_option(parser, f"that of the results, else {DEFAULT_EDITION}")
     return parser

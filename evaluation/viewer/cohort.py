@@ -7,12 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition
+from contract.editions import Algorithm, Edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
-from evaluation.analyses.sources import PatientFiles, find_masks, find_results, find_scans, team_names
-from evaluation.editions.profile import load_declaration, load_profile
+from evaluation.analyses.sources import (
+    PatientFiles,
+    edition_of_results,
+    find_masks,
+    find_results,
+    find_scans,
+    team_names,
+)
+from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
 from evaluation.page.colours import colours_of
 from evaluation.viewer.listing import list_cases, worst_cases
@@ -23,13 +30,16 @@ UNCERTAINTY_MAPS: Final = {"uncertainty.mha": "entropy", "disagreement.mha": "di
 
 @dataclass(frozen=True)
 class ViewerRequest:
-    """Folders of a cohort, of results (None without), and of each team's masks and uncertainty maps."""
+    """Folders of a cohort, of results (None without), and of each team's masks and uncertainty maps.
+
+    Without an `edition` it is that of the results.
+    """
 
     cohort: Path
     results: Path | None = None
     masks: Mapping[str, Path] = field(default_factory=dict)
     uncertainty: Mapping[str, Path] = field(default_factory=dict)
-    edition: str = DEFAULT_EDITION
+    edition: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     Raises:
         HecktorError: no case, unreadable results, a given folder that does not exist or fits no case.
     """
-    edition = load_declaration(request.edition)
+    edition = edition_of_results(request.results, request.edition)
     task = _task_with_mask(edition)
     profile = load_profile(edition.evaluation_profile)
     (rules,) = (one.rules for one in profile.task(task.name).answers.values() if isinstance(one.rules, MaskRules))

@@ -15,6 +15,7 @@ from evaluation.cli import main
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.overlap import weighted_sum_metric
 from evaluation.report.cli import main as report
+from evaluation.viewer.cohort import ViewerRequest, find_cohort
 from tests.evaluation.staging import (
     ANSWERS,
     COMBINED,
@@ -343,11 +344,13 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
             path = EDITION.inputs[name].path_under(cohort / case / "input") / "x.mha"
             write_volume(path, Volume(np.ones(grid.array_shape, np.float32), grid))
     page = tmp_path / "page.html"
-    shown = ["--results", str(results), "--cohort", str(cohort), "--edition", "hecktor2026", "--workers", "0"]
+    shown = ["--results", str(results), "--cohort", str(cohort), "--workers", "0"]
     assert report([*shown, "--output", str(page)]) == 0
     text = page.read_text()
     for words in ("T and N balanced accuracy", "Official order by Score", "GTVn DSC", "T stage T1 · N stage N0"):
         assert words in text, words
+    listing = find_cohort(ViewerRequest(cohort, results)).listing
+    assert listing["edition"] == EDITION.title, "the edition is that of the results"
 
 
 def test_an_unusable_reference_table_is_one_line(tmp_path, grid, plain):

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.analyses.sources import deciding_metrics, find_masks, find_results
+from evaluation.analyses.sources import deciding_metrics, edition_of_results, find_masks, find_results
 from evaluation.editions.profile import load_profile
 
 
@@ -32,6 +32,22 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
     path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
     found = find_masks(tmp_path, load_edition(edition), ["a", "without-masks"], {})
     assert found == {"a": {"CHUM-001": path}}
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "edition"),
+    [
+        ("hecktor2026", None, "hecktor2026"),
+        ("hecktor2021", None, "hecktor2025"),  # an evaluation profile with the declaration of 2025
+        ("my_own", None, "hecktor2025"),
+        ("", None, "hecktor2025"),
+        ("hecktor2025", "hecktor2026", "hecktor2026"),
+    ],
+)
+def test_the_edition_is_that_of_the_results(stated: str, given: str | None, edition: str, tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": stated})
+    assert edition_of_results(tmp_path, given).name == edition
+    assert edition_of_results(None, given).name == (given or "hecktor2025")
 
 
 def test_a_folder_that_is_given(tmp_path: Path) -> None:
