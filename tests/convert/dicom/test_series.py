@@ -131,14 +131,10 @@ def test_absent_frame_of_reference_is_a_warning(study: StudyFolder, convert: Con
     assert [finding.action for finding in convert().case.findings] == ["taken as aligned"]
 
 
-def test_no_pet(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    refuse(convert, "input folder: found no PET series, expected a study with CT and PET")
-
-
-def test_no_ct(study: StudyFolder, convert: Convert) -> None:
-    study.pet()
-    refuse(convert, "input folder: found no CT series, expected a study with CT and PET")
+@pytest.mark.parametrize(("present", "absent"), [("ct", "PET"), ("pet", "CT")])
+def test_a_study_without_a_modality(study: StudyFolder, convert: Convert, present: str, absent: str) -> None:
+    getattr(study, present)()
+    refuse(convert, f"input folder: found no {absent} series, expected a study with CT and PET")
 
 
 def test_enhanced_pet_is_named(study: StudyFolder, convert: Convert) -> None:
