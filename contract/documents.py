@@ -92,7 +92,6 @@ _EXPECTED: Final[Mapping[str, str]] = {
     "model_type": "an object",
     "model_attributes_type": "an object",
     "none_required": "null",
-    "literal_error": "one of {expected}",
     "too_short": "at least {min_length} entries",
     "too_long": "at most {max_length} entries",
     "greater_than": "a number above {gt}",
@@ -169,6 +168,8 @@ def _expected(fault: ErrorDetails) -> str:
     kind, context = fault["type"], fault.get("ctx", {})
     if kind in _EXPECTED:
         return _EXPECTED[kind].format(**context)
+    if kind == "literal_error":
+        return f"one of {context['expected']}" if " or " in context["expected"] else str(context["expected"])
     if kind == "string_pattern_mismatch":
         return _PATTERNS.get(context["pattern"], f"a text of the form {context['pattern']}")
     reason = str(context.get("error", "")) or fault["msg"]

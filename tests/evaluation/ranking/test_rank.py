@@ -151,7 +151,7 @@ def test_two_teams_of_one_name(files, tmp_path):
         ("[]", r"metrics\.json: found \[\], expected an object"),
         ("{", "not valid JSON"),
         (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}, expected a list"),
-        (json.dumps(metrics_of((1, 1, 1), format=9)), r"provenance\.format: found 9, expected one of 1"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), r"provenance\.format: found 9, expected 1"),
         (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true, expected a number"),
     ],
 )
