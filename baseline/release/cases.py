@@ -208,7 +208,10 @@ def read_release(root: Path, edition: Edition) -> Release:
         case = _case(folders, merged, edition)
         if case is not None:
             cases.append(case)
-    problems += _centres(cases, layout)
+    for case in cases:
+        if not case.centre:
+            file = layout.name(case.ct.parent)
+            problems.append(Problem(ERROR, "no-centre", case.patient_id, file, "no centre", "<centre>-<number>"))
     for table in tables.values():
         problems += table.problems
     return Release(layout.root, tuple(cases), tuple(problems))
@@ -248,22 +251,3 @@ def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseC
         planning_ct=folders.first("planning CT"),
         dose=folders.first("dose"),
     )
-
-
-def _centres(cases: Sequence[ReleaseCase], layout: ReleaseFiles) -> list[Problem]:
-    """Cases without a centre, and cases whose centre in the table differs from that of the other IDs of the centre."""
-    problems = []
-    codes: dict[str, Counter[str]] = {}
-    for case in cases:
-        if case.patient.centre is not None:
-            codes.setdefault(case.centre, Counter())[case.patient.centre] += 1
-    for case in cases:
-        file = layout.name(case.ct.parent)
-        if not case.centre:
-            problems.append(Problem(ERROR, "no-centre", case.patient_id, file, "no centre", "<centre>-<number>"))
-        elif case.patient.centre is not None:
-            usual, _ = codes[case.centre].most_common(1)[0]
-            if case.patient.centre != usual:
-                found = f"centre {case.patient.centre} in the table, {case.centre} in the ID, which takes precedence"
-                problems.append(Problem(WARNING, "centre", case.patient_id, file, found, f"{usual} as the others'"))
-    return problems

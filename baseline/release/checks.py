@@ -1,10 +1,8 @@
-"""Plausibility of a patient's images: geometry, labels, units, and whether CT, PET and mask fit together."""
+"""Plausibility of a patient's images: geometry, labels and units."""
 
 from __future__ import annotations
 
-import gzip
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +12,6 @@ import numpy.typing as npt
 from algorithm.case.hounsfield import missing_intercept
 from algorithm.case.read import SMALLEST_SIZE, overlap
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
-from algorithm.region.grids import resample
 from baseline.release.cases import ReleaseCase
 from baseline.release.problems import Problem, ProblemReporter
 from baseline.release.suv_factors import scaled_by_factor
@@ -37,19 +34,6 @@ LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
 # Twice a prescribed dose; a dose in cGy reaches thousands.
 MOST_DOSE_GY: Final = 200.0
 
-# Share of the smaller field of view along each axis; below it the table moved, or the scan shows another region.
-LEAST_SHARED: Final = 0.5
-# Air in and around the body; the lung hardly ever exceeds SUV 1.
-AIR_HU: Final = -400.0
-WARM_SUV: Final = 1.0
-# Measured: at most 1% in phantoms and sarcomas; 5% to 35% with a flipped PET, 20% with another patient's.
-MOST_WARM_AIR: Final = 0.1
-# A lesion around an airway contains some of its air.
-MOST_LESION_AIR: Final = 0.5
-
-_NIFTI1_SIZE: Final = 348
-_NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
-
 _Array = npt.NDArray[Any]
 
 
@@ -60,27 +44,22 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
     """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
-    reporters: dict[str, ProblemReporter] = {}
     paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
     for role, path in paths.items():
         if path is not None:
-            reporters[role] = reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
+            reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
             try:
                 volumes[role] = read_volume(path)
-                not_finite = list(_finite(path, reporter))
             except HecktorError as problem:
                 problems.append(reporter.unreadable(problem))
                 continue
-            problems += not_finite
             if role == "PET":
                 volumes[role], warnings = _scaled_pet(volumes[role], volumes.get("CT"), case, estimate_suv, reporter)
                 problems += warnings
-            if role in _CHECKS and not any(problem.is_error for problem in not_finite):
+            if role in _CHECKS:
                 problems += _CHECKS[role](volumes[role], reporter)
             if "CT" in volumes:
                 problems += _check_position(role, volumes[role].geometry, volumes["CT"].geometry, reporter)
-    if not any(problem.is_error or problem.kind == "geometry" for problem in problems):
-        problems += check_consistency(volumes["CT"], volumes["PET"], volumes.get("mask"), reporters)
     return tuple(problems)
 
 
@@ -108,10 +87,9 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
     array = ct.array
     expected = "Hounsfield units: air near -1000, soft tissue near 0"
     air, tissue = _share(array, -np.inf, -700), _share(array, -150, 250)
-    dense = _share(array, 700, np.inf)
-    lowest, highest = float(array.min()), float(array.max())
-    values = f"values from {lowest:g} to {highest:g}"
-    if dense > air and tissue > _LEAST_SHARE and lowest < -200:
+    lowest = float(array.min())
+    values = f"values from {lowest:g} to {float(array.max()):g}"
+    if _share(array, 700, np.inf) > air and tissue > _LEAST_SHARE and lowest < -200:
         yield report.error("hounsfield", f"air bright and bone dark ({values}): an inverted CT", expected)
     elif missing := missing_intercept(array):
         yield report.error("hounsfield", f"{missing[1]}: the rescale intercept is missing", expected)
@@ -181,88 +159,12 @@ def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemRepo
         yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
 
 
-def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
-    """Report NaN and infinity, which ITK silently reads as zero from a NIfTI file."""
-    with gzip.open(path, "rb") as file:
-        header = file.read(_NIFTI1_SIZE)
-        order = "<" if header[:4] == _NIFTI1_SIZE.to_bytes(4, "little") else ">"
-        (code,) = struct.unpack_from(f"{order}h", header, 70)
-        (start,) = struct.unpack_from(f"{order}f", header, 108)
-        if code not in _NIFTI_FLOATS:
-            return
-        content = file.read()
-    values = np.frombuffer(content, f"{order}{_NIFTI_FLOATS[code]}", offset=int(start) - _NIFTI1_SIZE)
-    bad = int(np.count_nonzero(~np.isfinite(values)))
-    if bad == values.size:
-        yield report.error("not-finite", "all voxels are NaN or infinite", "numbers")
-    elif bad:
-        yield report.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
-
-
 def _share(array: _Array, low: float, high: float) -> float:
     return float(np.count_nonzero((array >= low) & (array <= high))) / array.size
 
 
 def _numbers(values: Any) -> str:
     return "(" + ", ".join(f"{round(value, 6) + 0:.4g}" for value in values) + ")"
-
-
-def check_consistency(
-    ct: Volume, pet: Volume, mask: Volume | None, reporters: Mapping[str, ProblemReporter]
-) -> Iterator[Problem]:
-    """Yield warnings, not errors: each finding can have a legitimate cause.
-
-    The CT is in HU, the PET in SUV, and they overlap; the mask is on the CT's grid. `reporters` are those of the
-    roles "PET" and "mask".
-    """
-    shared = _shared(ct.geometry, pet.geometry)
-    if shared < LEAST_SHARED:
-        found = f"CT and PET share only {shared:.0%} of the smaller field of view"
-        yield reporters["PET"].warning("together", found, f"at least {LEAST_SHARED:.0%} along each axis")
-        return
-    air = _warm_air(ct, pet)
-    if air > MOST_WARM_AIR:
-        found = f"{air:.0%} of the voxels above SUV {WARM_SUV:g} lie in the CT's air"
-        yield reporters["PET"].warning("together", found, f"up to {MOST_WARM_AIR:.0%}: one patient, in one position")
-    elif mask is not None and mask.array.any():
-        yield from _check_lesions(ct, pet, mask.array > 0, reporters["mask"])
-
-
-def _check_lesions(
-    ct: Volume, pet: Volume, lesion: npt.NDArray[np.bool_], report: ProblemReporter
-) -> Iterator[Problem]:
-    uptake, inside = _sampled(pet, np.argwhere(lesion), ct.geometry)
-    air = float(np.mean(ct.array[lesion] < AIR_HU))
-    if inside < 1:
-        yield report.warning("together", f"{1 - inside:.1%} of the lesions lie outside the PET", "all inside")
-    elif air > MOST_LESION_AIR:
-        yield report.warning("together", f"{air:.0%} of the lesions lie in the CT's air", "lesions in the body")
-    elif uptake.max() < WARM_SUV:
-        found = f"the lesions' highest SUV is {uptake.max():.2g}"
-        yield report.warning("together", found, f"{WARM_SUV:g}, the body's mean, or more")
-
-
-def _shared(first: Geometry, second: Geometry) -> float:
-    """Smallest overlap along any axis (x, y, z, LPS), as a share of the smaller extent."""
-    one, other = first.corners_mm(), second.corners_mm()
-    both = np.minimum(one.max(0), other.max(0)) - np.maximum(one.min(0), other.min(0))
-    return float((both / np.minimum(np.ptp(one, axis=0), np.ptp(other, axis=0))).min())
-
-
-def _warm_air(ct: Volume, pet: Volume) -> float:
-    """Share of the PET's warm voxels inside the CT's field of view that are air in the CT."""
-    density = resample(ct, pet.geometry, float("nan"))
-    warm = density[(pet.array > WARM_SUV) & np.isfinite(density)]
-    return float(np.mean(warm < AIR_HU)) if warm.size else 0.0
-
-
-def _sampled(pet: Volume, index: npt.NDArray[np.intp], grid: Geometry) -> tuple[npt.NDArray[Any], float]:
-    """Values of the PET voxels nearest to voxels (z, y, x) of `grid`, and the share that lies inside the PET."""
-    matrix = pet.geometry.physical_to_index_matrix() @ grid.index_to_physical_matrix()
-    places = np.rint(index[:, ::-1] @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.intp)
-    inside = np.all((places >= 0) & (places < pet.geometry.size), axis=1)
-    x, y, z = places[inside].T
-    return pet.array[z, y, x], float(inside.mean())
 
 
 # The planning CT is not measured, it only has to be readable.

@@ -1,4 +1,4 @@
-"""Find folders, tables and images of a release; missing, shared and unexpected files are problems.
+"""Find folders, tables and images of a release; missing and shared files are problems.
 
 A release has `Task 1` to `Task 3`, or one folder of any name for all answers of an edition with one algorithm.
 """
@@ -6,7 +6,7 @@ A release has `Task 1` to `Task 3`, or one folder of any name for all answers of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,6 @@ _IMAGE_SUFFIXES: Final = ("__CT.nii.gz", "__PT.nii.gz")
 # Levels below the given folder where the patients may be: "HECKTOR 2026 Training Data" may contain itself.
 _DEEPEST: Final = 2
 SUFFIXES: Final = {"CT": "__CT", "PET": "__PT", "mask": "", "planning CT": "__CTPlanning", "dose": "__RTDOSE"}
-_TOGETHER: Final = ("planning CT", "dose")
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 # The organisers' cross-validation splits name patients who are not in the release.
@@ -215,12 +214,8 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
         layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", "one")
     for path in sorted(folder.path.iterdir()):
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
+        if path.is_dir() and not path.name.startswith("."):
             _read_patient(path, folder, layout)
-        elif path not in folder.tables and not path.match(_SPLIT_FILES):
-            layout.report(WARNING, "unexpected-file", "", path, "an unknown file", "patient folders and a CSV")
 
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
@@ -229,28 +224,14 @@ def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> 
     present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
     files = {roles[file]: path for file, path in present.items() if file in roles and path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
-    for file, path in present.items():
-        if file not in roles:
-            layout.report(WARNING, "unexpected-file", name, path, "an unknown file", "the release's names")
-        elif roles[file] not in files:
-            text = "a broken link" if path.is_symlink() else "not a regular file"
-            layout.report(ERROR, "unreadable", name, path, text, f"the {roles[file]}")
-    missing = {role: folder / file for file, role in roles.items() if file not in present}
-    _report_missing(name, missing, parent.needed, [file for file in present if file not in roles], layout)
-
-
-def _report_missing(
-    patient_id: str, missing: Mapping[str, Path], needed: Sequence[str], others: Sequence[str], layout: ReleaseFiles
-) -> None:
-    """Report missing files; a planning CT and a dose may be missing together, but not alone."""
-    for role in needed:
-        if role in missing:
-            found = f"not found ({', '.join(others) or 'no other file'})"
-            layout.report(ERROR, "missing-file", patient_id, missing[role], found, f"the {role}")
-    alone = [role for role in _TOGETHER if role in missing]
-    if len(alone) == 1:
-        together = f"{' and '.join(_TOGETHER)} together"
-        layout.report(WARNING, "missing-file", patient_id, missing[alone[0]], "not found", together)
+    others = ", ".join(file for file in present if file not in roles)
+    for file, role in roles.items():
+        if file in present and role not in files:
+            text = "a broken link" if present[file].is_symlink() else "not a regular file"
+            layout.report(ERROR, "unreadable", name, present[file], text, f"the {role}")
+        elif file not in present and role in parent.needed:
+            found = f"not found ({others or 'no other file'})"
+            layout.report(ERROR, "missing-file", name, folder / file, found, f"the {role}")
 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:

@@ -35,9 +35,7 @@ def with_suv_factors(release: Release, path: Path) -> Release:
     table = ReleaseTable(path.name)
     factors = read_suv_factors(path, table, {case.patient_id for case in release.cases})
     cases = tuple(replace(case, suv_factor=factors.get(case.patient_id)) for case in release.cases)
-    known = path.absolute()
-    problems = [one for one in release.problems if one.kind != "unexpected-file" or release.root / one.file != known]
-    return replace(release, cases=cases, problems=(*problems, *table.problems))
+    return replace(release, cases=cases, problems=(*release.problems, *table.problems))
 
 
 def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str]) -> dict[str, float]:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
-
-from contract.images.volumes import Volume
 from tests.baseline.release.planted import CSV, Expected, Plant, Release, error, image, warning
 
 
@@ -18,30 +15,12 @@ def without_ct(release: Release, p: str) -> list[Expected]:
 def without_pet(release: Release, p: str) -> list[Expected]:
     path = release.path(p, "__PT", "Task 3")
     path.rename(path.with_name("PET.nii.gz"))
-    unused = warning("unexpected-file", p, f"Task 3/{p}/PET.nii.gz", "an unknown file")
-    return error("missing-file", p, image(p, "__PT", "Task 3"), r"not found \(PET.nii.gz\)") + unused
+    return error("missing-file", p, image(p, "__PT", "Task 3"), r"not found \(PET.nii.gz\)")
 
 
 def without_mask(release: Release, p: str) -> list[Expected]:
     release.path(p, "").unlink()
     return error("missing-file", p, image(p, ""), "not found")
-
-
-def stray_file(release: Release, p: str) -> list[Expected]:
-    (release.root / "Task 2" / p / "notes.txt").write_text("x")
-    (release.root / "Task 2" / p / ".DS_Store").write_text("hidden files are nobody's business")
-    return warning("unexpected-file", p, f"Task 2/{p}/notes.txt", "an unknown file")
-
-
-def stray_file_beside_the_folders(release: Release, p: str) -> list[Expected]:
-    (release.root / "Task 3" / "readme.txt").write_text("x")
-    return warning("unexpected-file", "", "Task 3/readme.txt", "an unknown file")
-
-
-def dose_without_planning_ct(release: Release, p: str) -> list[Expected]:
-    ct = release.read(p, "__CT")
-    release.write(p, "__RTDOSE", Volume(np.clip(ct.array, 0, 70), ct.geometry), tasks=("Task 2",))
-    return warning("missing-file", p, image(p, "__CTPlanning", "Task 2"), "not found")
 
 
 def image_of_another(release: Release, p: str) -> list[Expected]:
@@ -130,18 +109,10 @@ def age_in_task_2_alone(release: Release, p: str) -> list[Expected]:
     return []
 
 
-def centre_of_others(release: Release, p: str) -> list[Expected]:
-    release.set(p, CenterID="USZ")
-    return warning("centre", p, f"Task 1/{p}", "centre USZ in the table, CHUM in the ID")
-
-
 FILE_AND_TABLE_FAULTS: dict[str, Plant] = {
     "missing CT": without_ct,
     "missing PET": without_pet,
     "missing mask": without_mask,
-    "stray file": stray_file,
-    "stray file beside the folders": stray_file_beside_the_folders,
-    "dose without planning CT": dose_without_planning_ct,
     "image of another patient": image_of_another,
     "not in Task 1": not_in_task_1,
     "row without images": row_without_images,
@@ -168,7 +139,6 @@ FILE_AND_TABLE_FAULTS: dict[str, Plant] = {
     "neither event nor days": neither_event_nor_days,
     "other age in Task 2": other_age_in_task_2,
     "age in Task 2 alone": age_in_task_2_alone,
-    "centre of others": centre_of_others,
 }
 
 
