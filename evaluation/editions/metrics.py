@@ -15,14 +15,9 @@ Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each
 
 @dataclass(frozen=True)
 class MetricProfile:
-    """A ranked metric.
+    """A ranked metric: a measured one has an `answer` and a record, a weighted sum the weights of measured metrics.
 
-    Attributes:
-        title: display name.
-        higher_is_better: direction.
-        answer: name of the answer that a measured metric belongs to; empty for a weighted sum.
-        metric: the record of a measured metric; None for a weighted sum.
-        terms: of a weighted sum, the weight of each measured metric by its full name.
+    `terms` are by the metrics' full names.
     """
 
     title: str
@@ -33,11 +28,7 @@ class MetricProfile:
 
 
 def ranked_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
-    """The ranked metrics of a task from its profile, `where` in messages.
-
-    Raises:
-        HecktorError: a metric that is not measured or cannot rank, or a wrong direction.
-    """
+    """The ranked metrics of a task from its profile, `where` in messages."""
     return {name: _profile_of(name, entries, known, where) for name in entries}
 
 

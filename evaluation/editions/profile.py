@@ -33,11 +33,7 @@ class EvaluationProfile:
     tasks: Mapping[str, TaskProfile]
 
     def task(self, name: str | None) -> TaskProfile:
-        """The profile of the task with this name or number; None for the only one.
-
-        Raises:
-            HecktorError: the edition has no such task, or several tasks and none is named.
-        """
+        """The profile of the task with this name or number; None for the only one."""
         if name is None and len(self.tasks) == 1:
             return next(iter(self.tasks.values()))
         wanted = self.declaration.algorithm(name).name
@@ -47,49 +43,31 @@ class EvaluationProfile:
 
 
 def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
-    """Load a profile by its name, or a profile file by its path.
-
-    Raises:
-        HecktorError: no such profile or file, or a profile that breaks the schema; the message names the place.
-    """
+    """Load a profile by its name, or a profile file by its path."""
     if name_or_path in known_profiles():
         source = f"{name_or_path}.json"
         content = files("evaluation.editions").joinpath(source).read_text(encoding="utf-8")
         return parse_profile(parse_json(content, source, error=HecktorError), source)
     path = Path(name_or_path)
     if path.suffix != ".json":
-        raise HecktorError(
-            f"unknown edition {name_or_path!r}", f"expected one of {', '.join(known_profiles())} or a profile.json"
-        )
+        expected = f"expected one of {', '.join(known_profiles())} or a profile.json"
+        raise HecktorError(f"unknown edition {name_or_path!r}", expected)
     profile = parse_profile(read_json(path, error=HecktorError), path.name, path.resolve().parent)
     if profile.name in known_profiles() and profile != load_profile(profile.name):
-        raise HecktorError(
-            f"{path.name}.name",
-            f"{profile.name!r} is an edition of the package with other contents",
-            "a name of its own",
-        )
+        found = f"{profile.name!r} is an edition of the package with other contents"
+        raise HecktorError(f"{path.name}.name", found, "a name of its own")
     return profile
 
 
 def load_declaration(name_or_path: str) -> Edition:
-    """The declaration of an edition; for the name of a profile, such as hecktor2021, the one that the profile uses.
-
-    Raises:
-        HecktorError: no such edition, or one that breaks the schema.
-    """
+    """The declaration of an edition; for the name of a profile, such as hecktor2021, the one that the profile uses."""
     return load_profile(name_or_path).declaration if name_or_path in known_profiles() else load_edition(name_or_path)
 
 
 def parse_profile(content: Any, source: str, folder: Path | None = None) -> EvaluationProfile:
-    """Check a profile against the schema.
+    """Check a profile, `source` in messages, against the schema.
 
-    Args:
-        content: the JSON document.
-        source: its name in messages.
-        folder: where to look up a declaration that the profile names by a relative path.
-
-    Raises:
-        HecktorError: naming the place in `source`.
+    A declaration that it names by a relative path is looked up in `folder`.
     """
     if isinstance(content, dict) and "algorithms" in content:
         wanted = f"an evaluation profile, such as {content.get('evaluation_profile')}, which the declaration names"

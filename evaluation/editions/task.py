@@ -1,4 +1,4 @@
-"""The profile of one task: rules of each answer, ranked metrics and ranking."""
+"""The profile of one task: rules of each answer, ranked metrics and ranking. Whatever is unknown is a HecktorError."""
 
 from __future__ import annotations
 
@@ -40,7 +40,6 @@ class AnswerProfile:
 
     @property
     def scorer(self) -> Scorer:
-        """What scores the answer by its kind."""
         return scorer_for(self.scored_answer, self.rules)
 
     @property
@@ -97,11 +96,7 @@ def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
 
 
 def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
-    """The answer and the metric of every metric that the rules measure, by its full name.
-
-    Raises:
-        HecktorError: two answers have a metric of the same name.
-    """
+    """The answer and the metric of every metric that the rules measure, by its full name."""
     known: dict[str, tuple[str, Metric]] = {}
     for name, profile in answers.items():
         for metric in profile.metrics.values():
@@ -113,7 +108,7 @@ def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str,
 
 
 def parse_rules(content: object, kind: Kind, where: str) -> Rules:
-    """Validate the rules of an answer of this kind. Raises HecktorError, which begins with `where`."""
+    """Validate the rules of an answer of this kind; `where` is their place in messages."""
     model: type[Rules] = RULES_OF_KIND[kind]
     return parse_document(content, model, where, error=HecktorError)
 
@@ -124,13 +119,8 @@ _OPTION: Final = "--option"
 def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfile:
     """The profile with some rules changed, as `--option name=value` asks.
 
-    Args:
-        profile: the task's profile.
-        options: values by the rule's name, spelled as in a profile file (quotes may be left out). `answer.rule`
-            changes one answer, a plain name every answer that has the rule.
-
-    Raises:
-        HecktorError: an unknown rule, or a value that it cannot have; the message names the possible ones.
+    Values are spelled as in a profile file (quotes may be left out). `answer.rule` changes one answer, a plain name
+    every answer that has the rule.
     """
     if not options:
         return profile
@@ -164,21 +154,16 @@ def checked_ranking(ranking: RankingProfile, metrics: Collection[str], where: st
     for name, scheme in ranking.schemes.items():
         for metric in metrics_of_scheme(scheme):
             if metric not in metrics:
-                raise HecktorError(
-                    f"{where}.schemes.{name}", f"unknown metric {metric!r}", f"one of {', '.join(metrics)}"
-                )
+                known = f"one of {', '.join(metrics)}"
+                raise HecktorError(f"{where}.schemes.{name}", f"unknown metric {metric!r}", known)
     if ranking.official not in ranking.schemes:
-        found = f'found "{ranking.official}"'
-        raise HecktorError(f"{where}.official", found, f"one of {', '.join(ranking.schemes)}")
+        known = f"one of {', '.join(ranking.schemes)}"
+        raise HecktorError(f"{where}.official", f'found "{ranking.official}"', known)
     return ranking
 
 
 def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, where: str) -> TaskProfile:
-    """The profile with another official ranking or another rule for ties; None keeps the profile's own.
-
-    Raises:
-        HecktorError: an unknown ranking or rule; the message names the known ones.
-    """
+    """The profile with another official ranking or another rule for ties; None keeps the profile's own."""
     ranking = profile.ranking
     changes = {name: value for name, value in (("official", official), ("ties", ties)) if value}
     changed = parse_document(

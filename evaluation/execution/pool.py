@@ -32,11 +32,10 @@ _START_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Workers:
-    """A place that runs work: local processes or a cluster.
+    """Local processes or a cluster.
 
-    Attributes:
-        executor: opens processes for a number of items; leaving the context ends or disconnects them.
-        deaths: exceptions raised by a future when its worker process dies.
+    `executor` opens processes for a number of items; leaving its context ends or disconnects them. `deaths` are raised
+    by a future whose worker process dies.
     """
 
     executor: Callable[[int], AbstractContextManager[Executor]]
@@ -45,11 +44,9 @@ class Workers:
 
 @dataclass(frozen=True)
 class AutomaticWorkers:
-    """As many local processes as pay.
+    """As many local processes as pay, up to `most`.
 
-    Attributes:
-        most: the largest number of processes.
-        isolate: whether a case that ends its process must not end this one, so that at least one process is started.
+    With `isolate` at least one is started, so that a case that ends its process does not end this one.
     """
 
     most: int
@@ -76,12 +73,7 @@ def local_processes(count: int) -> Workers:
 
 
 def dask_workers(address: str) -> Workers:
-    """The workers behind a scheduler's address, such as `tcp://10.0.0.1:8786`.
-
-    Raises:
-        HecktorError: dask.distributed is not installed; when the executor opens: no scheduler answers, or it has no
-            worker, within 30 seconds.
-    """
+    """The workers behind a scheduler's address, such as `tcp://10.0.0.1:8786`."""
     try:
         from distributed.scheduler import KilledWorker
     except ImportError:
@@ -118,17 +110,10 @@ def _be_silent() -> None:
 def map_cases(
     work: Callable[[Item], Row], items: Sequence[Item], workers: int | Workers, on_death: Callable[[Item], Row]
 ) -> list[Row]:
-    """Apply `work` to every item, in the items' order.
+    """Apply `work`, a function of the module level with picklable argument and result, to every item in order.
 
-    Args:
-        work: a function of the module level, with picklable argument and result.
-        items: the cases.
-        workers: a number of local processes, or a cluster; 0 stays in this process, which a crash of the work then
-            ends too.
-        on_death: returns the row of an item that kills its process even when processed alone.
-
-    Raises:
-        Exception: any exception of `work`.
+    `workers` 0 stays in this process, which a crash of the work then ends, too; `on_death` returns the row of an item
+    that kills its process even when processed alone.
     """
     if workers == IN_THIS_PROCESS or not items:
         return [work(item) for item in _progress(items)]

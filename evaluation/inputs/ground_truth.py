@@ -1,4 +1,7 @@
-"""The reference: one mask for each case, or a table of targets. It alone decides which cases exist."""
+"""The reference: one mask for each case, or a table of targets. It alone decides which cases exist.
+
+A reference that cannot be used is a GroundTruthError.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +75,6 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
 
     A CSV file beside them with the column PatientID and one of `centre_columns` gives the centres.
-
-    Raises:
-        GroundTruthError: no folder, no mask, or two masks of one case.
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
@@ -95,15 +95,9 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
 
 
 def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[FollowUp]:
-    """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's reference columns.
+    """Follow-up time in days and recurrence from the CSV file with PatientID and the answer's `columns`.
 
-    Args:
-        source: the file, or a folder that holds it.
-        answer: a risk; its `columns` name the time and the event.
-        centre_columns: spellings of the centre's column, which need not be there.
-
-    Raises:
-        GroundTruthError: no or several such files, a patient twice, or an impossible value.
+    `source` is the file or a folder that holds it; `centre_columns` spell the centre's column, which may be absent.
     """
     time, event = answer.columns["time"], answer.columns["event"]
 
@@ -120,13 +114,7 @@ def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] =
 
 
 def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[ClassValue]:
-    """The class of each patient from the CSV file with PatientID and the answer's reference column.
-
-    Arguments as for `read_follow_up`.
-
-    Raises:
-        GroundTruthError: as `read_follow_up`.
-    """
+    """The class of each patient from the CSV file with PatientID and the answer's column, as `read_follow_up`."""
     column = answer.columns["class"]
 
     def parse(row: Mapping[str, str], where: str) -> ClassValue | None:

@@ -37,13 +37,11 @@ class BoxRegion:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no voxel is in the box."""
         if self.inside is None:
             return any(part.stop <= part.start for part in self.slices)
         return not self.inside.any()
 
     def cut(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The array within `slices`, 0 outside the box."""
         part = array[self.slices]
         return part if self.inside is None else np.where(self.inside, part, 0)
 
@@ -101,11 +99,7 @@ def _slices(start: Integers, stop: Integers, geometry: Geometry) -> Box:
 
 
 def read_labels(path: Path, error: type[HecktorError]) -> Volume:
-    """Read a label mask; a floating pixel type is accepted if every value is a label.
-
-    Raises:
-        HecktorError: of the class `error`: unreadable, or a value other than 0, 1 and 2.
-    """
+    """Read a label mask; a floating pixel type is accepted if every value is a label."""
     return _labels(read_volume(path, error=error), path.name, error)
 
 
@@ -146,9 +140,6 @@ def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArr
 
     The geometry rule `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
     background beyond the prediction.
-
-    Raises:
-        PredictionError: the mask cannot be used.
     """
     # The grid is compared before any pixel is read: a header that announces terabytes costs nothing.
     with hostile(path.name):

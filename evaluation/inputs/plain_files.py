@@ -1,6 +1,7 @@
 """Predictions in plain files instead of the platform's layout: a folder of masks, a table of risks or classes, or both.
 
-Several answers lie in one folder: a mask for each case, and one CSV file with all other answers.
+Several answers lie in one folder: a mask for each case, and one CSV file with all other answers. A folder or table that
+cannot be used is a PredictionError; a fault of one mask or row becomes the problem of its case.
 """
 
 from __future__ import annotations
@@ -26,11 +27,7 @@ BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
 
 def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth.
-
-    Raises:
-        PredictionError: the folder does not exist. A fault of one mask becomes the problem of its case.
-    """
+    """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth."""
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
     paths_of: dict[str, list[Path]] = {}
@@ -53,11 +50,7 @@ def value_columns(answer: Answer) -> tuple[str, ...]:
 
 
 def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Risks from a CSV file with the column `PatientID` and one of `value_columns`.
-
-    Raises:
-        PredictionError: the table cannot be used. A fault of one row becomes the problem of its case.
-    """
+    """Risks from a CSV file with the column `PatientID` and one of `value_columns`."""
     spellings = value_columns(answer)
     column = spellings[0]
 
@@ -70,8 +63,7 @@ def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_eval
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
     """Classes from a CSV file with the columns `PatientID`, one of `value_columns`, and `probability`.
 
-    The probability, of the second of two classes, is optional as a column and in each row. Raises as
-    `read_risk_table`.
+    The probability, of the second of two classes, is optional as a column and in each row.
     """
     spellings = value_columns(answer)
     column, optional = spellings[0], (PROBABILITY_COLUMN,) if answer.is_binary else ()
@@ -85,10 +77,7 @@ def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_eva
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
-    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field is missing.
-
-    Raises as `read_risk_table`.
-    """
+    """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field is missing."""
     return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
 
 
@@ -129,11 +118,7 @@ def _read_values(
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
-    """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm.
-
-    Raises:
-        GroundTruthError: the file cannot be used, or a case has no box or two; the message names the place.
-    """
+    """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm."""
     table = read_table(path, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
         raise GroundTruthError(table.name, f"expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
@@ -164,11 +149,7 @@ def _box(row: Mapping[str, str], where: str) -> BoundingBox:
 
 
 def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Finding, ...]]:
-    """The CSV file with the risks and classes among `answers`, and a finding if it has further columns.
-
-    Raises:
-        PredictionError: no folder, no CSV file or several, or an unreadable one.
-    """
+    """The CSV file with the risks and classes among `answers`, and a finding if it has further columns."""
     columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
     wanted = f"one CSV file with the columns {', '.join(columns)}"
     if not folder.is_dir():

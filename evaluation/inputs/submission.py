@@ -68,16 +68,10 @@ class JobSockets:
 def read_submission(
     input_dir: Path, sockets: JobSockets, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
-    """Match the jobs of `predictions.json` to cases by the file name of their CT.
+    """Match the jobs of `predictions.json`, beside `<job>/output/...`, to cases by the file name of their CT.
 
-    Args:
-        input_dir: holds `predictions.json` and `<job>/output/...`.
-        sockets: the sockets of the jobs.
-        cases: cases of the ground truth; each gets an answer.
-        not_evaluated: cases without a target in the ground truth; answers to them are expected but not used.
-
-    Raises:
-        PredictionError: `predictions.json` cannot be used. A fault of one job becomes the problem of its case.
+    Each of `cases` gets an answer; answers to `not_evaluated` cases, which lack a target, are not used.
+    Raises PredictionError if `predictions.json` cannot be used; a fault of one job becomes the problem of its case.
     """
     jobs_of: dict[str, list[Job]] = {}
     jobs_file = input_dir / platform.PREDICTIONS_JSON
@@ -99,14 +93,9 @@ def matched(
     plural: str,
     answer_of: Callable[[str, Entry], SubmittedAnswer],
 ) -> Submission:
-    """A submission from the entries of each case; no entry, or more than one, is a problem of the case.
+    """A submission from the jobs, masks or rows of each case; no entry, or several (`plural`), is the case's problem.
 
-    Args:
-        entries_of: jobs, masks or rows by case.
-        cases: cases of the ground truth.
-        unknown: names that match no case.
-        plural: the word for several entries, for messages.
-        answer_of: the answer of a case with one entry.
+    `unknown` are names that match no case.
     """
 
     def answer(case: str) -> SubmittedAnswer:
@@ -148,11 +137,7 @@ def _answer_of_job(case: str, job: Job, input_dir: Path, sockets: JobSockets) ->
 
 
 def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
-    """The file of an answer: the one image of a folder, or the JSON file.
-
-    Raises:
-        PredictionError: there is no usable file; the message is the reason.
-    """
+    """The file of an answer: the one image of a folder, or the JSON file; PredictionError if unusable."""
     if answer.path is None:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path

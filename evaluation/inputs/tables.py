@@ -1,4 +1,7 @@
-"""CSV tables, comma or semicolon, and the numbers, flags and classes in them."""
+"""CSV tables, comma or semicolon, and the numbers, flags and classes in them.
+
+What cannot be used raises the class `error`; of a predicted table, a line with too few or too many fields does not.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +50,7 @@ class Table:
 
 
 def read_table(path: Path, error: type[HecktorError]) -> Table:
-    """Read a CSV file with a header; blank lines are left out.
-
-    Raises:
-        HecktorError: of the class `error`: not a regular file, too large, not UTF-8 text, a column twice, or (unless
-            the table is a prediction) a line whose number of fields differs from the header's.
-    """
+    """Read a CSV file with a header; blank lines are left out."""
     text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
     with _fields_of_any_length():
         return _parsed(text, path.name, error)
@@ -95,15 +93,9 @@ def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
 
 
 def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
-    """Read a table and rename its columns to the names of this project.
+    """Read a table and rename its columns, of which `columns` gives other spellings, to the names of this project.
 
-    Args:
-        path: the CSV file.
-        columns: other spellings by column name. Case, blanks, `-` and `_` are ignored, also in `PatientID`.
-        error: class of the errors.
-
-    Raises:
-        HecktorError: of the class `error`: as `read_table`, or two columns that mean the same.
+    Case, blanks, `-` and `_` are ignored, also in `PatientID`.
     """
     table = read_table(path, error)
     spellings = {ID_COLUMN: (), **columns}
@@ -119,11 +111,7 @@ def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: typ
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
-    """A finite number, with a point or a comma; None if the field is missing.
-
-    Raises:
-        HecktorError: of the class `error`: anything else.
-    """
+    """A finite number, with a point or a comma; None if the field is missing."""
     if is_missing(text):
         return None
     plain = text.strip().replace(",", ".")
@@ -135,7 +123,7 @@ def number(text: str, where: str, expected: str, error: type[HecktorError]) -> f
 
 
 def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
-    """0, 1, true or false; None if the field is missing. Raises as `number`."""
+    """0, 1, true or false; None if the field is missing."""
     word = text.strip().lower()
     if word in {"true", "false"}:
         return word == "true"
@@ -146,11 +134,7 @@ def flag(text: str, where: str, error: type[HecktorError]) -> bool | None:
 
 
 def class_value(text: str, answer: Answer, where: str, error: type[HecktorError]) -> ClassValue | None:
-    """One of the answer's classes, by its value or a declared spelling; None if the field is missing.
-
-    Raises:
-        HecktorError: of the class `error`: any other text.
-    """
+    """One of the answer's classes, by its value or a declared spelling; None if the field is missing."""
     word = text.strip().lower()
     whole = _WHOLE.fullmatch(word)  # a table with gaps writes 1 as 1.0
     spellings = {str(value).lower(): value for value in answer.classes} | dict(answer.words)

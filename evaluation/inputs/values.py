@@ -1,4 +1,4 @@
-"""Values of single answers in JSON files: a risk or time, or a class."""
+"""Values of single answers in JSON files: a risk or time, or a class; PredictionError for any other content."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ class PredictedClass:
 
 
 def read_risk(path: Path) -> float:
-    """A predicted risk or time: one finite JSON number.
-
-    Raises:
-        PredictionError: not JSON, or not a finite number; texts such as "0.7" and booleans are refused.
-    """
+    """A predicted risk or time: one finite JSON number, neither a text such as "0.7" nor a boolean."""
     value = _read_value(path)
     if is_number(value):
         return float(value)
@@ -40,11 +36,7 @@ def read_risk(path: Path) -> float:
 
 
 def read_class(path: Path, answer: Answer) -> PredictedClass:
-    """A predicted class: one of the answer's classes as a JSON document.
-
-    Raises:
-        PredictionError: not JSON, or not one of the classes; of a boolean answer, 0, 1 and "true" are refused.
-    """
+    """A predicted class: one of the answer's classes as JSON; of a boolean answer neither 0, 1 nor "true"."""
     value = _read_value(path)
     if is_member(value, answer.classes):
         return PredictedClass(value)

@@ -39,11 +39,7 @@ def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedM
 def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> dict[str, WeightedMetric]:
     """Balanced accuracy, accuracy, and the recall of each class by its code, as functions of case weights.
 
-    Args:
-        reference: code of each patient's class, from 0, shape (patients,).
-        predicted: code of the predicted class, `NO_CLASS` where missing, shape (patients,).
-        n_classes: number of declared classes.
-
+    Codes are from 0, `NO_CLASS` where a prediction is missing, shape (patients,).
     Balanced accuracy is the mean recall of the classes present in the weighted reference, NaN if fewer than two are
     present. The recall of an absent class is NaN.
     """
@@ -74,10 +70,7 @@ def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.
 def probability_metrics(positive: Booleans, probability: Floats) -> dict[str, WeightedMetric]:
     """Metrics of the predicted probability of the positive class, as functions of case weights.
 
-    Args:
-        positive: the reference, shape (patients,).
-        probability: in [0, 1], NaN where missing: then 0 counts for a positive patient and 1 for a negative one.
-
+    A missing probability is NaN: then 0 counts for a positive patient and 1 for a negative one.
     `auc` is the probability that a positive patient has the higher probability (ties 0.5), NaN without both classes;
     `brier` the mean squared error; `calibration_in_the_large` the mean probability minus the fraction of positives;
     `calibration_error` the mean over patients of the absolute difference of these two in five equal bins of the

@@ -88,15 +88,9 @@ def match_lesions(
     the matching with the most pairs, each lesion at most once. `any_overlap` follows the overview's wording: every
     predicted lesion with a possible partner is a true positive, every reference without one a false negative, so that
     one lesion may serve several; a reference's DSC is then that with its best partner. `greedy` takes the pair with the
-    largest IoU, then the next whose lesions are both free.
+    largest IoU, then the next whose lesions are both free. Sizes are the components' voxels in the whole image, by
+    number; voxels without an overlap may be left out of the two arrays of components, 0 for none.
     Source: the HECKTOR 2025 rules and overview.
-
-    Args:
-        references: the reference's component at each voxel, 0 for none; voxels without an overlap may be left out.
-        predictions: the prediction's component at the same voxels.
-        reference_sizes: voxels of each reference component in the whole image, by its number.
-        predicted_sizes: the same of the prediction.
-        rules: the connectivity has been applied before.
     """
     pairs = _pairs(references, predictions, reference_sizes, predicted_sizes, rules)
     iou_of = {(one, other): iou for one, other, iou in zip(*(part.tolist() for part in pairs), strict=True)}

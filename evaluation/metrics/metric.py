@@ -46,7 +46,6 @@ class Metric:
 
     @property
     def can_rank(self) -> bool:
-        """Whether the metric is best at one end."""
         return self.best in self.bounds
 
     @property

@@ -75,17 +75,9 @@ def scores_of_case(
 ) -> tuple[float | None, float | None, float | None]:
     """Dice similarity coefficient, precision and recall of one label in one case, from voxel counts; in [0, 1].
 
-    Args:
-        intersection: voxels in both masks.
-        reference: voxels in the reference.
-        predicted: voxels in the prediction, 0 where `failed`.
-        failed: no usable prediction.
-        rule: a key of `EMPTY_RULES`.
-
-    Returns:
-        2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the
-        fraction of the reference voxels that are predicted; all None if the case does not count. An empty prediction
-        of a tumour has precision 0.
+    2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the fraction of
+    the reference voxels that are predicted; all None if the case does not count by `rule`, a key of `EMPTY_RULES`. An
+    empty prediction of a tumour has precision 0; `failed` (no usable prediction) has no predicted voxel.
     """
     if reference > 0:
         precision = intersection / predicted if predicted > 0 else 0.0

@@ -1,28 +1,7 @@
 """The rules of an evaluation profile, a class for each kind of answer, and what counts in edge cases.
 
 Each field of a class is a key of the profile's `rules`; a field with a default may be left out. docs/editions.md
-explains every value.
-
-| case | what counts by default |
-|---|---|
-| GTVp or GTVn empty in reference and prediction | the case does not enter its mean DSC (`skip`), and is listed |
-| GTVp or GTVn empty in the reference only | DSC 0 |
-| GTVp or GTVn empty in the prediction only | DSC 0, by the formula |
-| precision and recall of GTVp | as its DSC; an empty prediction of a tumour has precision 0 |
-| surface distances, both masks empty | the case does not count |
-| surface distances, one mask empty or no prediction | infinite, the surface DSC 0 |
-| GTVn empty, aggregated DSC and lesions | no special rule: its volumes and lesions enter the sums |
-| no prediction, or an unusable one | worst score: DSC 0 (an empty GTVp reference too), all reference \
-voxels and lesions missed, risk non-concordant, class wrong |
-| risk NaN, infinite or not a number | counts as missing |
-| no comparable pair; only one class in the reference | undefined: `MetricError`, no metrics.json; of several \
-answers in a result that is not public, this one's metric is null, with a warning |
-| no GTVp, GTVn voxel or lesion in the whole cohort | the aggregate is null, with a warning |
-| a case without a probability while others have one | the worst one: 0 for a positive, 1 for a negative |
-| an undefined extra metric | null, without a warning |
-| a class of the reference that the declaration does not count, such as T0 | the answer is not evaluated for this \
-case, which is listed |
-| no target in the reference | the answer is not evaluated for this case, which is listed |
+explains every value, docs/metrics.md what counts in edge cases.
 """
 
 from __future__ import annotations
@@ -36,10 +15,8 @@ from contract.editions.declaration import Direction, Kind
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
-MissingRiskRule = Literal["non_concordant", "tie"]
 HD95Definition = Literal["max_directed", "pooled", "hecktor2021_code"]
 SurfaceWeight = Literal["voxel", "area"]
-
 
 # DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
 EMPTY_RULES: Final[dict[str, tuple[float | None, float | None]]] = {
@@ -116,7 +93,7 @@ class RiskRules(Document):
     """
 
     missing: MissingRule
-    missing_risk: MissingRiskRule
+    missing_risk: Literal["non_concordant", "tie"]
     # A factory: the declaration's direction takes the place of an absent one, so that there is no default.
     direction: Direction = Field(default_factory=lambda: "risk")
 

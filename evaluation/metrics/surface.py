@@ -51,13 +51,10 @@ class SurfaceRow:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Two surfaces, of the reference and of the prediction, as pieces with their distances.
+    """Two surfaces, of the reference and of the prediction, as pieces: voxels or cells in (z, y, x) `masks`.
 
-    Attributes:
-        masks: the voxels (or cells) of each surface, (z, y, x).
-        spacing_mm: distances of voxel centres, (z, y, x).
-        distances: in mm from each piece of one surface to the other surface, both ways.
-        areas: area of each piece in mm2; None if every voxel has the same weight.
+    `distances` lead from each piece of one surface to the other surface, both ways; `areas` in mm2 are None if every
+    voxel has the same weight.
     """
 
     masks: tuple[Booleans, Booleans]
@@ -66,7 +63,6 @@ class Surfaces:
     areas: tuple[Floats, Floats] | None = None
 
     def mean(self) -> float:
-        """The mean distance over both surfaces."""
         pooled = np.concatenate(self.distances)
         if self.areas is None:
             return float(pooled.mean())
@@ -106,10 +102,7 @@ class SurfaceMetric:
     """A value of the surfaces of one label in one case, and the metric that sums it up over cases.
 
     Attributes:
-        key: the value's name in the rows of metrics.json, after the label.
-        name: the metric's name after the label.
-        title: the metric's title after the label.
-        measure: the value of two surfaces under the rules.
+        key: the value's name in the rows of metrics.json; like `name` and `title` of the metric it follows the label.
         over_cases: `median_metric` or `mean_metric`.
         unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
         rules: the profile's rules that change its meaning.
@@ -127,7 +120,6 @@ class SurfaceMetric:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the greatest value."""
         return (0.0, np.inf) if self.unit else (0.0, 1.0)
 
     @property

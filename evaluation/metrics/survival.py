@@ -102,9 +102,3 @@ def uncensored_before(cohort: SurvivalCohort, weights: Floats) -> Floats:
     probability: Floats = np.empty_like(weights, dtype=np.float64)
     probability[:, order] = before[:, place]
     return probability
-
-
-def censoring_metrics(cohort: SurvivalCohort, missing_risk: str) -> dict[str, WeightedMetric]:
-    """Uno's C-index and the AUC after one, two and three years."""
-    aucs = {f"auc_{years}y": dynamic_auc_metric(cohort, missing_risk, years * DAYS_A_YEAR) for years in AUC_YEARS}
-    return {"uno_c": uno_c_metric(cohort, missing_risk), **aucs}

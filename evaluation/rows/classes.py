@@ -54,7 +54,6 @@ class ClassRow:
 
     @property
     def correct(self) -> bool:
-        """Whether the prediction agrees with the reference; a missing one does not."""
         return self.predicted is not None and self.predicted == self.actual
 
     def as_json(self) -> dict[str, Any]:
@@ -82,7 +81,6 @@ class ClassCohort:
 
     @cached_property
     def probability(self) -> Floats:
-        """Of the positive class, NaN where missing."""
         return np.array([np.nan if row.probability is None else row.probability for row in self.rows])
 
     @cached_property
@@ -95,13 +93,11 @@ class ClassCohort:
 
     @cached_property
     def codes(self) -> tuple[Codes, Codes]:
-        """Codes of the reference's and the predicted classes."""
         actual = class_codes([row.actual for row in self.rows], self.answer.classes)
         return actual, class_codes([row.predicted for row in self.rows], self.answer.classes)
 
     @cached_property
     def many(self) -> dict[str, WeightedMetric]:
-        """The metrics of more than two classes, the recall of each under its code."""
         return many_classes_metrics(*self.codes, len(self.answer.classes))
 
     def tables(self) -> dict[str, Any]:

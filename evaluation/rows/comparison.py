@@ -61,9 +61,6 @@ def compare_pair(pair: MaskPair) -> MaskRow:
 
     A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
     0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
-
-    Raises:
-        GroundTruthError: the reference cannot be used, or the box lies outside of it.
     """
     reference = read_labels(pair.reference, GroundTruthError)
     region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE

@@ -63,7 +63,6 @@ class MaskRow:
 
     @property
     def reference(self) -> tuple[object, ...]:
-        """Volume of a voxel, and voxels of each label."""
         return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
 
     def with_scores(self, rules: MaskRules) -> MaskRow:
@@ -126,11 +125,7 @@ def _counts(overlap: Overlap) -> tuple[int, int, int]:
 
 
 def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
-    """The row whose form in metrics.json is `raw`.
-
-    Raises:
-        HecktorError: a figure is absent, impossible, or contradicts the counts of voxels and lesions.
-    """
+    """The row whose form in metrics.json is `raw`."""
     error, failed = raw.outcome()
     overlaps = {name: _overlap(raw, name) for name in LABELS}
     lesions = LesionCounts(*(raw.count(f"gtvn_lesions_{part}") for part in LESION_KEYS))
@@ -243,6 +238,15 @@ class MaskColumns:
         counts = self.counts("gtvn_lesions")
         return lambda weights: weighted_ratio(weights, counts[0], counts[0] + counts[other])
 
+    def lesion_f1(self) -> WeightedMetric:
+        return f1_agg_metric(*self.counts("gtvn_lesions"))
+
+    def dsc_agg_mean(self) -> WeightedMetric:
+        return average_metric(*map(self.dsc_agg, LABELS))
+
+    def gtvp_f1(self) -> WeightedMetric:
+        return harmonic_mean_metric(*(mean_metric(self.values(f"gtvp_{part}")) for part in ("precision", "recall")))
+
     def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric | None:
         """A metric of a label's surfaces; None if rows of an older file lack its value."""
         values = [row.surfaces[label].values for row in self.rows]
@@ -269,33 +273,14 @@ MASK_METRICS: tuple[Metric, ...] = (
     _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
     _mean("gtvn_dsc_mean", "GTVn mean DSC", "gtvn_dsc", "gtvn_empty"),
     _aggregate("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn"), "volume_unit"),
-    _aggregate(
-        "gtvn_f1_agg",
-        "GTVn aggregated F1",
-        lambda cohort: f1_agg_metric(*cohort.counts("gtvn_lesions")),
-        *_LESION_RULES,
-    ),
+    _aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
     _aggregate("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp"), "volume_unit"),
-    _aggregate(
-        "dsc_agg_mean",
-        "Mean of aggregated DSC",
-        lambda cohort: average_metric(*map(cohort.dsc_agg, LABELS)),
-        "volume_unit",
-    ),
-    _aggregate(
-        "gtvn_precision_agg", "GTVn aggregated precision", lambda cohort: cohort.lesion_ratio(1), *_LESION_RULES
-    ),
+    _aggregate("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean, "volume_unit"),
+    _aggregate("gtvn_precision_agg", "GTVn aggregated precision", lambda one: one.lesion_ratio(1), *_LESION_RULES),
     _aggregate("gtvn_recall_agg", "GTVn aggregated recall", lambda cohort: cohort.lesion_ratio(2), *_LESION_RULES),
     _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),
     _mean("gtvp_recall_mean", "GTVp mean recall", "gtvp_recall", "gtvp_empty"),
-    _aggregate(
-        "gtvp_f1",
-        "GTVp F1",
-        lambda cohort: harmonic_mean_metric(
-            *(mean_metric(cohort.values(value)) for value in ("gtvp_precision", "gtvp_recall"))
-        ),
-        "gtvp_empty",
-    ),
+    _aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
 )
 
 

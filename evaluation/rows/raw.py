@@ -23,12 +23,10 @@ class RawRow:
     where: str
 
     def fault(self, found: str, expected: str) -> HecktorError:
-        """The error for an impossible row."""
         return HecktorError(self.where, found, expected)
 
     @property
     def case(self) -> str:
-        """The name of the case."""
         return str(self.content["case"])
 
     def outcome(self) -> tuple[str | None, bool]:
@@ -41,7 +39,6 @@ class RawRow:
         return error, failed
 
     def flag(self, key: str) -> bool:
-        """True or false."""
         value = self._value(key)
         if not isinstance(value, bool):
             raise self._not(key, "true or false")
@@ -63,14 +60,12 @@ class RawRow:
         return float(value)
 
     def member(self, key: str, values: Sequence[Any]) -> Any:
-        """One of `values`."""
         value = self._value(key)
         if not is_member(value, values):
             raise self._not(key, f"one of {', '.join(map(str, values))}")
         return value
 
     def is_null(self, key: str) -> bool:
-        """Whether a figure is null."""
         return self._value(key) is None
 
     def check_null(self, key: str, *, because: bool) -> None:
