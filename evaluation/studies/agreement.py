@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -47,16 +47,11 @@ class Agreement:
     def line(self) -> dict[str, Any]:
         """The row for a table."""
         flat = {f"{name}_{key}": value for name, measured in self.measures.items() for key, value in measured.items()}
-        first, second = self.observers
-        return {"case": self.case, "observer": first, "with": second, **flat}
+        return {"case": self.case, **dict(zip(("observer", "with"), self.observers, strict=True)), **flat}
 
 
 def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], rules: MaskRules) -> list[Agreement]:
-    """Every pair of annotators of one case.
-
-    The label masks, by annotator, have one shape, (z, y, x), as has the spacing. The rules `hd95`,
-    `surface_weights` and `surface_tolerance_mm` determine how surfaces are compared.
-    """
+    """Every pair of annotators of one case; masks, by annotator, and spacing are (z, y, x)."""
     rows = []
     for first, second in combinations(masks, 2):
         overlaps, measures = {}, {}
@@ -91,11 +86,9 @@ def agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[s
     Source: the HNTS-MRG 2024 overview.
     """
     metrics: dict[str, WeightedMetric] = {}
-    for label in LABELS:
-        for measure in MEASURES:
-            name = measure.removesuffix("_mm")
-            unit = "_mm" if measure.endswith("_mm") else ""
-            metrics[f"{label}_{name}_median{unit}"] = median_metric(case_medians(rows, cases, label, measure))
+    for label, measure in product(LABELS, MEASURES):
+        name, unit, _ = measure.partition("_mm")
+        metrics[f"{label}_{name}_median{unit}"] = median_metric(case_medians(rows, cases, label, measure))
     pairs = dict.fromkeys(row.observers for row in rows)
     drawn = [{row.case for row in rows if row.observers == pair} for pair in pairs]
     compared = [np.array([float(case in of_pair) for case in cases]) for of_pair in drawn]

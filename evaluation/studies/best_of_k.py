@@ -88,23 +88,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, its targets, and the settings of the draws."""
     add_edition_options(parser)
     add_answer_option(parser)
-    parser.add_argument("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")
-    parser.add_argument(
-        "--tries",
-        type=whole_number(1),
-        action="append",
-        metavar="K",
-        help="number of predictions to take the best of; may be repeated (default: 1, 5, 20, 100)",
-    )
-    parser.add_argument(
-        "--repeats", type=whole_number(1), default=1000, help="number of repeats (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--winner", type=number_within(0, 1), help="score of the winner, 0 to 1: also print how often chance reaches it"
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole_number(0),
-        default=DEFAULT_SEED,
-        help="seed of the random predictions (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")
+    tries = "number of predictions to take the best of; may be repeated (default: 1, 5, 20, 100)"
+    add("--tries", type=whole_number(1), action="append", metavar="K", help=tries)
+    add("--repeats", type=whole_number(1), default=1000, help="number of repeats (default: %(default)s)")
+    winner = "score of the winner, 0 to 1: also print how often chance reaches it"
+    add("--winner", type=number_within(0, 1), help=winner)
+    seed = "seed of the random predictions (default: %(default)s)"
+    add("--seed", type=whole_number(0), default=DEFAULT_SEED, help=seed)

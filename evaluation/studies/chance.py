@@ -26,16 +26,14 @@ _QUANTILES: Final = {"ci95_low": 0.025, "median": 0.5, "ci95_high": 0.975}
 def random_c_index(times_days: Floats, events: Booleans) -> DrawScores:
     """C-indices of independent random risks without ties, drawn exactly without drawing the risks.
 
-    `times_days` is the follow-up and `events` True for a recurrence, both of shape (patients,).
+    `times_days` is the follow-up and `events` True for a recurrence, both of shape (patients,). Raises MetricError
+    without a comparable pair.
 
     Take the recurrences from last to first. All m patients comparable with a recurrence are later. The number of them
     with a lower risk is uniform on 0 to m, independent of their own order, so one whole number for each recurrence
     and draw is enough. Recurrences at the same time are compared with the same m patients: each further one takes one
     of the m + 1 gaps between them with a weight of 1 + the number of recurrences already in that gap.
     `evaluation.metrics.survival.c_index_metric` defines comparable pairs.
-
-    Raises:
-        MetricError: no pair is comparable.
     """
     number = follow_up_order(times_days, events)
     counts = np.bincount(number)
@@ -69,10 +67,7 @@ def _lower_risks(m: int, n: int, draws: int, rng: np.random.Generator) -> Intege
 def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) -> DrawScores:
     """Balanced accuracies of random predictions, each class equally likely.
 
-    `reference` is the class of each patient, shape (patients,).
-
-    Raises:
-        MetricError: the reference holds one class only.
+    `reference` is the class of each patient, shape (patients,). Raises MetricError if it holds one class only.
     """
     sizes = np.unique(reference, return_counts=True)[1][::-1]
     if sizes.size < 2:

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())
         raise SystemExit(0 if arguments else 2)
-    name, rest = arguments[0], arguments[1:]
+    name, *rest = arguments
     if name not in STUDIES:
         raise HecktorError(f"study {name!r}", "unknown", f"one of {', '.join(STUDIES)}")
     study: Any = importlib.import_module(STUDIES[name][0])
@@ -47,7 +47,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _usage() -> str:
-    lines = [f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items()]
-    return "\n".join(
-        ["usage: hecktor study NAME [options]\n", *lines, "\nhecktor study NAME --help lists the options."]
-    )
+    lines = "\n".join(f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items())
+    return f"usage: hecktor study NAME [options]\n\n{lines}\n\nhecktor study NAME --help lists the options."

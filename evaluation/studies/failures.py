@@ -117,10 +117,8 @@ def read_expected(
 ) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
     """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
 
-    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line).
-
-    Raises:
-        PredictionError: the table cannot be used. A fault of one line becomes the problem of its case.
+    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). Raises
+    PredictionError if the table cannot be used; a fault of one line becomes the problem of its case.
     """
     table = read_table_with(path, dict.fromkeys(COLUMNS.values(), ()), PredictionError)
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
@@ -143,41 +141,31 @@ def compare(
     its true DSC is below `failed_below`.
     """
     answer_of = {answer.case: answer for answer in answers}
-    true_dsc = {}
-    for row in rows:
-        sizes = astuple(getattr(row, label))
-        true_dsc[row.case] = dsc_of_case(*sizes, failed=row.error is not None, rule="skip")
+    true_dsc = {
+        row.case: dsc_of_case(*astuple(getattr(row, label)), failed=row.error is not None, rule="skip") for row in rows
+    }
     given = {case: answer_of[case].value for case in true_dsc}
     both = [
         (value, dsc) for case, dsc in true_dsc.items() if dsc is not None and isinstance(value := given[case], float)
     ]
     expected, true = np.array(both, dtype=np.float64).reshape(-1, 2).T
     lacking = [case for case in true_dsc if given[case] is None]
-    return LabelConfidence(
-        expected=expected,
-        true_dsc=true,
-        failed_below=failed_below,
-        without_expected=tuple({"case": case, "why": answer_of[case].problem or ""} for case in lacking),
-        without_dsc=tuple(case for case, dsc in true_dsc.items() if dsc is None),
-        unwarned=sum(dsc is not None and dsc < failed_below for dsc in map(true_dsc.get, lacking)),
-    )
+    without_expected = tuple({"case": case, "why": answer_of[case].problem or ""} for case in lacking)
+    without_dsc = tuple(case for case, dsc in true_dsc.items() if dsc is None)
+    unwarned = sum(dsc is not None and dsc < failed_below for dsc in map(true_dsc.get, lacking))
+    return LabelConfidence(expected, true, failed_below, without_expected, without_dsc, unwarned)
 
 
 def curve(label: str, confidence: LabelConfidence) -> list[dict[str, Any]]:
     """The risk-coverage curve: one line for each number of retained cases."""
     risk = 1 - confidence.true_dsc
     own, best = risk_coverage(confidence.expected, risk), risk_coverage(confidence.true_dsc, risk)
-    return [
-        {
-            "label": label,
-            "kept": number,
-            "coverage": number / risk.size,
-            "risk": float(own[number - 1]),
-            "oracle_risk": float(best[number - 1]),
-            "random_risk": float(risk.mean()),
-        }
+    columns = ("label", "kept", "coverage", "risk", "oracle_risk", "random_risk")
+    rows = (
+        (label, number, number / risk.size, float(own[number - 1]), float(best[number - 1]), float(risk.mean()))
         for number in range(1, risk.size + 1)
-    ]
+    )
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[str, Any]:
@@ -244,15 +232,11 @@ def _draw_risk_coverage(axes: Any, expected: Floats, true_dsc: Floats, colour: s
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the masks' metrics, the expected DSC and the bootstrap."""
-    parser.add_argument("metrics", type=Path, help="metrics.json of the team's masks")
-    parser.add_argument(
-        "--expected", type=Path, required=True, help=f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
-    )
-    parser.add_argument(
-        "--failed-below",
-        type=number_within(0, 1),
-        default=DEFAULT_FAILED_BELOW,
-        help="the DSC below which a mask failed (default: %(default)s)",
-    )
-    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
+    add = parser.add_argument
+    add("metrics", type=Path, help="metrics.json of the team's masks")
+    columns = f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
+    add("--expected", type=Path, required=True, help=columns)
+    below = "the DSC below which a mask failed (default: %(default)s)"
+    add("--failed-below", type=number_within(0, 1), default=DEFAULT_FAILED_BELOW, help=below)
+    add("--edition", help="profile.json of an edition that is not in the package")
     add_bootstrap(parser)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,16 +53,12 @@ class ObservedCase:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
-    changes = {
-        "hd95": options.hd95,
-        "surface_tolerance_mm": options.tolerance_mm,
-        "surface_weights": options.surface_weights,
-    }
+    settings = ("hd95", "surface_weights", "surface_tolerance_mm")
+    changes = {name: getattr(options, name) for name in settings}
     rules = parse_document(mask_rules().model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders, rules)
-    by_case = map_cases(
-        compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, "compared its masks")
-    )
+    lost = "compared its masks"
+    by_case = map_cases(compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, lost))
     rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
     estimates = estimate_unranked(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
@@ -70,9 +67,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "observers": list(folders),
         "cases": len(cases),
         "cases_of_one_observer": alone,
-        "hd95": rules.hd95,
-        "surface_weights": rules.surface_weights,
-        "surface_tolerance_mm": rules.surface_tolerance_mm,
+        **changes,
         "bootstraps": options.bootstraps,
         "seed": options.seed,
         "redraws": estimates.redraws,
@@ -119,14 +114,13 @@ def compare_case(item: ObservedCase) -> list[Agreement]:
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:
     """The quartiles over cases of each case's median, as published; null if infinite."""
     quartiles: dict[str, Any] = {}
-    for label in LABELS:
-        for measure in MEASURES:
-            values = case_medians(rows, cases, label, measure)
-            values = values[~np.isnan(values)]
-            # A finite and an infinite distance cannot be interpolated.
-            method: Any = "linear" if np.isfinite(values).all() else "higher"
-            low, high = np.quantile(values, (0.25, 0.75), method=method) if values.size else (None, None)
-            quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
+    for label, measure in product(LABELS, MEASURES):
+        values = case_medians(rows, cases, label, measure)
+        values = values[~np.isnan(values)]
+        # A finite and an infinite distance cannot be interpolated.
+        method: Any = "linear" if np.isfinite(values).all() else "higher"
+        low, high = np.quantile(values, (0.25, 0.75), method=method) if values.size else (None, None)
+        quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
     return quartiles
 
 
@@ -160,26 +154,14 @@ def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the annotators, the rules of surfaces and the bootstrap."""
-    parser.add_argument(
-        "observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks"
-    )
-    parser.add_argument(
-        "--tolerance-mm",
-        type=number_within(0, 1000),
-        default=2.0,
-        help="tolerance of the surface DSC in mm (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--hd95",
-        choices=HD95_DEFINITIONS,
-        default=HD95_DEFINITIONS[0],
-        help="definition of HD95 (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--surface-weights",
-        choices=SURFACE_WEIGHTS,
-        default=SURFACE_WEIGHTS[0],
-        help="what weighs in distances: each surface voxel alike, or the area of the surface (default: %(default)s)",
-    )
+    add = parser.add_argument
+    add("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks")
+    tolerance = "tolerance of the surface DSC in mm (default: %(default)s)"
+    name = "surface_tolerance_mm"
+    add("--tolerance-mm", type=number_within(0, 1000), default=2.0, dest=name, metavar="TOLERANCE_MM", help=tolerance)
+    hd95 = "definition of HD95 (default: %(default)s)"
+    add("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help=hd95)
+    weights = "what weighs in distances: each surface voxel alike, or the area of the surface (default: %(default)s)"
+    add("--surface-weights", choices=SURFACE_WEIGHTS, default=SURFACE_WEIGHTS[0], help=weights)
     add_bootstrap(parser)
     add_workers(parser)

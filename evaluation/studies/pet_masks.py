@@ -27,11 +27,7 @@ AUTOMATIC: Final = "automatic"
 SEMI_AUTOMATIC: Final = "semi_automatic"
 WITHOUT_AIR: Final = "semi_automatic_without_air"
 METHODS: Final = (AUTOMATIC, SEMI_AUTOMATIC, WITHOUT_AIR)
-TARGETS: Final[dict[str, tuple[int, ...]]] = {
-    "gtvp": (labels.GTVP,),
-    "gtvn": (labels.GTVN,),
-    "tumour": labels.FOREGROUND,
-}
+TARGETS: Final = {"gtvp": (labels.GTVP,), "gtvn": (labels.GTVN,), "tumour": labels.FOREGROUND}
 MAXIMA: Final = ("region", "tumour")
 AIR_BELOW_HU: Final = -150.0
 _CONNECTIVITY: Final = 26
@@ -69,11 +65,7 @@ class ThresholdRow:
 
 
 def threshold_case(item: ThresholdCase) -> ThresholdRow:
-    """Segment one case at every percentage, by every method.
-
-    Raises:
-        GroundTruthError: a scan or mask that cannot be used, a CT on another grid than the mask, or no uptake.
-    """
+    """Segment one case at every percentage, by every method."""
     reference, settings = read_labels(item.scans.reference, GroundTruthError), item.settings
     grid = reference.geometry
     z, y, x = (slice(0, size) for size in grid.array_shape)

@@ -82,25 +82,17 @@ def measure_burden(scans: PatientFiles) -> Burden:
 
 def add_cohort(parser: argparse.ArgumentParser) -> None:
     """Add `--cohort`, `--edition` and `--workers`."""
-    parser.add_argument(
-        "--cohort",
-        type=Path,
-        required=True,
-        help="folder with CT, PET and reference, in the platform's or the release's layout",
-    )
+    cohort = "folder with CT, PET and reference, in the platform's or the release's layout"
+    parser.add_argument("--cohort", type=Path, required=True, help=cohort)
     add_edition_option(parser)
     add_workers(parser)
 
 
-def measure_burdens(options: argparse.Namespace) -> list[Burden]:
-    """The burden of every case of the cohort, sorted by case."""
-    scans = find_scans(options.cohort, load_declaration(options.edition))
-    return map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))
-
-
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """`hecktor study baselines`: write one table of risks for each measure, for `hecktor evaluate` to score."""
-    lines = [asdict(burden) for burden in measure_burdens(options)]
+    scans = find_scans(options.cohort, load_declaration(options.edition))
+    burdens = map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))
+    lines = [asdict(burden) for burden in burdens]
     tables = [f"{name}.csv" for name in RISKS]
     for name, table in zip(RISKS, tables, strict=True):
         write_table(options.output / table, [{"PatientID": line["case"], "risk": line[name]} for line in lines])

@@ -45,17 +45,14 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     surfaces = mask_rules(options.edition) if options.hd95 else None
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
-    rows = map_cases(
-        threshold_case, items, options.workers, lambda item: raise_dead_worker(item.scans.case, "thresholded it")
-    )
+    lost = "thresholded it"
+    rows = map_cases(threshold_case, items, options.workers, lambda one: raise_dead_worker(one.scans.case, lost))
     counted = [row for row in rows if row.dsc]
     if not counted:
         raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(rows)} references")
     table = summarised(counted, settings, options.bootstraps, options.seed)
-    best = {
-        method: max((line for line in table if line["method"] == method), key=itemgetter("dsc_mean"))
-        for method in METHODS
-    }
+    of_method = {method: [line for line in table if line["method"] == method] for method in METHODS}
+    best = {method: max(lines, key=itemgetter("dsc_mean")) for method, lines in of_method.items()}
     content = {
         "target": settings.target,
         "suv_max_of": settings.maximum,
@@ -67,11 +64,10 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "best": best,
         "thresholds": table,
     }
-    lines = [
-        f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
-        for method, line in best.items()
-    ]
-    return StudyResult(content, table, "".join([*lines, f"{len(counted)} cases; "]), _picture(table, settings))
+    summary = ""
+    for method, line in best.items():
+        summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
+    return StudyResult(content, table, f"{summary}{len(counted)} cases; ", _picture(table, settings))
 
 
 def summarised(
@@ -119,24 +115,15 @@ def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figu
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the cohort, the thresholds and the bootstrap."""
     add_cohort(parser)
-    parser.add_argument(
-        "--percents",
-        type=_percents,
-        default=DEFAULT_PERCENTS,
-        metavar="FIRST:LAST:STEP",
-        help="percentages of SUVmax (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--target", choices=tuple(TARGETS), default="gtvp", help="structure of the reference (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--max-of",
-        choices=MAXIMA,
-        default=MAXIMA[0],
-        help="SUVmax of the whole region, or of the reference tumour (default: %(default)s)",
-    )
-    parser.add_argument("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
-    parser.add_argument("--hd95", action="store_true", help="also measure the median HD95 in mm")
+    add = parser.add_argument
+    percents = "percentages of SUVmax (default: %(default)s)"
+    add("--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="FIRST:LAST:STEP", help=percents)
+    target = "structure of the reference (default: %(default)s)"
+    add("--target", choices=tuple(TARGETS), default="gtvp", help=target)
+    maximum = "SUVmax of the whole region, or of the reference tumour (default: %(default)s)"
+    add("--max-of", choices=MAXIMA, default=MAXIMA[0], help=maximum)
+    add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    add("--hd95", action="store_true", help="also measure the median HD95 in mm")
     add_bootstrap(parser)
 
 

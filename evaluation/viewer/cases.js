@@ -21,22 +21,17 @@ export class CaseList {
     this.team = byId("sort-team");
     this.direction = byId("direction");
     this.filter = byId("filter");
-    this.#fillSelects();
+    this.sort.append(new Option("Case", ""), ...data.metrics.map(({ key, title }) => new Option(title, key)));
+    const teams = data.teams.map(({ name }) => new Option(name, `team:${name}`));
+    this.team.append(new Option(MEAN, MEAN), new Option(LOWEST, LOWEST), ...teams);
     this.#listen();
     this.#show();
   }
 
-  #fillSelects() {
-    this.sort.append(new Option("Case", ""), ...this.#data.metrics.map(({ key, title }) => new Option(title, key)));
-    const teams = this.#data.teams.map(({ name }) => new Option(name, `team:${name}`));
-    this.team.append(new Option(MEAN, MEAN), new Option(LOWEST, LOWEST), ...teams);
-  }
-
   #listen() {
     this.sort.addEventListener("change", () => {
-      const metric = this.#metric();
       // The cases worth a look come first: those with the worst values.
-      this.#ascending = metric ? metric.higher_is_better : true;
+      this.#ascending = !this.#metric() || this.#metric().higher_is_better;
       this.#show();
     });
     this.team.addEventListener("change", () => this.#show());
@@ -55,10 +50,6 @@ export class CaseList {
     return this.#data.metrics.find(({ key }) => key === this.sort.value);
   }
 
-  #isOfCase(metric) {
-    return this.#data.cases.some(({ values }) => values[metric.key] && "" in values[metric.key]);
-  }
-
   /** The value a case is sorted by; null without one. */
   #valueOf(one, metric) {
     const values = one.values[metric.key] ?? {};
@@ -66,13 +57,12 @@ export class CaseList {
     if (this.team.value.startsWith("team:")) return values[this.team.value.slice(5)] ?? null;
     const present = Object.values(values).filter((value) => value !== null);
     if (present.length === 0) return null;
-    if (this.team.value === LOWEST) return Math.min(...present);
-    return present.reduce((sum, value) => sum + value, 0) / present.length;
+    return this.team.value === LOWEST ? Math.min(...present) : present.reduce((sum, value) => sum + value, 0) / present.length;
   }
 
   #show() {
     const metric = this.#metric();
-    this.team.disabled = !metric || this.#isOfCase(metric);
+    this.team.disabled = !metric || this.#data.cases.some(({ values }) => "" in (values[metric.key] ?? {}));
     const rows = this.#data.cases.filter((one) => this.#matches(one)).map((one) => ({ one, value: metric ? this.#valueOf(one, metric) : null }));
     if (metric) rows.sort((a, b) => this.#compare(a.value, b.value));
     else if (!this.#ascending) rows.reverse();
@@ -98,12 +88,11 @@ export class CaseList {
   }
 
   #item({ one, value }, place, metric) {
-    const item = document.createElement("li");
+    const figure = !metric ? (one.centre ?? "") : value === null ? "–" : value.toFixed(metric.digits);
+    const item = element("li", [element("span", one.case), element("span", figure, "figure")]);
     item.setAttribute("role", "option");
     item.id = `case-${place}`;
     item.dataset.place = place;
-    const figure = !metric ? (one.centre ?? "") : value === null ? "–" : value.toFixed(metric.digits);
-    item.append(element("span", one.case), element("span", figure, "figure"));
     return item;
   }
 
@@ -116,10 +105,7 @@ export class CaseList {
   #mark() {
     const place = this.#shown.findIndex((one) => one.case === this.#current);
     for (const item of this.list.children) item.setAttribute("aria-selected", String(Number(item.dataset.place) === place));
-    if (place < 0) {
-      this.list.removeAttribute("aria-activedescendant");
-      return;
-    }
+    if (place < 0) return this.list.removeAttribute("aria-activedescendant");
     this.list.setAttribute("aria-activedescendant", `case-${place}`);
     this.list.children[place].scrollIntoView({ block: "nearest" });
   }

@@ -27,12 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, _END)
     with serving(cohort, options.port) as address:
         count = len(cohort.cases)
-        print(
-            f"{count} case{'s' * (count != 1)} at {address}",
-            "Only this machine can open it. Ctrl-C ends it.",
-            sep="\n",
-            flush=True,
-        )
+        print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
+        print("Only this machine can open it. Ctrl-C ends it.", flush=True)
         signal.sigwait(_END)
     return 0
 
@@ -44,11 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     cohort = "folder with CT, PET and reference of each case, in the platform's or the release's layout"
     add("--cohort", type=Path, required=True, help=cohort)
-    add(
-        "--results",
-        type=Path,
-        help="folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`",
-    )
+    results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
+    add("--results", type=Path, help=results)
     masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
     add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
     maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"

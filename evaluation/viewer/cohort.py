@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import Algorithm, Edition
+from contract.editions import Edition
 from contract.editions.declaration import EHR
 from contract.errors import HecktorError, InputError
 from contract.patient import read_ehr
@@ -83,13 +83,11 @@ class ViewerCohort:
 
 
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
-    """Find every case with its masks, maps and values.
-
-    Raises:
-        HecktorError: no case, unreadable results, a given folder that does not exist or fits no case.
-    """
+    """Find every case with its masks, maps and values."""
     edition = edition_of_results(request.results, request.edition)
-    task = _task_with_mask(edition)
+    task = next((one for one in edition.algorithms if one.mask is not None), None)
+    if task is None:
+        raise HecktorError(f"edition {edition.name}", "no task with a mask", "cases to look at")
     profile = load_profile(edition.evaluation_profile)
     (rules,) = (one.rules for one in profile.task(task.name).answers.values() if isinstance(one.rules, MaskRules))
     results = [] if request.results is None else find_results(request.results, edition)
@@ -113,13 +111,6 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
         _check_cases(f"--uncertainty {team}", named, names)
     of_masks = next((one for one in results if one.task.name == task.name), None)
     return ViewerCohort(cases, list_cases(edition.title, centres, of_masks, colours))
-
-
-def _task_with_mask(edition: Edition) -> Algorithm:
-    for task in edition.algorithms:
-        if task.mask is not None:
-            return task
-    raise HecktorError(f"edition {edition.name}", "no task with a mask", "cases to look at")
 
 
 def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ...]:

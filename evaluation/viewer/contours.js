@@ -6,28 +6,23 @@ export const LABELS = [1, 2];
 
 /** The contours of one mask, traced when a slice is first shown. Coordinates are voxels, 0 at the first one's edge. */
 export class Contours {
-  #mask;
   #slices = new Map();
 
   /** @param {import("./files.js").MaskBox | null} mask null for an empty one */
   constructor(mask) {
-    this.#mask = mask;
-  }
-
-  get mask() {
-    return this.#mask;
+    this.mask = mask;
   }
 
   /** Path of `label` in the slice `index` of a plane; null where the label does not occur. */
   slice(plane, index, label) {
-    if (!this.#mask) return null;
+    if (!this.mask) return null;
     const key = `${plane}:${index}:${label}`;
     if (!this.#slices.has(key)) this.#slices.set(key, this.#trace(plane, index, label));
     return this.#slices.get(key);
   }
 
   #trace(plane, index, label) {
-    const { low, size, labels } = this.#mask;
+    const { low, size, labels } = this.mask;
     const axis = ACROSS[plane];
     const depth = index - low[axis];
     if (depth < 0 || depth >= size[axis]) return null;
@@ -49,20 +44,25 @@ export function outline(inside, width, height, left = 0, top = 0) {
   const path = new Path2D();
   const stride = width + 1;
   for (const first of edges.keys()) {
-    while (edges.has(first)) traceLoop(edges, first, stride, path, left, top);
+    while (edges.has(first)) {
+      let [corner, join] = [first, "moveTo"];
+      do {
+        const next = edges.get(corner).pop();
+        if (edges.get(corner).length === 0) edges.delete(corner);
+        path[join](left + ((corner % stride) + (next % stride)) / 2, top + (Math.floor(corner / stride) + Math.floor(next / stride)) / 2);
+        [corner, join] = [next, "lineTo"];
+      } while (corner !== first);
+      path.closePath();
+    }
   }
   return path;
 }
 
-// Directed edges with the inside on their right: from each corner to the corners that follow it.
+// Directed edges with the inside on their right: from each corner to the corners that follow it, in closed loops.
 function boundaryEdges(inside, width, height) {
   const stride = width + 1;
   const edges = new Map();
-  const add = (from, to) => {
-    const following = edges.get(from);
-    if (following) following.push(to);
-    else edges.set(from, [to]);
-  };
+  const add = (from, to) => edges.set(from, [...(edges.get(from) ?? []), to]);
   for (let y = 0; y < height; y++) {
     for (let x = 0; x < width; x++) {
       if (!inside(x, y)) continue;
@@ -74,22 +74,4 @@ function boundaryEdges(inside, width, height) {
     }
   }
   return edges;
-}
-
-function traceLoop(edges, first, stride, path, left, top) {
-  let corner = first;
-  let started = false;
-  while (edges.has(corner)) {
-    const following = edges.get(corner);
-    const next = following.pop();
-    if (following.length === 0) edges.delete(corner);
-    const x = left + ((corner % stride) + (next % stride)) / 2;
-    const y = top + (Math.floor(corner / stride) + Math.floor(next / stride)) / 2;
-    if (started) path.lineTo(x, y);
-    else path.moveTo(x, y);
-    started = true;
-    corner = next;
-    if (corner === first) break;
-  }
-  path.closePath();
 }

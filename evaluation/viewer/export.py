@@ -30,12 +30,7 @@ def listing_bytes(cohort: ViewerCohort) -> bytes:
 
 
 def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
-    """Write the viewer of all cases of a cohort, whole or not at all; an earlier viewer there is replaced.
-
-    Raises:
-        OutputError: the folder holds something else than a viewer, or cannot be written.
-        HecktorError: a case whose CT or reference cannot be read.
-    """
+    """Write the viewer of all cases of a cohort, whole or not at all; an earlier viewer there is replaced."""
     if folder.exists() and not (folder / CASES_JSON).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise OutputError(folder.name, "exists and holds no viewer", "a new folder, or a viewer to replace")
     try:

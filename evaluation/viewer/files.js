@@ -3,22 +3,13 @@
 /** @typedef {{grid: import("./view.js").Grid, voxels: Uint8Array | Int16Array, slope: number, intercept: number}} Volume x runs fastest */
 /** @typedef {{low: number[], size: number[], labels: Uint8Array}} MaskBox labels inside their bounding box, x runs fastest */
 
-/**
- * The bytes of a file, unpacked if they are gzip.
- * @param {string} url
- * @param {AbortSignal} signal
- * @param {(count: number) => void} onBytes called as they arrive
- */
+/** The bytes of a file, unpacked if they are gzip; `onBytes` takes their number as they arrive. */
 export async function fetchBytes(url, signal, onBytes = () => {}) {
-  const response = await fetch(url, { signal });
-  if (!response.ok) throw new Error(await failureOf(response, url));
+  const reader = (await request(url, signal)).body.getReader();
   const chunks = [];
-  const reader = response.body.getReader();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) break;
-    chunks.push(value);
-    onBytes(value.length);
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    chunks.push(part.value);
+    onBytes(part.value.length);
   }
   const blob = new Blob(chunks);
   // A server that declares `Content-Encoding: gzip` has the browser unpack the file already.
@@ -28,31 +19,20 @@ export async function fetchBytes(url, signal, onBytes = () => {}) {
   return new Response(stream).arrayBuffer();
 }
 
-/** A JSON document, or an error with the server's message. */
 export async function fetchJson(url, signal) {
-  const response = await fetch(url, { signal });
-  if (!response.ok) throw new Error(await failureOf(response, url));
-  const content = await response.json();
-  const failure = content.message ?? content.error;
-  if (typeof failure === "string") throw new Error(failure);
-  return content;
+  return (await request(url, signal)).json();
 }
 
-async function failureOf(response, url) {
-  try {
-    const content = await response.json();
-    const message = content.message ?? content.error;
-    if (typeof message === "string") return message;
-  } catch {
-    // Not JSON: the status says what there is to say.
-  }
-  return `${url}: ${response.status} ${response.statusText}`;
+/** The response, or an error with the server's message. */
+async function request(url, signal) {
+  const response = await fetch(url, { signal });
+  if (response.ok) return response;
+  const content = await response.json().catch(() => null);
+  throw new Error(content?.error ?? `${url}: ${response.status} ${response.statusText}`);
 }
 
 /**
- * A NIfTI-1 file as evaluation/viewer/nifti.py writes it: little-endian uint8 or int16, axes to the right, front and head.
- * @param {ArrayBuffer} buffer
- * @param {string} name for errors
+ * A NIfTI-1 file as nifti_bytes writes it: little-endian uint8 or int16, axes to the right, front and head.
  * @returns {Volume}
  */
 export function readVolume(buffer, name) {
@@ -69,11 +49,7 @@ export function readVolume(buffer, name) {
   return { grid, voxels: new Voxels(buffer, start, count), slope, intercept };
 }
 
-/**
- * The labels of a mask inside their bounding box; null for an empty mask.
- * @param {Volume} mask
- * @returns {MaskBox | null}
- */
+/** The labels of a mask inside their bounding box; null for an empty mask. @returns {MaskBox | null} */
 export function cropMask({ grid: { dims }, voxels }) {
   const low = [Infinity, Infinity, Infinity];
   const high = [-1, -1, -1];

@@ -12,19 +12,23 @@ export function listenToKeys(viewer) {
     if (command(viewer, event)) event.preventDefault();
   });
   byId("help").addEventListener("click", () => byId("help-dialog").showModal());
-  byId("theme").addEventListener("click", () => setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"));
+  byId("theme").addEventListener("click", ({ target }) => {
+    const { dataset } = document.documentElement;
+    [dataset.theme, target.textContent] = dataset.theme === "dark" ? ["light", "Dark"] : ["dark", "Light"];
+  });
 }
 
 /** Carry out what the key stands for; false if it stands for nothing here. */
 function command(viewer, { key, target }) {
   if (takesText(target)) return key === "Escape" && (target.blur(), true);
-  const action = imageKeys(viewer, key, target) ?? arrowKeys(viewer, key, target) ?? pageKeys(viewer)[key] ?? digit(viewer, key);
+  const inImages = target.id === "stage" ? imageKeys(viewer)[key] : undefined;
+  const mask = /^[0-9]$/.test(key) ? viewer.panel.maskOfKey(key) : null;
+  const action = inImages ?? pageKeys(viewer, !takesArrows(target))[key] ?? (mask === null ? undefined : () => viewer.toggle(mask));
   action?.();
   return Boolean(action);
 }
 
-function imageKeys(viewer, key, target) {
-  if (target.id !== "stage") return undefined;
+function imageKeys(viewer) {
   return {
     ArrowLeft: () => viewer.moves.moveCrosshair(-1, 0),
     ArrowRight: () => viewer.moves.moveCrosshair(1, 0),
@@ -32,16 +36,13 @@ function imageKeys(viewer, key, target) {
     ArrowDown: () => viewer.moves.moveCrosshair(0, -1),
     PageUp: () => viewer.moves.scroll(1),
     PageDown: () => viewer.moves.scroll(-1),
-  }[key];
+  };
 }
 
-function arrowKeys(viewer, key, target) {
-  if (takesArrows(target)) return undefined;
-  return { ArrowDown: () => viewer.cases.move(1), ArrowUp: () => viewer.cases.move(-1) }[key];
-}
-
-function pageKeys(viewer) {
+function pageKeys(viewer, withArrows) {
+  const arrows = { ArrowDown: () => viewer.cases.move(1), ArrowUp: () => viewer.cases.move(-1) };
   return {
+    ...(withArrows ? arrows : {}),
     j: () => viewer.cases.move(1),
     k: () => viewer.cases.move(-1),
     n: () => viewer.panel.move(1),
@@ -57,14 +58,4 @@ function pageKeys(viewer) {
     "/": () => byId("filter").focus(),
     "?": () => byId("help-dialog").showModal(),
   };
-}
-
-function digit(viewer, key) {
-  const name = /^[0-9]$/.test(key) ? viewer.panel.maskOfKey(key) : null;
-  return name === null ? undefined : () => viewer.toggle(name);
-}
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
 }

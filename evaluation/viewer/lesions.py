@@ -37,12 +37,8 @@ class ListedLesion:
 class LesionVoxels:
     """The labelled voxels of a mask, in the order of the array, with the lesion that each belongs to.
 
-    Attributes:
-        geometry: the whole mask's grid.
-        index: (x, y, z) of each voxel, shape (n, 3).
-        labels: the label of each voxel.
-        numbers: the lesion of each voxel, from 1; a lesion is a component of one label.
-        sizes: voxels of each lesion by its number; 0 at number 0.
+    `geometry` is the whole mask's grid, `index` the (x, y, z) of each voxel. A lesion is a component of one label;
+    `numbers` count from 1, and `sizes`, the voxels of each lesion by number, are 0 at number 0.
     """
 
     geometry: Geometry
@@ -53,7 +49,7 @@ class LesionVoxels:
 
     @property
     def points_mm(self) -> Floats:
-        """The LPS position of each voxel's centre."""
+        """LPS position of each voxel's centre."""
         return to_mm(self.geometry, self.index)
 
     def extent(self) -> Extent | None:
@@ -64,8 +60,7 @@ class LesionVoxels:
         """The place of each voxel in the flat array, rising."""
         x, y, z = self.index.astype(np.int64).T
         width, height, _ = self.geometry.size
-        places: npt.NDArray[np.int64] = (z * height + y) * width + x
-        return places
+        return np.asarray((z * height + y) * width + x)
 
 
 def lesion_voxels(mask: npt.NDArray[Any], geometry: Geometry, connectivity: int) -> LesionVoxels:

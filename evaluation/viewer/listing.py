@@ -37,13 +37,9 @@ _OF_CASES: Final = (
 def list_cases(
     title: str, centres: Mapping[str, str | None], results: TaskResults | None, colours: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The content of cases.json.
+    """The content of cases.json; without `results` (None) the cases have no values.
 
-    Args:
-        title: the edition's title.
-        centres: the centre of every case, None if unknown.
-        results: rows of the task with a mask; None without results, which leaves the cases without values.
-        colours: by team, in the order in which teams are shown.
+    `centres` is None for a case whose centre is unknown; `colours` are in the order in which teams are shown.
     """
     rows = {} if results is None else _mask_rows(results)
     keys = {key for by_case in rows.values() for row in by_case.values() for key in row}

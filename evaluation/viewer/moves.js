@@ -79,12 +79,4 @@ export class Moves {
     this.#view.enlarged = this.#view.enlarged === null ? panel : null;
     this.#viewer.fit();
   }
-
-  window(dx, dy) {
-    this.#viewer.tools.dragWindow(dx, dy);
-  }
-
-  turn(dx) {
-    this.#viewer.tools.turn(dx / 2);
-  }
 }

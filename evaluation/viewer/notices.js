@@ -3,10 +3,10 @@
 /** @returns {any} the element with an id */
 export const byId = (id) => document.getElementById(id);
 
-/** A new element with a text. @returns {any} */
-export function element(name, text, className = "") {
+/** A new element with a text or a list of nodes. @returns {any} */
+export function element(name, content, className = "") {
   const node = document.createElement(name);
-  node.textContent = text;
+  node.append(...[content].flat());
   if (className) node.className = className;
   return node;
 }
@@ -38,13 +38,7 @@ export function position(mm, { ct, pet }, unit) {
   byId("readout").textContent = `${axes.join("  ")} mm   HU ${figure(ct, 0)}${uptake}`;
 }
 
-export function noPosition() {
-  byId("readout").textContent = "";
-}
-
-function figure(value, digits) {
-  return value.toFixed(digits).replace("-", "−");
-}
+const figure = (value, digits) => value.toFixed(digits).replace("-", "−");
 
 /** The case (undefined without one) and the position (null without a readable one) of `#case=ID&pos=x,y,z`. */
 export function readAddress() {

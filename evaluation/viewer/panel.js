@@ -3,12 +3,7 @@
 import { byId, element } from "./notices.js";
 
 export const REFERENCE = "reference";
-const OUTCOMES = {
-  found: { mark: "✓", good: true },
-  missed: { mark: "✗", good: false },
-  true: { mark: "✓", good: true },
-  false: { mark: "✗", good: false },
-};
+const GOOD = ["found", "true"];
 
 export class Panel {
   #actions;
@@ -22,8 +17,9 @@ export class Panel {
     this.#actions = actions;
     this.masks = byId("masks");
     this.lesions = byId("lesions");
-    byId("all-on").addEventListener("click", () => this.#switchAll(true));
-    byId("all-off").addEventListener("click", () => this.#switchAll(false));
+    const switchAll = (on) => actions.switch((this.#data?.masks ?? []).map(({ name }) => name), on);
+    byId("all-on").addEventListener("click", () => switchAll(true));
+    byId("all-off").addEventListener("click", () => switchAll(false));
   }
 
   show(data, visible) {
@@ -32,17 +28,12 @@ export class Panel {
     this.#chosen = null;
     this.#showMasks();
     this.#showLesions();
-    const notes = byId("notes");
-    notes.replaceChildren(...data.notes.map((text) => element("li", text)));
+    byId("notes").replaceChildren(...data.notes.map((text) => element("li", text)));
     byId("notes-section").hidden = data.notes.length === 0;
   }
 
   clear() {
     this.show({ masks: [], lesions: [], notes: [] }, this.#visible);
-  }
-
-  #switchAll(on) {
-    this.#actions.switch((this.#data?.masks ?? []).map(({ name }) => name), on);
   }
 
   #showMasks() {
@@ -52,18 +43,14 @@ export class Panel {
   }
 
   #maskRow(mask, place) {
-    const row = document.createElement("li");
-    const label = document.createElement("label");
-    const box = document.createElement("input");
+    const box = element("input", "");
     box.type = "checkbox";
     box.checked = this.#visible.has(mask.name);
     box.dataset.place = place;
     box.addEventListener("change", () => this.#actions.switch([mask.name], box.checked));
-    label.append(box, swatch(mask.colour), element("span", mask.name, "name"));
-    row.append(label);
+    const label = element("label", [box, swatch(mask.colour), element("span", mask.name, "name")]);
     const key = keyOf(this.#data.masks, place);
-    if (key !== null) row.append(element("kbd", key));
-    return row;
+    return element("li", key === null ? [label] : [label, element("kbd", key)]);
   }
 
   /** Set the boxes and lesions after a switch of `visible`. */
@@ -75,8 +62,7 @@ export class Panel {
   /** The name of the mask that a digit switches; null without one. */
   maskOfKey(digit) {
     const masks = this.#data?.masks ?? [];
-    const place = masks.findIndex((_, index) => keyOf(masks, index) === digit);
-    return place < 0 ? null : masks[place].name;
+    return masks.find((_, index) => keyOf(masks, index) === digit)?.name ?? null;
   }
 
   #showLesions() {
@@ -93,54 +79,37 @@ export class Panel {
     const lesions = this.#data.lesions.filter((lesion) => isOf(lesion, source));
     if (lesions.length === 0) return null;
     const wrong = lesions.filter(({ status }) => status === "false").length;
-    const group = document.createElement("details");
+    const count = element("span", `${lesions.length}${wrong ? `, ${wrong} false` : ""}`, "quiet");
+    const heading = element("summary", [...(colour ? [swatch(colour)] : []), element("span", title, "name"), count]);
+    const order = colour ? [...lesions].sort((a, b) => a.status.localeCompare(b.status)) : lesions;
+    const group = element("details", [heading, element("ul", order.map((lesion) => this.#lesion(lesion)))]);
     group.open = this.#folds.get(source) ?? (source === REFERENCE || wrong > 0);
     group.addEventListener("toggle", () => this.#folds.set(source, group.open));
-    const heading = element("summary", "");
-    if (colour) heading.append(swatch(colour));
-    heading.append(element("span", title, "name"), element("span", `${lesions.length}${wrong ? `, ${wrong} false` : ""}`, "quiet"));
-    const list = document.createElement("ul");
-    const order = colour ? [...lesions].sort((a, b) => a.status.localeCompare(b.status)) : lesions;
-    list.append(...order.map((lesion) => this.#lesion(lesion)));
-    group.append(heading, list);
     return group;
   }
 
   #lesion(lesion) {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
+    const button = element("button", [
+      element("span", lesion.label, "label"),
+      element("span", `${lesion.volume_ml.toFixed(lesion.volume_ml < 10 ? 2 : 1)} ml`, "figure"),
+      element("span", lesion.suv_max === null ? "" : `SUVmax ${lesion.suv_max.toFixed(1)}`, "figure"),
+      this.#outcomes(lesion),
+    ]);
     button.type = "button";
     button.dataset.lesion = this.#data.lesions.indexOf(lesion);
     button.addEventListener("click", () => this.choose(lesion));
-    const uptake = lesion.suv_max === null ? "" : `SUVmax ${lesion.suv_max.toFixed(1)}`;
-    button.append(
-      element("span", lesion.label, "label"),
-      element("span", `${lesion.volume_ml.toFixed(lesion.volume_ml < 10 ? 2 : 1)} ml`, "figure"),
-      element("span", uptake, "figure"),
-      this.#outcomes(lesion),
-    );
-    item.append(button);
-    return item;
+    return element("li", [button]);
   }
 
   #outcomes(lesion) {
-    const line = element("span", "", "outcomes");
-    if (typeof lesion.status === "string") {
-      line.append(outcome(lesion.status, `${lesion.status} positive`));
-      return line;
-    }
+    if (typeof lesion.status === "string") return element("span", [outcome(lesion.status, `${lesion.status} positive`)], "outcomes");
     const entries = Object.entries(lesion.status);
+    const colourOf = (team) => this.#data.masks.find(({ name }) => name === team)?.colour;
     const shown = entries.filter(([team]) => this.#visible.has(team));
-    line.append(...shown.map(([team, status]) => outcome(status, `${status} by ${team}`, this.#colourOf(team), team)));
-    if (entries.length > 1) {
-      const found = entries.filter(([, status]) => status === "found").length;
-      line.append(element("span", `found by ${found} of ${entries.length}`, "quiet"));
-    }
-    return line;
-  }
-
-  #colourOf(team) {
-    return this.#data.masks.find(({ name }) => name === team)?.colour;
+    const chips = shown.map(([team, status]) => outcome(status, `${status} by ${team}`, colourOf(team), team));
+    const found = entries.filter(([, status]) => status === "found").length;
+    if (entries.length > 1) chips.push(element("span", `found by ${found} of ${entries.length}`, "quiet"));
+    return element("span", chips, "outcomes");
   }
 
   /** Mark a lesion and jump to it. */
@@ -181,11 +150,10 @@ function keyOf(masks, place) {
 }
 
 function outcome(status, text, colour, team) {
-  const { mark, good } = OUTCOMES[status] ?? { mark: "?", good: false };
-  const chip = element("span", "", good ? "outcome good" : "outcome bad");
-  if (colour) chip.append(swatch(colour));
+  const good = GOOD.includes(status);
+  const mark = good ? "✓" : "✗";
   const sign = element("span", team ? mark : `${mark} ${text}`);
-  chip.append(sign);
+  const chip = element("span", colour ? [swatch(colour), sign] : [sign], good ? "outcome good" : "outcome bad");
   chip.title = text;
   if (team) {
     sign.setAttribute("aria-hidden", "true");

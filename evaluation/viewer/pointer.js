@@ -5,18 +5,18 @@ import { PROJECTION } from "./view.js";
 // A wheel turns one slice per notch; a trackpad sends many small steps.
 const NOTCH_PIXELS = 40;
 
-/** Hands what a person does in the images to `moves`, in canvas pixels. */
+/** Hands what a person does in the images to the viewer, in canvas pixels. */
 export class Pointer {
   #stage;
-  #view;
+  #viewer;
   #moves;
   #drag = null;
   #wheel = 0;
 
-  constructor(stage, view, moves) {
+  constructor(stage, viewer) {
     this.#stage = stage;
-    this.#view = view;
-    this.#moves = moves;
+    this.#viewer = viewer;
+    this.#moves = viewer.moves;
     stage.addEventListener("pointerdown", (event) => this.#press(event));
     stage.addEventListener("pointermove", (event) => this.#move(event));
     stage.addEventListener("pointerup", (event) => this.#release(event));
@@ -33,7 +33,8 @@ export class Pointer {
   }
 
   #planeAt(x, y) {
-    return this.#view.grid ? this.#view.panelAt(x, y) : -1;
+    const { view } = this.#viewer;
+    return view.grid ? view.panelAt(x, y) : -1;
   }
 
   #press(event) {
@@ -58,8 +59,8 @@ export class Pointer {
     drag.moved += Math.abs(dx) + Math.abs(dy);
     if (drag.kind === "crosshair") this.#moves.positionAt(drag.plane, x, y);
     if (drag.kind === "pan") this.#moves.pan(drag.plane, dx, dy);
-    if (drag.kind === "window") this.#moves.window(dx, dy);
-    if (drag.kind === "turn" && drag.moved > 4) this.#moves.turn(dx);
+    if (drag.kind === "window") this.#viewer.tools.dragWindow(dx, dy);
+    if (drag.kind === "turn" && drag.moved > 4) this.#viewer.tools.turn(dx / 2);
   }
 
   #release(event) {
@@ -74,10 +75,7 @@ export class Pointer {
     if (plane < 0) return;
     event.preventDefault();
     if (plane === PROJECTION) return;
-    if (event.ctrlKey) {
-      this.#moves.zoom(Math.exp(-event.deltaY / 300), plane, x, y);
-      return;
-    }
+    if (event.ctrlKey) return this.#moves.zoom(Math.exp(-event.deltaY / 300), plane, x, y);
     this.#wheel += event.deltaMode === WheelEvent.DOM_DELTA_PIXEL ? event.deltaY / NOTCH_PIXELS : Math.sign(event.deltaY);
     const slices = Math.max(-3, Math.min(3, Math.trunc(this.#wheel)));
     if (slices === 0) return;

@@ -39,14 +39,11 @@ export class Projection {
   /** The projection as a picture in the colours of a PET map. */
   picture(angle, { range, map }) {
     const key = `${angle} ${range} ${map}`;
-    if (this.#picture.key !== key) this.#picture = { key, canvas: this.#coloured(this.#raysAt(angle), range, petMap(map)) };
-    return this.#picture.canvas;
-  }
-
-  #coloured(rays, range, map) {
+    if (this.#picture.key === key) return this.#picture.canvas;
+    const rays = this.#raysAt(angle);
     const [width, height] = [rays.width, rays.volume.dims[2]];
     const pixels = new ImageData(width, height);
-    const colours = colourTable({ ...map, alone: true });
+    const colours = colourTable({ ...petMap(map), alone: true });
     for (let z = 0; z < height; z++) {
       for (let u = 0; u < width; u++) {
         const share = (rays.picture[z * width + u] - range[0]) / (range[1] - range[0]);
@@ -56,6 +53,7 @@ export class Projection {
     }
     const canvas = new OffscreenCanvas(width, height);
     canvas.getContext("2d").putImageData(pixels, 0, 0);
+    this.#picture = { key, canvas };
     return canvas;
   }
 

@@ -19,13 +19,14 @@ _MOST_HU: Final = 3071.0
 # Finer steps hold noise alone, which does not compress.
 _LEAST_PET_STEP: Final = 0.01
 _MOST_PET_STEPS: Final = 32_767
+_BITS_A_STEP: Final = 0.01
 
 
-def shown_ct(ct: Volume, grid: Geometry) -> npt.NDArray[np.int16]:
-    """The CT in HU on the grid, linearly interpolated, air beyond its border."""
+def shown_ct(ct: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
+    """The CT in HU on the grid, linearly interpolated, air beyond its border; the second value is its step of 1."""
     hu = _resampled(ct, grid, sitk.sitkLinear, AIR_HU)
     np.nan_to_num(hu, copy=False, nan=AIR_HU, posinf=_MOST_HU, neginf=AIR_HU)
-    return np.rint(np.clip(hu, AIR_HU, _MOST_HU, out=hu), out=hu).astype(np.int16)
+    return np.rint(np.clip(hu, AIR_HU, _MOST_HU, out=hu), out=hu).astype(np.int16), 1.0
 
 
 def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
@@ -35,20 +36,20 @@ def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float
     return np.rint(uptake / step).astype(np.int16), step
 
 
-def shown_map(volume: Volume, grid: Geometry) -> npt.NDArray[np.uint8]:
-    """A map of uint8 on the grid, linearly interpolated, 0 beyond its border."""
-    return np.rint(_resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8)
+def shown_map(volume: Volume, grid: Geometry) -> tuple[npt.NDArray[np.uint8], float]:
+    """A map of uint8 on the grid, linearly interpolated, 0 beyond its border, and its step in bits."""
+    return np.rint(_resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8), _BITS_A_STEP
 
 
-def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
-    """A label mask on the grid by nearest neighbour, with every lesion of it.
+def shown_mask(mask: LesionVoxels, grid: Geometry) -> tuple[npt.NDArray[np.uint8], float]:
+    """A label mask on the grid by nearest neighbour, with every lesion of it; the second value is its step of 1.
 
     On a grid coarser than the mask, a small lesion may lie between the points of the grid. A lesion of which less than
     half of the voxels would be shown is drawn with each voxel at its nearest point.
     """
     target = np.zeros(grid.array_shape, dtype=np.uint8)
     if not len(mask.index):
-        return target
+        return target, 1.0
     cropped = _cropped(mask)
     region = _region(cropped.geometry, grid)
     if region is not None:
@@ -56,7 +57,7 @@ def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
         nearest = _resampled(cropped, grid.cropped(*region), sitk.sitkNearestNeighbor, 0.0)
         target[z : z + depth, y : y + height, x : x + width] = nearest
     _draw_lost_lesions(target, mask, grid)
-    return target
+    return target, 1.0
 
 
 def _cropped(mask: LesionVoxels) -> Volume:

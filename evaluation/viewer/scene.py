@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.errors import GroundTruthError, HecktorError, InputError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
@@ -19,11 +19,24 @@ from evaluation.page.colours import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
 from evaluation.viewer.grid import Extent
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels
-from evaluation.viewer.pet import ShownPet, read_pet
 
 REFERENCE: Final = "reference"
 # 16 litres of voxels of 1 mm.
 _MOST_LABELLED_VOXELS: Final = 2**24
+
+SUV_WINDOW: Final = (0.0, 10.0)
+# The hottest bladder stays below; activity concentrations in Bq/ml start in the thousands.
+_LARGEST_SUV: Final = 500.0
+_WINDOW_PERCENTILE: Final = 99.5
+
+
+@dataclass(frozen=True)
+class ShownPet:
+    """A PET, its unit, and the values shown as the darkest and the brightest."""
+
+    volume: Volume
+    unit: str
+    window: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,7 @@ class Scene:
 def read_scene(sources: CaseSources) -> Scene:
     """Read a case; a PET, prediction or map that cannot be used is left out and noted.
 
-    Raises:
-        HecktorError: the CT or the reference cannot be read.
+    Raises HecktorError if the CT or the reference cannot be read.
     """
     notes: list[str] = []
     with ThreadPoolExecutor(2) as pool:  # CT and PET beside the masks
@@ -66,6 +78,24 @@ def read_scene(sources: CaseSources) -> Scene:
         maps = _maps(sources, notes)
         pet = _pet(reading_pet, notes)
         return Scene(reading_ct.result(), pet, masks, maps, notes)
+
+
+def read_pet(path: Path, suv_factor: float | None) -> ShownPet:
+    """Read a PET in SUV, or in Bq/ml if its values can only be that.
+
+    `suv_factor` is the factor from Bq/ml to SUV of the patient's record; without one (None) Bq/ml are shown as such.
+    Raises InputError if it cannot be read, or holds a value that is not finite.
+    """
+    volume = read_volume(path, np.float32)
+    highest = float(volume.array.max())
+    if not np.isfinite(highest) or not np.isfinite(volume.array.min()):
+        raise InputError(path.name, "a voxel that is not finite", "SUV")
+    if highest <= _LARGEST_SUV:
+        return ShownPet(volume, "SUV", SUV_WINDOW)
+    if suv_factor is not None:
+        return ShownPet(Volume(volume.array * np.float32(suv_factor), volume.geometry), "SUV", SUV_WINDOW)
+    high = float(np.percentile(volume.array[::2, ::2, ::2], _WINDOW_PERCENTILE))
+    return ShownPet(volume, "Bq/ml", (0.0, float(f"{high:.2g}")))
 
 
 def _pet(reading: Future[ShownPet], notes: list[str]) -> ShownPet | None:

@@ -7,20 +7,23 @@ import json
 import secrets
 import sys
 import traceback
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import PurePosixPath
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from contract.errors import HecktorError
-from evaluation.viewer.cache import CaseCache
-from evaluation.viewer.cohort import ViewerCohort
+from evaluation.viewer.case import build_case
+from evaluation.viewer.cohort import CaseSources, ViewerCohort
 from evaluation.viewer.export import CASE_FOLDER, CASES_JSON, INDEX, listing_bytes, page_files
 
+# Some 20 cases of a head and neck. Nothing of a patient is written to a disk.
+CACHE_BYTES: Final = 512 * 2**20
 LOCALHOST: Final = "127.0.0.1"
 JSON_TYPE: Final = "application/json; charset=utf-8"
 _TOKEN_BYTES: Final = 24
@@ -49,6 +52,46 @@ _HEADERS: Final = {
 }
 
 
+class CaseCache:
+    """The files of each case, the most recently used ones in memory; safe to use from several threads."""
+
+    def __init__(self, cases: Mapping[str, CaseSources], most_bytes: int = CACHE_BYTES) -> None:
+        self._cases = cases
+        self._most_bytes = most_bytes
+        self._files: OrderedDict[str, dict[str, bytes]] = OrderedDict()
+        self._of_case = {case: Lock() for case in cases}
+        self._building, self._changing = Lock(), Lock()
+
+    def files(self, case: str) -> Mapping[str, bytes]:
+        """The files of a case of the cohort by name.
+
+        Raises HecktorError if the case cannot be shown; it is tried again the next time.
+        """
+        # Requests for one case wait for the first; one case at a time is computed, which bounds the memory.
+        with self._of_case[case]:
+            files = self._cached(case)
+            if files is None:
+                with self._building:
+                    files = build_case(self._cases[case])
+                self._store(case, files)
+            return files
+
+    def _cached(self, case: str) -> dict[str, bytes] | None:
+        with self._changing:
+            if case in self._files:
+                self._files.move_to_end(case)
+            return self._files.get(case)
+
+    def _store(self, case: str, files: dict[str, bytes]) -> None:
+        with self._changing:
+            self._files[case] = files
+            while len(self._files) > 1 and self._size() > self._most_bytes:
+                self._files.popitem(last=False)
+
+    def _size(self) -> int:
+        return sum(len(content) for files in self._files.values() for content in files.values())
+
+
 class ViewerFiles:
     """Everything that a viewer serves, by its relative address. No address is ever used as a path."""
 
@@ -58,11 +101,7 @@ class ViewerFiles:
         self._cache = CaseCache(cohort.cases)
 
     def read(self, name: str) -> bytes | None:
-        """The content of a file, None for an unknown one.
-
-        Raises:
-            HecktorError: the case that the file belongs to cannot be shown.
-        """
+        """The content of a file, None for an unknown one; raises HecktorError if its case cannot be shown."""
         folder, _, rest = name.partition("/")
         case, _, file = rest.partition("/")
         if folder == CASE_FOLDER and case in self._cases:
@@ -79,11 +118,6 @@ class _ViewerServer(ThreadingHTTPServer):
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         # Another name in the Host header is a web page whose name was made to point here (DNS rebinding).
         self.hosts = {f"{name}:{self.server_port}" for name in (LOCALHOST, "localhost")}
-
-    @property
-    def address(self) -> str:
-        """The address to open."""
-        return f"http://{LOCALHOST}:{self.server_port}/{self.token}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the trace of a bug; a browser that leaves before the end of an answer is none."""
@@ -170,11 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving(cohort: ViewerCohort, port: int = 0) -> Iterator[str]:
-    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one.
-
-    Raises:
-        HecktorError: the port cannot be used.
-    """
+    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one."""
     try:
         server = _ViewerServer(ViewerFiles(cohort), port)
     except OSError as problem:
@@ -182,7 +212,7 @@ def serving(cohort: ViewerCohort, port: int = 0) -> Iterator[str]:
     thread = Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
     try:
-        yield server.address
+        yield f"http://{LOCALHOST}:{server.server_port}/{server.token}/"
     finally:
         server.shutdown()
         server.server_close()

@@ -6,6 +6,7 @@ import { sideLetters } from "./rays.js";
 import { ACROSS, PROJECTION } from "./view.js";
 
 const INK = "#dfe6ee";
+const CASING = "rgba(0, 0, 0, 0.7)";
 const CROSSHAIR = "rgba(120, 190, 255, 0.75)";
 const NAMES = ["Axial", "Coronal", "Sagittal", "PET projection"];
 const LETTERS = [
@@ -80,7 +81,7 @@ export class Stage {
     picture.getContext("2d").putImageData(image, 0, 0);
     this.#context.drawImage(picture, matrix.e - width, matrix.f - height, width, height);
     this.#strokeContours(outlines, matrix, ({ contours }, label) => contours.slice(plane, index, label));
-    this.#drawCrosshair(panel, ...view.toPixel(plane, view.position));
+    this.#drawCrosshair(panel, 12 * this.#ratio, panel.height, ...view.toPixel(plane, view.position));
     this.#caption(panel, `${NAMES[plane]}  ${view.position[across].toFixed(1).replace("-", "−")} mm`, LETTERS[plane]);
     this.#drawScaleBar(panel);
   }
@@ -92,10 +93,7 @@ export class Stage {
     this.#context.drawImage(projection.picture(angle, pet), left, top, width, height);
     const outlineOf = ({ name, contours }, label) => projection.outlineOf(name, contours.mask, label, angle);
     this.#strokeContours(outlines, projection.matrix(panel, angle), outlineOf);
-    const [x, y] = projection.pixelOf(panel, angle, this.#view.position);
-    const gap = 10 * this.#ratio;
-    const [start, end] = [panel.left, panel.left + panel.width];
-    this.#line([[start, y, x - gap, y], [x + gap, y, end, y], [x, y - 2.2 * gap, x, y - gap], [x, y + gap, x, y + 2.2 * gap]]);
+    this.#drawCrosshair(panel, 10 * this.#ratio, 12 * this.#ratio, ...projection.pixelOf(panel, angle, this.#view.position));
     this.#caption(panel, `${NAMES[PROJECTION]}  ${angle}°`, [...sideLetters(angle), "S", "I"]);
   }
 
@@ -125,12 +123,9 @@ export class Stage {
     context.setLineDash([]);
   }
 
-  #drawCrosshair({ left, top, width, height }, x, y) {
-    const gap = 12 * this.#ratio;
-    this.#line([[left, y, x - gap, y], [x + gap, y, left + width, y], [x, top, x, y - gap], [x, y + gap, x, top + height]]);
-  }
-
-  #line(pieces) {
+  // The vertical lines have at most a `length`; the panel cuts all of them.
+  #drawCrosshair({ left, width }, gap, length, x, y) {
+    const pieces = [[left, y, x - gap, y], [x + gap, y, left + width, y], [x, y - gap - length, x, y - gap], [x, y + gap, x, y + gap + length]];
     const context = this.#context;
     context.lineWidth = this.#ratio;
     context.strokeStyle = CROSSHAIR;
@@ -143,25 +138,19 @@ export class Stage {
   }
 
   #caption({ left, top, width, height }, title, letters) {
-    const [leftLetter, rightLetter, topLetter, bottomLetter] = letters;
     const pad = 8 * this.#ratio;
     this.#text(title, left + pad, top + pad, "left", "top", 12);
-    this.#text(leftLetter, left + pad, top + height / 2, "left", "middle", 14);
-    this.#text(rightLetter, left + width - pad, top + height / 2, "right", "middle", 14);
-    this.#text(topLetter, left + width / 2, top + pad, "center", "top", 14);
-    this.#text(bottomLetter, left + width / 2, top + height - pad, "center", "bottom", 14);
+    this.#text(letters[0], left + pad, top + height / 2, "left", "middle", 14);
+    this.#text(letters[1], left + width - pad, top + height / 2, "right", "middle", 14);
+    this.#text(letters[2], left + width / 2, top + pad, "center", "top", 14);
+    this.#text(letters[3], left + width / 2, top + height - pad, "center", "bottom", 14);
   }
 
   #text(text, x, y, align, baseline, size) {
-    const context = this.#context;
-    context.font = `${size >= 14 ? 600 : 500} ${size * this.#ratio}px system-ui, sans-serif`;
-    context.textAlign = align;
-    context.textBaseline = baseline;
-    context.lineWidth = 3 * this.#ratio;
-    context.strokeStyle = "rgba(0, 0, 0, 0.7)";
-    context.strokeText(text, x, y);
-    context.fillStyle = INK;
-    context.fillText(text, x, y);
+    const font = `${size >= 14 ? 600 : 500} ${size * this.#ratio}px system-ui, sans-serif`;
+    const style = { font, textAlign: align, textBaseline: baseline, lineWidth: 3 * this.#ratio, strokeStyle: CASING, fillStyle: INK };
+    Object.assign(this.#context, style).strokeText(text, x, y);
+    this.#context.fillText(text, x, y);
   }
 
   #drawScaleBar({ left, top, width, height }) {
@@ -169,14 +158,8 @@ export class Stage {
     const mm = SCALE_BARS_MM.find((length) => length * scale < 0.3 * width) ?? 1;
     const pad = 10 * this.#ratio;
     const [x, y] = [left + pad, top + height - pad];
-    const context = this.#context;
-    for (const thickness of [4, 2]) {
-      context.lineWidth = thickness * this.#ratio;
-      context.strokeStyle = thickness === 4 ? "rgba(0, 0, 0, 0.7)" : INK;
-      context.beginPath();
-      context.moveTo(x, y);
-      context.lineTo(x + mm * scale, y);
-      context.stroke();
+    for (const [thickness, fillStyle] of [[4, CASING], [2, INK]]) {
+      Object.assign(this.#context, { fillStyle }).fillRect(x, y - (thickness / 2) * this.#ratio, mm * scale, thickness * this.#ratio);
     }
     this.#text(mm >= 10 ? `${mm / 10} cm` : `${mm} mm`, x, y - 5 * this.#ratio, "left", "bottom", 11);
   }

@@ -20,10 +20,6 @@ export class Tools {
     byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replace("-", "−"), String(place))));
     byId("pet-map").append(...PET_MAPS.map(({ name, key }) => new Option(name, key)));
     byId("pet-opacity").value = this.#petOpacity;
-    this.#listen();
-  }
-
-  #listen() {
     const on = (id, event, action) => byId(id).addEventListener(event, () => action(byId(id)));
     on("ct-window", "change", ({ value }) => this.#setCt(CT_WINDOWS[Number(value)].range));
     on("pet-map", "change", ({ value }) => this.#setMap(value));

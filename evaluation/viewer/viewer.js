@@ -38,14 +38,12 @@ class Viewer {
     this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.moves.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
     for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
-    this.pointer = new Pointer(byId("stage"), this.view, this.moves);
+    this.pointer = new Pointer(byId("stage"), this);
     this.fit();
     new ResizeObserver(() => this.fit()).observe(byId("stage"));
     window.addEventListener("hashchange", () => this.openFromAddress());
     listenToKeys(this);
   }
-
-  // Opening a case.
 
   /** Open the case of the address (`#case=ID&pos=x,y,z`), or the first one. */
   async openFromAddress() {
@@ -80,7 +78,8 @@ class Viewer {
     const folder = `case/${encodeURIComponent(name)}/`;
     const content = await fetchJson(`${folder}case.json`, signal);
     const masks = content.masks.filter(({ name: mask }) => this.#choices.get(mask) ?? true);
-    const progress = this.#progress(name);
+    let bytes = 0;
+    const progress = (count) => notices.message(`Opening ${name} … ${((bytes += count) / 1e6).toFixed(1)} MB`);
     const load = (file) => this.#fetchVolume(folder, file, signal, progress);
     const [ct, pet, ...volumes] = await Promise.all([
       load(content.ct.file),
@@ -104,20 +103,11 @@ class Viewer {
     return readVolume(await fetchBytes(folder + encodeURIComponent(file), signal, progress), file);
   }
 
-  #progress(name) {
-    let bytes = 0;
-    return (count) => {
-      bytes += count;
-      notices.message(`Opening ${name} … ${(bytes / 1e6).toFixed(1)} MB`);
-    };
-  }
-
   // The largest lesion of the reference is what one wants to see first.
   #startPosition() {
     const reference = this.case.lesions.filter((lesion) => isOf(lesion, REFERENCE));
-    const lesions = reference.length ? reference : this.case.lesions;
-    const largest = [...lesions].sort((a, b) => b.volume_ml - a.volume_ml)[0];
-    return largest?.centroid_ras_mm;
+    const lesions = reference.length ? reference : [...this.case.lesions];
+    return lesions.sort((a, b) => b.volume_ml - a.volume_ml)[0]?.centroid_ras_mm;
   }
 
   #summary() {
@@ -132,16 +122,14 @@ class Viewer {
     this.view.setGrid(null);
     this.stage.clear();
     this.panel.clear();
-    notices.noPosition();
+    byId("readout").textContent = "";
     notices.message(`${name} cannot be shown.\n${problem.message}`, true);
     notices.writeAddress(name);
   }
 
-  // Contours.
-
   #addContours(mask, volume) {
-    const contours = new Contours(cropMask(volume));
-    this.#contours.set(mask.name, { name: mask.name, colour: mask.colour, isReference: mask.is_reference, contours });
+    const { name, colour, is_reference: isReference } = mask;
+    this.#contours.set(name, { name, colour, isReference, contours: new Contours(cropMask(volume)) });
   }
 
   /** Switch the contour of a mask to the other state. */
@@ -180,8 +168,6 @@ class Viewer {
     notices.say(this.#hidden ? "Contours hidden." : "Contours shown.");
   }
 
-  // Uncertainty.
-
   /** Show the map that is chosen in the tools, or none. */
   async showUncertainty() {
     const current = this.case;
@@ -196,8 +182,6 @@ class Viewer {
       if (this.case === current) notices.say(problem.message, true);
     }
   }
-
-  // Drawing.
 
   /** Give the canvas the size of the stage, lay the panels out and draw. */
   fit() {
@@ -237,10 +221,6 @@ class Viewer {
     const masks = this.#hidden ? [] : this.case.masks.filter(({ name }) => this.#visible.has(name));
     const outlines = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
     this.stage.draw(this.scene, this.tools.settings, outlines);
-    this.#showPosition();
-  }
-
-  #showPosition() {
     const { ct, pet } = this.scene;
     const { position, voxel } = this.view;
     notices.position(position, { ct: valueAt(ct, voxel), pet: pet && valueAt(pet, voxel) }, this.case.pet.unit);

@@ -74,10 +74,6 @@ def combine_case(item: EnsembleCase) -> EnsembleRow:
 
     A team whose mask is absent, unreadable or on another grid has no vote; the grid is the reference's, or without a
     reference the first usable mask's. An ensemble without any vote is not written.
-
-    Raises:
-        GroundTruthError: the reference cannot be used.
-        OutputError: a mask cannot be written.
     """
     masks: dict[str, CompactMask] = {}
     problems: list[Mapping[str, str]] = []

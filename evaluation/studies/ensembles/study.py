@@ -110,16 +110,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the teams and the leaderboard."""
     add_edition_options(parser)
     add_answer_option(parser)
-    parser.add_argument(
-        "teams",
-        type=name_path,
-        nargs="+",
-        metavar="TEAM=PATH",
-        help="a team's folder of masks, or its CSV table of risks or classes",
-    )
-    parser.add_argument(
-        "--ground-truth", type=Path, help="folder of reference masks, which define the cases and grids (task 1)"
-    )
-    parser.add_argument("--leaderboard", type=Path, help="leaderboard.json, to also combine only its first teams")
-    parser.add_argument("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
+    add = parser.add_argument
+    teams = "a team's folder of masks, or its CSV table of risks or classes"
+    add("teams", type=name_path, nargs="+", metavar="TEAM=PATH", help=teams)
+    truth = "folder of reference masks, which define the cases and grids (task 1)"
+    add("--ground-truth", type=Path, help=truth)
+    add("--leaderboard", type=Path, help="leaderboard.json, to also combine only its first teams")
+    add("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
     add_workers(parser)

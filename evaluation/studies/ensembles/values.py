@@ -36,9 +36,6 @@ def read_values(tables: Mapping[str, Path], answer: Answer) -> TeamsValues:
     """The risks or classes of each team's table, as `hecktor evaluate` reads them.
 
     A patient without a usable value, or with two, has no vote of that team.
-
-    Raises:
-        PredictionError: a table that cannot be used.
     """
     read = read_class_table if answer.kind == "class" else read_risk_table
     cases = sorted({case for path in tables.values() for case in _patients(path)})

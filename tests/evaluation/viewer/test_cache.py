@@ -8,9 +8,9 @@ from threading import Barrier, Event
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.viewer import cache
-from evaluation.viewer.cache import CaseCache
+from evaluation.viewer import server
 from evaluation.viewer.cohort import CaseSources, ViewerCohort
+from evaluation.viewer.server import CaseCache
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(sources.files.case)
         return {"case.json": b"x" * 100}
 
-    monkeypatch.setattr(cache, "build_case", build)
+    monkeypatch.setattr(server, "build_case", build)
     return names
 
 
@@ -35,7 +35,7 @@ def test_concurrent_requests_of_a_case_compute_it_once(cohort: ViewerCohort, mon
         assert started.wait(10)
         return {"case.json": b"{}"}
 
-    monkeypatch.setattr(cache, "build_case", build)
+    monkeypatch.setattr(server, "build_case", build)
     cases = CaseCache(cohort.cases)
 
     def ask(_: int) -> object:

@@ -29,7 +29,7 @@ def test_no_lesion_is_lost_on_a_coarser_grid(places: list[tuple[int, ...]]) -> N
         block = mask[6 * bz : 6 * bz + 6, 6 * by : 6 * by + 6, 6 * bx : 6 * bx + 6]
         if not block.any():
             block[z, y, x] = label
-    shown = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
+    shown, _ = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
     lesions = np.argwhere(mask)[:, ::-1]
     nearest = np.rint(to_index(COARSE, to_mm(FINE, lesions))).astype(int)
     for (x, y, z), (i, j, k) in zip(lesions, nearest, strict=True):
@@ -43,7 +43,7 @@ def test_a_large_lesion_is_sampled_and_not_swollen() -> None:
     """A cube of 12 mm from 5.5 to 17.5: the points of the coarse grid inside it are 7, 10, 13, 16 along each axis."""
     mask = np.zeros(FINE.array_shape, np.uint8)
     mask[6:18, 6:18, 6:18] = 1
-    shown = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
+    shown, _ = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
     assert shown.sum() == 4**3
     assert np.unique(to_mm(COARSE, np.argwhere(shown)[:, ::-1])[:, 0]).tolist() == [7.0, 10.0, 13.0, 16.0]
 
@@ -52,7 +52,7 @@ def test_a_lesion_outside_the_grid_is_shown_at_its_border() -> None:
     mask = np.zeros(FINE.array_shape, np.uint8)
     mask[3, 3, 3] = 2
     small = Geometry((3, 3, 3), (1.0, 1.0, 1.0), (20.0, 20.0, 20.0))
-    assert shown_mask(lesion_voxels(mask, FINE, 26), small)[0, 0, 0] == 2
+    assert shown_mask(lesion_voxels(mask, FINE, 26), small)[0][0, 0, 0] == 2
 
 
 def test_values_between_voxels_are_linear_and_0_outside() -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.viewer import cache
+from evaluation.viewer import server
 from evaluation.viewer.cohort import ViewerCohort
 from evaluation.viewer.server import serving
 
@@ -26,8 +26,8 @@ def address(cohort: ViewerCohort) -> Iterator[str]:
 
 def ask(address: str, path: str, method: str = "GET", host: str | None = None) -> tuple[HTTPResponse, bytes]:
     """Send a path as it is; `host` replaces the Host header, an empty one leaves it out."""
-    server = urlsplit(address)
-    connection = HTTPConnection("127.0.0.1", server.port, timeout=60)
+    parts = urlsplit(address)
+    connection = HTTPConnection("127.0.0.1", parts.port, timeout=60)
     connection.putrequest(method, path, skip_host=host is not None)
     if host:
         connection.putheader("Host", host)
@@ -45,8 +45,8 @@ def prefix(address: str) -> str:
 
 def test_the_address_is_local_and_secret(address: str, cohort: ViewerCohort) -> None:
     """24 random bytes are 32 letters in base 64; a second server has another token."""
-    server = urlsplit(address)
-    assert (server.scheme, server.hostname) == ("http", "127.0.0.1")
+    parts = urlsplit(address)
+    assert (parts.scheme, parts.hostname) == ("http", "127.0.0.1")
     assert len(prefix(address)) == 1 + 32
     with serving(cohort) as other:
         assert prefix(other) != prefix(address)
@@ -170,7 +170,7 @@ def test_a_bug_costs_its_own_case(
     def fails(_: object) -> dict[str, bytes]:
         raise ZeroDivisionError("a secret of the program")
 
-    monkeypatch.setattr(cache, "build_case", fails)
+    monkeypatch.setattr(server, "build_case", fails)
     response, content = ask(address, f"{prefix(address)}/case/C-1/case.json")
     assert response.status == 500
     assert b"secret" not in content
@@ -191,7 +191,7 @@ def test_a_browser_that_leaves_early_is_no_error(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It closes the connection after the first bytes of 50 MB, more than the buffers of both ends hold."""
-    monkeypatch.setattr(cache, "build_case", lambda _: {"ct.nii.gz": bytes(50_000_000)})
+    monkeypatch.setattr(server, "build_case", lambda _: {"ct.nii.gz": bytes(50_000_000)})
     with create_connection(("127.0.0.1", urlsplit(address).port or 0)) as connection:
         request = f"GET {prefix(address)}/case/C-1/ct.nii.gz HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n"
         connection.sendall(request.encode())
