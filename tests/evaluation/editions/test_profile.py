@@ -12,7 +12,6 @@ import pytest
 from contract.documents import json_schema
 from contract.errors import HecktorError
 from evaluation.editions import known_profiles
-from evaluation.editions.document import ProfileDocument
 from evaluation.editions.profile import load_declaration, load_profile, parse_profile
 from evaluation.editions.schemes import Borda, Lexicographic
 from evaluation.metrics.rules import RULES_OF_KIND
@@ -78,12 +77,6 @@ def test_an_edition_without_the_task_says_so(profile):
         parse_profile(profile, "p").task(HPV.name)
 
 
-def test_the_schema_knows_every_key_of_a_profile(profile):
-    schema = json_schema(ProfileDocument)
-    assert set(profile) <= set(schema["properties"])
-    assert {"MaskRules", "RiskRules", "ClassRules", "Borda", "RankedMetric"} <= set(schema["$defs"])
-
-
 def test_unknown_edition_names_the_known_ones():
     with pytest.raises(HecktorError, match=r"hecktor1999.*hecktor2025"):
         load_profile("hecktor1999")
@@ -100,55 +93,32 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (("format",), 3, "format: found 3, expected a number of at most 2"),
         (("surplus",), 1, "p.json.surplus: found 1, expected no such key"),
         (("tasks",), {}, "tasks: found {}, expected at least 1"),
-        (("tasks", "tnm"), {}, "tnm.metrics: found nothing, expected this key"),
         (("title",), "", "title: found"),
         ((*SEG, "kind"), "guess", 'kind: found "guess"'),
         ((*SEG, "kind"), "survival", "not the kind of the answer 'segmentation'"),
         ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
         ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
         ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
-        ((*SEG, "rules", "iou_threshold"), True, "iou_threshold: found true"),
         ((*SEG, "rules", "iou_threshold"), 1, "iou_threshold: found 1"),
-        ((*SEG, "rules", "bounding_box"), "none", "bounding_box: found"),
         ((*SEG, "rules"), {"missing": "worst"}, "found the rules of another kind of answer, expected those of a mask"),
         ((*SEG, "rules"), {}, "rules.missing: found nothing, expected this key"),
-        ((*SEG, "metrics"), {}, "metrics: found {}, expected at least 1"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", 'title: found "", expected a text'),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
         ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
         ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
         ((*SEG, "ranking", "ties"), "random", 'ties: found "random"'),
-        ((*SEG, "ranking", "schemes"), {}, "schemes: found {}, expected at least 1"),
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
-        (
-            (*SEG, "ranking", "schemes", "flat_borda"),
-            {"borda": []},
-            r"flat_borda\.borda: found \[\], expected at least 1",
-        ),
-        ((*SEG, "ranking", "schemes", "flat_borda"), {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic"),
-        (
-            (*SEG, "ranking", "schemes", "flat_borda"),
-            {"borda": ["gtvp_dsc_mean"], "x": 1},
-            r"flat_borda\.x: found 1, expected no such key",
-        ),
+        (WEIGHTED, {"mean": ["x"]}, "borda, mean_rank, median_rank, lexicographic"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [1, 2]}, "expected 1 weights, one for each part"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [0]}, r"weights\[0\]: found 0, expected a number above 0"),
-        (
-            WEIGHTED,
-            {"borda": ["gtvp_dsc_mean"], "weights": [1e7]},
-            r"weights\[0\]: found 10000000.0, expected a number of at most 1",
-        ),
-        (WEIGHTED, {"mean_rank": ["gtvp_dsc_mean"], "weights": [True]}, r"weights\[0\]: found true"),
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, r"weights\[0\]: found "),
-        ((*SEG, "rules", "iou_strict"), "False", r'found "False", expected true or false'),
         ((*SEG, "metrics", "gtvp_dsc_mean", "higher_is_better"), False, "found false, expected true"),
         (
             ("tasks", "hpv", "metrics", "calibration_in_the_large"),
             {"title": "Calibration", "higher_is_better": False},
             "calibration_in_the_large has its optimum at 0, expected a metric that can rank",
         ),
-        (("format",), True, "format: found true"),
         (
             WEIGHTED,
             {"median_rank": ["gtvp_dsc_mean"], "weights": [1]},
@@ -164,11 +134,6 @@ def test_a_break_of_the_schema_is_named(profile, path, value, message):
     place[path[-1]] = value
     with pytest.raises(HecktorError, match=message):
         parse_profile(changed, "p.json")
-
-
-def test_a_profile_that_is_no_object():
-    with pytest.raises(HecktorError, match=r"p\.json: found \[\], expected an object"):
-        parse_profile([], "p.json")
 
 
 def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):

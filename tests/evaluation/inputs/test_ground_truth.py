@@ -131,12 +131,6 @@ def test_stages_in_the_spellings_of_a_release(tmp_path, column):
     assert reference.cases == set("ABCDEFG")
 
 
-def test_an_unknown_stage_reveals_no_value(tmp_path):
-    (tmp_path / "a.csv").write_text(STAGES.replace("t4A", "T5"))
-    with pytest.raises(GroundTruthError, match="line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"):
-        read_classes(tmp_path, T_STAGE)
-
-
 def test_a_patient_who_does_not_count_stands_once(tmp_path):
     (tmp_path / "a.csv").write_text(STAGES + "D;;T1\n")
     with pytest.raises(GroundTruthError, match="line 9: D stands twice"):

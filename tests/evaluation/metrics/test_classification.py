@@ -24,21 +24,9 @@ def test_by_hand():
     assert found == {"sensitivity": 0.75, "specificity": 0.5, "balanced_accuracy": 0.625}
 
 
-def test_answering_positive_for_all_is_chance():
-    assert values([1] * 9 + [0], [1] * 9 + [0])["balanced_accuracy"] == 0.5
-
-
 @pytest.mark.parametrize("positive", [[1, 1], [0, 0]])
 def test_one_class_only_is_undefined(positive):
     assert np.isnan(values(positive, [1, 1])["balanced_accuracy"])
-
-
-def test_scikit_learn_agrees():
-    sklearn_metrics = pytest.importorskip("sklearn.metrics")
-    rng = np.random.default_rng(1)
-    truth, predicted = rng.random(60) < 0.8, rng.random(60) < 0.6
-    theirs = sklearn_metrics.balanced_accuracy_score(truth, predicted)
-    assert values(truth, truth == predicted)["balanced_accuracy"] == pytest.approx(theirs)
 
 
 CLASSES = ("T1", "T2", "T3", "T4")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evaluation.metrics.overlap import count_overlaps, dsc_agg_metric, foreground_box, mean_metric
+from evaluation.metrics.overlap import count_overlaps, dsc_agg_metric, dsc_of_case, foreground_box, mean_metric
 
 label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
 volumes = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8)
@@ -24,16 +24,6 @@ def ball(centre_x, radius=10, size=33):
     return ((z - 16) ** 2 + (y - 16) ** 2 + (x - centre_x) ** 2 <= radius**2).astype(np.uint8)
 
 
-def test_identical_masks_overlap_wholly():
-    assert dsc(ball(16), ball(16)) == 1.0
-
-
-def test_disjoint_masks_do_not_overlap():
-    a, b = np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 4), np.uint8)
-    a[..., :2], b[..., 2:] = 1, 1
-    assert dsc(a, b) == 0.0
-
-
 def test_sphere_shifted_by_one_voxel():
     """Two balls of radius R at distance d share V(d) = pi/12 (4R + d)(2R - d)^2 of 4/3 pi R^3.
 
@@ -45,13 +35,6 @@ def test_sphere_shifted_by_one_voxel():
     assert int(ball(16)[:, :, 16].sum()) == 317
     assert dsc(ball(16), ball(17)) == pytest.approx(1 - 317 / 4169, abs=1e-12)
     assert dsc(ball(16), ball(17)) == pytest.approx(41 * 361 / 16000, abs=2e-3)
-
-
-def test_labels_are_counted_apart():
-    """A voxel of GTVp predicted as GTVn is missed in one and invented in the other."""
-    counts = count_overlaps(np.array([[[1, 1, 2, 0]]], np.uint8), np.array([[[1, 2, 2, 2]]], np.uint8), 3)
-    assert (counts[1].intersection, counts[1].reference, counts[1].predicted) == (1, 2, 1)
-    assert (counts[2].intersection, counts[2].reference, counts[2].predicted) == (1, 1, 3)
 
 
 @given(label_masks, label_masks)
@@ -81,14 +64,6 @@ def test_aggregated_dsc_weighs_cases_by_volume():
     assert metric(np.ones((1, 2)))[0] == pytest.approx(0.1)
 
 
-def test_aggregated_dsc_in_mm3_differs_from_voxels():
-    """Two cases of 10 + 10 voxels, shared 10 and 0, of 1 and 3 mm3: 20/40 in voxels, 20/(20 + 60) in mm3."""
-    voxels = np.array([10.0, 0.0]), np.array([10.0, 10.0]), np.array([10.0, 10.0])
-    unit = np.array([1.0, 3.0])
-    assert dsc_agg_metric(*voxels)(np.ones((1, 2)))[0] == pytest.approx(0.5)
-    assert dsc_agg_metric(*(unit * column for column in voxels))(np.ones((1, 2)))[0] == pytest.approx(0.25)
-
-
 def test_aggregate_of_nothing_is_undefined():
     zeros = np.zeros(3)
     assert np.isnan(dsc_agg_metric(zeros, zeros, zeros)(np.ones((1, 3)))[0])
@@ -110,3 +85,26 @@ def test_mean_leaves_cases_out_and_follows_weights():
     """Weights 2, 1, 5 on 0.5, left out, 1.0: (2 * 0.5 + 5 * 1) / 7."""
     metric = mean_metric(np.array([0.5, np.nan, 1.0]))
     np.testing.assert_allclose(metric(np.array([[1.0, 1, 1], [2, 1, 5], [0, 3, 0]])), [0.75, 6 / 7, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("rule", "both_empty", "only_predicted", "failed"),
+    [
+        ("skip", None, 0.0, 0.0),
+        ("one", 1.0, 0.0, 0.0),
+        ("zero", 0.0, 0.0, 0.0),
+        ("drop_empty_reference", None, None, None),
+    ],
+)
+def test_empty_reference(rule, both_empty, only_predicted, failed):
+    assert dsc_of_case(0, 0, 0, failed=False, rule=rule) == both_empty
+    assert dsc_of_case(0, 0, 9, failed=False, rule=rule) == only_predicted
+    assert dsc_of_case(0, 0, 0, failed=True, rule=rule) == failed
+
+
+@pytest.mark.parametrize("rule", ["skip", "one", "zero", "drop_empty_reference"])
+def test_present_reference_counts_by_the_formula(rule):
+    """2 * 3 / (4 + 8) = 0.5; an empty or failed prediction shares nothing."""
+    assert dsc_of_case(3, 4, 8, failed=False, rule=rule) == 0.5
+    assert dsc_of_case(0, 4, 0, failed=False, rule=rule) == 0.0
+    assert dsc_of_case(0, 4, 0, failed=True, rule=rule) == 0.0

@@ -106,11 +106,3 @@ def test_blocks_give_the_same_value(monkeypatch):
     np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)
     value = c_index(many)
     assert value == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0), abs=1e-12)
-
-
-def test_lifelines_agrees_with_the_sign_turned():
-    utils = pytest.importorskip("lifelines.utils")
-    rng = np.random.default_rng(4)
-    times, events, risks = rng.integers(1, 500, 200), rng.random(200) < 0.35, rng.normal(size=200).round(1)
-    theirs = utils.concordance_index(times, -risks, events)
-    assert c_index(cohort(times, events, risks)) == pytest.approx(theirs, abs=1e-12)
