@@ -42,11 +42,7 @@ class Experiment:
 
 
 def experiment_of(shared: Path, name: str) -> Experiment:
-    """The experiment of a plan or ensemble, or of its masks before postprocessing if the name ends in `:unfiltered`.
-
-    Raises:
-        HecktorError: a model package, or a plan without out-of-fold masks.
-    """
+    """The experiment of a plan or ensemble, or of its masks before postprocessing if the name ends in `:unfiltered`."""
     plan, colon, _ = name.partition(":")
     if Path(name).exists() and plan not in [one.name for one in planned(shared)]:
         advice = "the name of a plan; `hecktor train heads --name NAME --networks PACKAGE` makes one of a package"

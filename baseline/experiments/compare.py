@@ -61,9 +61,6 @@ def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: 
         names: plans, ensembles, or `NAME:unfiltered` for the masks before postprocessing.
         output: the HTML file, or a folder for index.html; None for one below `comparisons` in the working directory.
         jobs: number of processes.
-
-    Raises:
-        HecktorError: fewer than two experiments, one without masks, or no patient in common.
     """
     if len(set(names)) < 2:
         raise HecktorError("compare", f"found {', '.join(names)}", "at least two different experiments")
@@ -96,11 +93,7 @@ def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Expe
 
 
 def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase], list[str]]:
-    """Patients of whom every experiment has a mask, and a line for each experiment that lacks some.
-
-    Raises:
-        HecktorError: there is no such patient.
-    """
+    """Patients of whom every experiment has a mask, and a line for each experiment that lacks some."""
     cases = read_cases(experiments[0].work)
     with_mask = {
         one.name: {case.patient_id for case in cases if one.mask(case.patient_id).is_file()} for one in experiments

@@ -155,11 +155,7 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, Fitt
 
 
 def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | FittedHead]:
-    """Heads by name from the content of a `heads.json`, or plain heads, as they are in a package's `heads/`.
-
-    Raises:
-        ModelPackageError: a head or a record is malformed; `name` is the file.
-    """
+    """Heads by name from the content of a `heads.json`, or plain heads, as they are in a package's `heads/`."""
     heads: dict[str, Head | FittedHead] = {}
     for key, record in content.items():
         place, is_record = f"{name}: {key}", isinstance(record, dict) and "head" in record

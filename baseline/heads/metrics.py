@@ -75,11 +75,7 @@ def _of_everyone(metric: WeightedMetric, patients: int) -> float:
 
 
 def mask_task(edition: Edition) -> str:
-    """Name of the edition's first task that segments.
-
-    Raises:
-        HecktorError: no task does.
-    """
+    """Name of the edition's first task that segments."""
     for algorithm in edition.algorithms:
         if algorithm.mask is not None:
             return algorithm.name

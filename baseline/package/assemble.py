@@ -118,12 +118,7 @@ class _Trained:
 
 
 def package_training(request: PackageRequest) -> WrittenPackage:
-    """Check the results, convert them, and write and verify the package.
-
-    Raises:
-        ModelPackageError: the algorithm cannot run these results or heads, or they do not fit together.
-        OutputError: the package cannot be written.
-    """
+    """Check the results, convert them, and write and verify the package."""
     edition = load_edition(request.edition)
     heads, fallbacks = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
@@ -207,11 +202,7 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
 
 
 def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str, Any]]:
-    """Heads by name and their fallbacks from one JSON object: plain heads, or a `heads.json` of a training.
-
-    Raises:
-        ModelPackageError: no object, an unknown name or feature, a malformed head, or one that cannot give its answer.
-    """
+    """Heads by name and their fallbacks from one JSON object: plain heads, or a `heads.json` of a training."""
     content = read_json(path, error=ModelPackageError)
     answer_of = {name: one for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
     if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):

@@ -115,9 +115,6 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
 
     The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
     every key of `baseline.package.description.DEFAULTS`.
-
-    Raises:
-        HecktorError: an earlier step has not been run.
     """
     cases, edition, report = read_cases(work), edition_of(work), _report(work)
     preparation = read_preparation(work)

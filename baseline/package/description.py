@@ -26,9 +26,5 @@ DEFAULTS: Final[Mapping[str, str]] = Description().model_dump()
 
 
 def read_description(path: Path | None) -> dict[str, str]:
-    """The description in a JSON file, completed with defaults; the defaults alone if `path` is None.
-
-    Raises:
-        InputError: no object, an unknown key, or a value that is not a non-empty text.
-    """
+    """The description in a JSON file, completed with defaults; the defaults alone if `path` is None."""
     return dict(DEFAULTS) if path is None else read_document(path, Description).model_dump()

@@ -30,11 +30,6 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
         work: the working directory.
         package: folder or `.tar.gz`.
         spacing_mm: spacing (x, y, z) for which the release will be prepared; None takes that of `prepare.json`.
-
-    Raises:
-        HecktorError: the working directory has networks of its own, or the spacing differs from the networks'; or
-            the working directory exported the package, so that its networks have seen the patients.
-        ModelPackageError: not a model package.
     """
     if work.plan_json.is_file():
         found = f"networks planned or trained in {work.root.name}"
@@ -57,11 +52,7 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
 
 
 def existing_networks(work: WorkFolders) -> ModelPackage | None:
-    """The verified package whose networks the working directory uses; None if it trains its own.
-
-    Raises:
-        ModelPackageError: the copy was altered.
-    """
+    """The verified package whose networks the working directory uses; None if it trains its own."""
     return load_package(work.networks) if work.networks.is_dir() else None
 
 
@@ -113,12 +104,7 @@ def record_export(work: WorkFolders, package: Path) -> None:
 
 
 def exporting_plan(shared: Path, package: Path) -> WorkFolders | None:
-    """The plan of a working directory that exported this package, as a folder or archive; None for another package.
-
-    Raises:
-        ModelPackageError: not a model package.
-        HecktorError: an earlier package of a plan.
-    """
+    """The plan of a working directory that exported this package, as a folder or archive; None for another package."""
     sha256 = manifest_sha256(package)
     for plan in planned(shared):
         exported = read_json(plan.exported_json) if plan.exported_json.is_file() else {}

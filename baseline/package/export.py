@@ -81,12 +81,7 @@ def export_contents(target: Path, contents: PackageContents) -> Path:
 
 
 def export_folder(target: Path, contents: PackageContents) -> Path:
-    """Write a package into the folder `target`; it replaces an earlier package once it is verified.
-
-    Raises:
-        ModelPackageError: the algorithm cannot load the package.
-        OutputError: `target` is not a package, or cannot be written.
-    """
+    """Write a package into the folder `target`; it replaces an earlier package once it is verified."""
     is_empty_folder = target.is_dir() and not any(target.iterdir())
     if target.exists() and not (target / MANIFEST).is_file() and not is_empty_folder:
         raise OutputError(target.name, "exists and is not a model package", "a new name, or an existing package")
@@ -101,12 +96,7 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
 
 
 def export_archive(target: Path, contents: PackageContents) -> Path:
-    """Write a package as the archive `target`, once an unpacked copy of it is verified.
-
-    Raises:
-        ModelPackageError: the algorithm cannot load the package.
-        OutputError: `target` cannot be written.
-    """
+    """Write a package as the archive `target`, once an unpacked copy of it is verified."""
     with _scratch_beside(target) as scratch, atomic_path(target) as partial:
         pack(_write_files(scratch / "model", contents), partial)
         unpack(partial, scratch / "unpacked")
@@ -115,11 +105,7 @@ def export_archive(target: Path, contents: PackageContents) -> Path:
 
 
 def verified(root: Path) -> ModelPackage:
-    """Load a package, load every fold into its network and normalise an empty image as each network needs it.
-
-    Raises:
-        ModelPackageError: any of these fails.
-    """
+    """Load a package, load every fold into its network and normalise an empty image as each network needs it."""
     package = load_package(root)
     networks = Networks(package)
     for fold in range(len(package.fold_files)):

@@ -39,11 +39,7 @@ def shared_mirror_axes(work: WorkFolders) -> tuple[int, ...]:
 
 
 def ensemble_members(plans: Sequence[WorkFolders]) -> list[EnsembleMember]:
-    """The trained networks of all plans, one member for each plan and backbone.
-
-    Raises:
-        HecktorError: a network is not trained.
-    """
+    """The trained networks of all plans, one member for each plan and backbone."""
     from baseline.network.checkpoint import read_checkpoint
     from baseline.package.members import EnsembleMember
     from baseline.package.nnunet_results import trained_plans

@@ -64,11 +64,7 @@ class EnsembleMember:
 
 
 def write_networks(folder: Path, members: Sequence[EnsembleMember]) -> dict[str, Any]:
-    """Write plans and weights of the members; returns their entries of the manifest.
-
-    Raises:
-        ModelPackageError: a member's weights do not fit its plans.
-    """
+    """Write plans and weights of the members; returns their entries of the manifest."""
     plans, names = _merged_plans(members)
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names])
     write_json(folder / PLANS, plans)

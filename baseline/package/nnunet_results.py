@@ -60,9 +60,6 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         folder: `DatasetXXX_Name/Trainer__Plans__Configuration`.
         folds: numbers or `all`; None stands for every numbered fold, or `all` if there is none.
         checkpoint: `final` or `best`.
-
-    Raises:
-        ModelPackageError: not a results folder, or a fold without the checkpoint.
     """
     _check_folder(folder)
     folder = folder.resolve()
@@ -77,12 +74,7 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
 
 
 def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The plans with only the configuration `name`, its inherited values filled in.
-
-    Raises:
-        ModelPackageError: not nnU-Net's plans, or unsupported: two dimensions, a cascade, another preprocessor, reader
-            or label manager, or normalisation within a mask.
-    """
+    """The plans with only the configuration `name`, its inherited values filled in."""
     configuration, intensities = resolved(plans, name, "plans.json")
     for key in ("inherits_from", "next_stage"):
         configuration.pop(key, None)
@@ -158,11 +150,7 @@ def _check_configuration(configuration: Mapping[str, Any], name: str) -> None:
 
 
 def resolved(plans: Mapping[str, Any], name: str, what: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The configuration `name` with its inherited values, and the intensities of each channel.
-
-    Raises:
-        ModelPackageError: `what` does not hold nnU-Net's plans with this configuration.
-    """
+    """The configuration `name` with its inherited values, and the intensities of each channel."""
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     try:
@@ -181,9 +169,6 @@ def check_same_training(
     """Check that a fold comes from the training of the first one and of the files beside them.
 
     Plans or data set that a checkpoint does not record are not compared.
-
-    Raises:
-        ModelPackageError: another configuration, other mirror axes, plans or data set.
     """
     for key in ("configuration", "mirror_axes"):
         found, wanted = getattr(checkpoint, key), getattr(first, key)

@@ -67,9 +67,6 @@ def trained_order(
         dataset: nnU-Net's `dataset.json`.
         channels: numbers of CT and PET; None if the training has them in this order.
         lesions: numbers of GTVp and GTVn; None for 1 and 2.
-
-    Raises:
-        ModelPackageError: other channels or labels than these, or names that contradict the numbers.
     """
     numbered = {str(number): name for number, name in enumerate(CHANNELS)}
     found = channel_names(dataset)
@@ -140,11 +137,7 @@ def _label_names(found: Any) -> dict[int, str]:
 
 
 def _lesion_names(named: Mapping[int, str]) -> dict[int, str]:
-    """The two labels that are tumours: by their names among organs, else the first two.
-
-    Raises:
-        ModelPackageError: more than two labels, and they do not tell which are the tumours.
-    """
+    """The two labels that are tumours: by their names among organs, else the first two."""
     tumours = {number: name for number, name in named.items() if name.casefold() in map(str.casefold, LESIONS)}
     if len(named) == len(LESIONS):
         return dict(named)
@@ -194,11 +187,7 @@ def _suggestion(known: Mapping[str, int], in_order: Mapping[str, int], kind: str
 
 
 def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:
-    """`transpose_forward`: for each axis of the network's grid its axis of (z, y, x).
-
-    Raises:
-        ModelPackageError: not a permutation of 0, 1, 2.
-    """
+    """`transpose_forward`: for each axis of the network's grid its axis of (z, y, x)."""
     axes = plans.get("transpose_forward", IDENTITY)
     if not isinstance(axes, Sequence) or sorted(map(str, axes)) != ["0", "1", "2"]:
         raise ModelPackageError("plans.json", f"transpose_forward {axes!r}", "0, 1 and 2 in some order")

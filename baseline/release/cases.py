@@ -189,11 +189,7 @@ class Release:
 
 
 def read_release(root: Path, edition: Edition) -> Release:
-    """Read all folders and tables of the release; no image is opened.
-
-    Raises:
-        InputError: no folder of a release, no patient folder, or several folders that could be the only one.
-    """
+    """Read all folders and tables of the release; no image is opened."""
     layout = read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}

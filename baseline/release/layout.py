@@ -51,9 +51,6 @@ def release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     """The task folders in `root`; else, if the edition has one algorithm, the one folder with patients.
 
     That folder is `root` itself, or at most two levels below it. Its table is inside, beside it, or one level higher.
-
-    Raises:
-        InputError: several folders on one level have patients.
     """
     tasks = [(number, root / name) for number, name in enumerate(TASK_FOLDERS) if (root / name).is_dir()]
     if tasks:
@@ -163,11 +160,7 @@ class ReleaseFiles:
 
 
 def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
-    """Search all folders of the release that exist.
-
-    Raises:
-        InputError: no folder of a release, no patient folder, or several folders that could be the only one.
-    """
+    """Search all folders of the release that exist."""
     root = root.absolute()
     folders = release_folders(root, edition)
     if not folders:

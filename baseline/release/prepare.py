@@ -89,11 +89,7 @@ def _check_case(case: ReleaseCase, root: Path, checks: Path, estimate_suv: bool)
 
 
 def sound_cases(release: Release, problems: Sequence[Problem], keep_going: bool) -> tuple[ReleaseCase, ...]:
-    """Cases to train on: all of them, or with `keep_going` those without an error.
-
-    Raises:
-        InputError: there are errors and `keep_going` is False, an error concerns no single patient, or no case is left.
-    """
+    """Cases to train on: all of them, or with `keep_going` those without an error."""
     errors = sum(problem.is_error for problem in problems)
     if errors and not keep_going:
         raise InputError(release.root.name, f"{errors} errors", "none (--keep-going excludes those cases)")

@@ -92,9 +92,6 @@ def chosen_spacing(
     """The spacing (x, y, z) to prepare: the requested one, else that of the prepared images, else `default`.
 
     `show` gets a line if the prepared images have another spacing than `default`. Nothing is written.
-
-    Raises:
-        HecktorError: the prepared images have another spacing than requested, and a plan has trained networks.
     """
     prepared = read_preparation(work).spacing_mm if work.prepare_json.is_file() else None
     if prepared is None or requested == prepared:

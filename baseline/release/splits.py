@@ -70,9 +70,6 @@ def make_splits(cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: 
     """Deal the patients into `folds`, balanced by the outcomes of `answers`, and group them by centre.
 
     The result depends only on patients and seed.
-
-    Raises:
-        InputError: fewer than two folds, or fewer patients than folds.
     """
     if len(cases) < 2:
         raise InputError("release", f"{len(cases)} patient{'s' * (len(cases) != 1)}", "at least 2, for two folds")
@@ -138,11 +135,7 @@ def _unevenness(order: Sequence[_Stratum], strata: Mapping[_Stratum, Sequence[st
 def load_or_make_splits(
     path: Path, cases: Sequence[ReleaseCase], answers: Sequence[Answer], folds: int, seed: int
 ) -> Splits:
-    """The splits stored in `path`, or new ones that are then stored there.
-
-    Raises:
-        InputError: the stored splits are damaged or have other patients, centres, number of folds or seed.
-    """
+    """The splits stored in `path`, or new ones that are then stored there."""
     if not path.is_file():
         splits = make_splits(cases, answers, folds, seed)
         write_json(path, splits.model_dump(mode="json"))
@@ -166,11 +159,7 @@ def load_or_make_splits(
 
 
 def read_splits(work: WorkFolders) -> Splits:
-    """Read `splits.json`.
-
-    Raises:
-        HecktorError: absent, damaged, or a patient is held out twice or never in one kind of splits.
-    """
+    """Read `splits.json`."""
     return parse_document(work.read(work.splits_json), Splits, work.splits_json.name)
 
 
@@ -178,9 +167,6 @@ def as_nnunet_splits(splits: Splits, with_mask: Iterable[str]) -> list[dict[str,
     """nnU-Net's `splits_final.json`, one entry for each of `held_out`, of the patients that have a reference mask.
 
     A centre without masks has no validation patients: it is held out for the heads only.
-
-    Raises:
-        HecktorError: a balanced fold has no training or no validation patients.
     """
     usable = set(with_mask)
     entries: list[dict[str, list[str]]] = []

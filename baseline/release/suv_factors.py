@@ -27,11 +27,7 @@ _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
 
 
 def with_suv_factors(release: Release, path: Path) -> Release:
-    """The release with the table's factor in each case, and with the table's problems.
-
-    Raises:
-        InputError: no such file, or not a table with patient IDs and factors.
-    """
+    """The release with the table's factor in each case, and with the table's problems."""
     table = ReleaseTable(path.name)
     factors = read_suv_factors(path, table, {case.patient_id for case in release.cases})
     cases = tuple(replace(case, suv_factor=factors.get(case.patient_id)) for case in release.cases)
@@ -42,9 +38,6 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
     """Factors by patient ID; problems go to `table`. An impossible factor is named and left out.
 
     Without a factor, weight and dose give it. `patients` are the release's IDs.
-
-    Raises:
-        InputError: no such file, or not a table with patient IDs and factors.
     """
     if not path.is_file():
         raise InputError(path.name, "not found", "a table of SUV factors")

@@ -51,9 +51,6 @@ def read_frame(path: Path) -> pd.DataFrame:
     """The cells of a CSV file as text without blanks around it, by their row in the file.
 
     The header is row 1 and gives the columns; rows without any text are left out. A cell that its row lacks is NaN.
-
-    Raises:
-        InputError: the file is no table in UTF-8, or has a row with more cells than the header.
     """
     import pandas as pd  # takes half a second
 

@@ -42,11 +42,7 @@ class WorstCase:
 def score_masks(
     work: WorkFolders, cases: Sequence[ReleaseCase], edition: Edition, seed: int, jobs: int
 ) -> dict[str, Any]:
-    """The content of `metrics.json` for the out-of-fold masks of `cases`, which all have a reference.
-
-    Raises:
-        HecktorError: a mask is missing or unusable; the evaluation would score it as empty.
-    """
+    """The content of `metrics.json` for the out-of-fold masks of `cases`, which all have a reference."""
     report = evaluate_submission(
         EvaluationRequest(
             task=mask_task(edition),

@@ -133,11 +133,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
 
 
 def heads_are_current(work: WorkFolders) -> bool:
-    """False if another version fitted the heads, or masks, patients or the outcome network have changed since.
-
-    Raises:
-        HecktorError: there are no heads.
-    """
+    """False if another version fitted the heads, or masks, patients or the outcome network have changed since."""
     made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
     return work.features_json.is_file() and made_from == heads_key(work, cases)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baseline.experiments.answers import experiment_of
-from baseline.experiments.compare import common_patients, compare, most_different
+from baseline.experiments.compare import common_patients, compare
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -58,15 +58,6 @@ def test_heads_of_earlier_masks_are_left_out(work: WorkFolders) -> None:
     assert "GTVp mean DSC: b over plan +0.1250" in summary
     assert summary.count("not every experiment has such a head") == 2
     assert "C-index" not in summary
-
-
-def test_heads_of_another_version_are_left_out(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers of both versions are on different scales. Written by version 2 and read by this one."""
-    with monkeypatch.context() as before:
-        before.setattr("baseline.report.report.HEADS_VERSION", 2)
-        write_heads(WorkFolders(work.shared, "b"), answers((1.0, 2.0, 3.0, 4.0), None))
-    summary, _ = compare(work, ["plan", "b"], None, 1)
-    assert "b: heads left out, since they were fitted by another version" in summary
 
 
 def test_the_page_in_a_folder(work: WorkFolders, tmp_path: Path) -> None:
@@ -127,7 +118,3 @@ def test_what_cannot_be_compared(
     with pytest.raises(HecktorError) as problem:
         compare(work, names, None, 1)
     assert message in str(problem.value)
-
-
-def test_no_result_has_no_different_patients() -> None:
-    assert most_different([]) == []

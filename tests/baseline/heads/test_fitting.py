@@ -100,14 +100,6 @@ def test_without_relapses_there_is_no_head_but_a_reason(relapses: int) -> None:
     assert f"rfs, nested: rfs: {relapses} training patients with a relapse, expected at least 3" in lines
 
 
-def test_a_release_without_outcomes_gets_reasons() -> None:
-    cohorts = cohorts_of([case(n) for n in range(4)])
-    fitted = fit_all(cohorts, seed=0)
-    assert fitted.as_json() == {}
-    assert set(fitted.why_not) == {"rfs", "rfs_clinical", "hpv", "hpv_clinical"}
-    assert set(cross_validation_document(cohorts, 0, fitted.why_not)["rfs"]["leave_one_centre_out"]) == {"why_not"}
-
-
 def test_relapses_that_nobody_outlives_cannot_be_compared() -> None:
     """Both relapses on the last day: no patient is known to have relapsed before another."""
     cases = [case(n, relapse=n >= 6, hpv=None) for n in range(8)]

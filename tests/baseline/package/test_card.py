@@ -14,7 +14,7 @@ from baseline.package.card import NO_REPORT, model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.release.cases import ReleaseCase, read_cases, write_cases
 from baseline.work import WorkFolders
-from contract.errors import HecktorError, InputError
+from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
@@ -223,12 +223,6 @@ def test_scans_that_are_no_longer_there(work: WorkFolders) -> None:
 
 def test_the_same_directory_gives_the_same_bytes(work: WorkFolders) -> None:
     assert model_card(work, DESCRIPTION) == model_card(work, DESCRIPTION)
-
-
-def test_without_heads_there_is_no_card(work: WorkFolders) -> None:
-    work.heads_json.unlink()
-    with pytest.raises(HecktorError, match=r"heads\.json: not found in work, expected `hecktor train heads` before"):
-        model_card(work, DESCRIPTION)
 
 
 def test_a_description_fills_in_what_it_leaves_out(tmp_path: Path) -> None:

@@ -97,13 +97,6 @@ def test_an_order_for_each_member(trained: dict[str, Path], swapped: Path, tmp_p
     assert [one.get("labels") for one in records] == [None, {"GTVp": 2, "GTVn": 1}]
 
 
-def test_one_order_for_all_members(swapped: Path, tmp_path: Path) -> None:
-    options = ("--channels", "CT=1,PET=0", "--labels", "GTVp=2,GTVn=1")
-    assert package(swapped, tmp_path / "both", "--nnunet", str(swapped), *options) == 0
-    records = load_package(tmp_path / "both").manifest.training["members"]
-    assert [one["channels"] for one in records] == [{"CT": 1, "PET": 0}] * 2
-
-
 def test_orders_that_fit_not_every_member(
     trained: dict[str, Path], swapped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,14 +66,6 @@ def test_underscores_in_the_columns(tmp_path: Path) -> None:
     assert [case.patient.centre for case in release.cases] == ["1", "5"]
 
 
-def test_two_tables_are_an_error_that_names_both(tmp_path: Path) -> None:
-    write(tmp_path / FOLDER)
-    (tmp_path / "HECKTOR_2026_Training.csv").write_text(table_text())
-    release = read_release(tmp_path, EDITION)
-    found = f"2 CSV files ({TABLE}, HECKTOR_2026_Training.csv)"
-    assert problem(release, "csv-doubled") == ("error", FOLDER, found)
-
-
 def test_a_table_without_all_outcomes_is_second_choice(tmp_path: Path) -> None:
     """Predictions have no column `Relapse`, and a table of factors has no outcome."""
     write(tmp_path / FOLDER)
@@ -100,17 +92,6 @@ def test_a_table_without_the_column_of_an_outcome_is_named(tmp_path: Path, heade
     assert named.found == f"no column {missing}"
     assert sorted(named.expected.removeprefix("all outcomes: ").split(", ")) == ["N-stage", "RFS", "Relapse", "T-stage"]
     assert not set(missing.split(", ")) & {name for case in release.cases for name in case.outcomes}
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"), [(None, "csv-missing"), ("Name,RFS\nMDA-001,3\n", "csv-unreadable")], ids=["none", "no ID"]
-)
-def test_no_usable_table(tmp_path: Path, text: str | None, kind: str) -> None:
-    write(tmp_path / FOLDER)
-    (tmp_path / FOLDER / TABLE).unlink()
-    if text:
-        (tmp_path / FOLDER / TABLE).write_text(text)
-    assert [one.kind for one in read_release(tmp_path, EDITION).problems if one.is_error] == [kind]
 
 
 def test_patients_in_two_folders_are_refused(tmp_path: Path) -> None:

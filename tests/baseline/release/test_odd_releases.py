@@ -51,15 +51,6 @@ def test_links_and_folders_in_place_of_images(release: Release, tmp_path: Path) 
     assert sorted(problems_of(release, tmp_path)) == sorted(expected)
 
 
-@pytest.mark.parametrize("content", [b"", b"text and no image " * 30], ids=["empty", "text"])
-def test_a_broken_file_that_all_tasks_share_is_named_once(release: Release, tmp_path: Path, content: bytes) -> None:
-    for task in TASKS:
-        release.path(P, "__PT", task).unlink()
-        release.path(P, "__PT", task).write_bytes(content)
-    found = problems_of(release, tmp_path)
-    assert [one[:3] for one in found] == [("error", "unreadable", f"Task 1/{P}/{P}__PT.nii.gz")]
-
-
 @pytest.mark.parametrize("name", ["task 3", "Task3", "HECKTOR_2025_Task_3"])
 def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Release, tmp_path: Path, name: str) -> None:
     release.write_tables()
@@ -68,12 +59,6 @@ def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Releas
     read = read_release(release.root, EDITION)
     assert [(one.severity, one.kind, one.file) for one in read.problems] == [("warning", "unexpected-file", name)]
     assert all("HPV Status" not in case.outcomes for case in read.cases)
-
-
-def test_a_folder_called_like_a_table_is_none(release: Release, tmp_path: Path) -> None:
-    (release.root / "Task 1" / "old.csv").mkdir()
-    kinds = [(severity, kind) for severity, kind, _, _ in problems_of(release, tmp_path)]
-    assert kinds == [("error", "images-without-row")] + [("error", "missing-file")] * 3
 
 
 def with_dose(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline.release.problems import Problem, ProblemReporter, as_text, in_order, patients_with_errors, write_problems
-from contract.errors import InputError
+from baseline.release.problems import Problem, as_text, in_order, patients_with_errors, write_problems
 
 BAD = Problem("error", "suv", "B-2", "Task 1/B-2/B-2__PT.nii.gz", "all voxels are zero", "SUV")
 WORSE = Problem("error", "csv-missing", "", "Task 2", "0 CSV files", "one")
@@ -39,20 +38,6 @@ def test_the_table_aligns_and_wraps_below_its_text() -> None:
         "",
         "2 errors, 1 warnings",
     ]
-
-
-@pytest.mark.parametrize(
-    ("error", "found", "expected"),
-    [
-        (InputError("a.nii.gz", "empty file", "an image"), "empty file", "an image"),
-        (InputError("a.nii.gz", "truncated"), "truncated", "a sound file"),
-        (InputError("b is odd"), "b is odd", "a sound file"),
-    ],
-)
-def test_an_input_error_becomes_a_problem(error: InputError, found: str, expected: str) -> None:
-    assert ProblemReporter("A", "x/a.nii.gz").unreadable(error) == Problem(
-        "error", "unreadable", "A", "x/a.nii.gz", found, expected
-    )
 
 
 @pytest.mark.parametrize("problems", [(), (BAD, ODD)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baseline.report.masks import WorstCase
-from baseline.report.page import signed, worst_cases_html
+from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section
 
 
@@ -14,11 +14,6 @@ def test_pictures_are_files_that_load_when_seen() -> None:
     assert 'alt="CT and PET of CHUM 1 in three planes with contours"' in html
     assert "a &lt; b" in html
     assert "out-of-fold" in html
-
-
-def test_a_weight_has_its_sign_and_sorts_as_a_number() -> None:
-    assert (signed(0.25).html, signed(0.25).sort) == ("+0.250", 0.25)
-    assert (signed(None).html, signed(None).sort) == ("-", None)
 
 
 def test_segmentation_by_centre() -> None:

@@ -51,14 +51,6 @@ def test_a_kind_of_cross_validation_that_was_not_possible_is_named() -> None:
     assert "No leave one centre out: rfs: 1 centre." in content
 
 
-def test_a_time_is_explained() -> None:
-    target = targets_of(load_edition("hecktor2026"))[2]
-    head = head_json(("age_years", 0.1)) | {"survival": {"days": [100.0, 2000.0], "cumulative_hazard": [0.1, 0.5]}}
-    shipped = {"head": head, "model": "Cox, few features", "setting": {}, "tried": {}, "out_of_fold": 0.7}
-    content, _ = target_section(target, rfs_record(PERFECT, PERFECT), shipped, bootstraps=10, seed=0)
-    assert "within 2000 days, the longest follow-up of the training. Higher means later recurrence." in content
-
-
 def test_a_target_without_results_still_has_its_section() -> None:
     why = {"why_not": "rfs: 1 training patients with a relapse, expected at least 2"}
     record = rfs_record(PERFECT, PERFECT) | {"nested": why, "leave_one_centre_out": why}
@@ -67,13 +59,3 @@ def test_a_target_without_results_still_has_its_section() -> None:
     assert "No head is shipped for this target." in content
     assert "No feature has a weight." in content
     assert charts_of(content) == []
-
-
-def test_a_release_without_outcomes_still_has_the_section() -> None:
-    """A release of Task 1 alone: no patients, no head, and the sentence that says so."""
-    why = {"why_not": "hpv: 0 training patients of the rarer class, expected at least 3"}
-    record = {"metric": "balanced_accuracy", "patients": [], "nested": why, "leave_one_centre_out": why}
-    html, plain = target_section(HPV, record, None, 50, 0)
-    assert "0 patients." in html
-    assert "No nested cross-validation: hpv: 0 training patients of the rarer class" in html
-    assert plain["models"] == {}

@@ -62,14 +62,6 @@ def test_one_label_of_a_cohort() -> None:
 RISING = np.linspace(0.2, 0.8, PATIENTS)
 
 
-def test_missed_patients_and_false_lesions() -> None:
-    """Patient B has a GTVp that the mask misses; of the lesions in A one lies outside the reference."""
-    records = {"A": uncertainty_record(0.5, lesions=[(0.9, 0.4), (0.3, 0.0)]), "B": uncertainty_record(None)}
-    uncertainty = estimate_uncertainty("GTVp", records, {"A": 0.5, "B": 0.0}, draws=20, seed=0)
-    assert (uncertainty.missed, uncertainty.lesions) == (1, {"all": 2, "false": 1})
-    assert uncertainty.bounds == {"oracle_aurc": 0.5, "random_aurc": 0.5}
-
-
 def test_no_records() -> None:
     content, plain = uncertainty_section({}, [], draws=10, seed=0, centres={})
     assert "expected `hecktor train heads` before" in content
