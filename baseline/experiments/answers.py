@@ -30,7 +30,6 @@ class Experiment:
     has_heads: bool
 
     def mask(self, patient_id: str) -> Path:
-        """A patient's mask on the CT's grid."""
         return self.masks / f"{patient_id}.nii.gz"
 
     def nested_answers(self, answer: Answer) -> dict[str, dict[str, Any]]:

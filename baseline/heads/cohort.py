@@ -37,7 +37,6 @@ class Outcomes:
         return np.asarray(self.values == 1)
 
     def pick(self, numbers: Numbers) -> Outcomes:
-        """The outcomes with these indices."""
         times_days = self.times_days[numbers] if self.times_days.size else self.times_days
         return Outcomes(self.values[numbers], times_days, self.classes)
 
@@ -61,7 +60,6 @@ class HeadCohort:
     possible: Flags = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
 
     def pick(self, numbers: Numbers) -> HeadCohort:
-        """The patients with these indices, in their order."""
         return HeadCohort(
             tuple(self.ids[n] for n in numbers),
             tuple(self.centres[n] for n in numbers),
@@ -86,7 +84,6 @@ class HeadCohort:
         return self.features.reindex(columns=list(features)).to_numpy(np.float64)
 
     def rows(self) -> list[Features]:
-        """The features of each patient, None where missing."""
         records = self.features.to_dict("records")
         return [{str(k): None if np.isnan(v) else float(v) for k, v in record.items()} for record in records]
 

@@ -145,7 +145,6 @@ class _Collected:
             self._probability[held_out] = [head.calibration.probability(score) for score in values]
 
     def answers(self, target: Target, folds: Sequence[OuterFold], single: OutOfSample | None = None) -> OutOfSample:
-        """The answers to all patients."""
         answers = None if target.answer.kind == "risk" else self._answers
         probability = self._probability if target.answer.is_binary else None
         return OutOfSample(self._scores, answers, probability, tuple(folds), single)

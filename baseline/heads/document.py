@@ -124,7 +124,6 @@ def spread_text(record: Mapping[str, Any]) -> str:
 
 
 def _recalls(record: Mapping[str, Any]) -> str:
-    """Recall of each class, in brackets; empty for other answers."""
     recalls = {name: value for name, value in record.get("recall", {}).items() if value is not None}
     return f" ({', '.join(f'{name} {value:.2f}' for name, value in recalls.items())})" if recalls else ""
 

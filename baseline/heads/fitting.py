@@ -76,7 +76,6 @@ class FittedHeads:
     why_not: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """The content of `heads.json`."""
         return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
 
 
@@ -145,7 +144,6 @@ def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1) -> FittedHeads:
 
 
 def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, FittedHead | str]:
-    """Name of a head, and the head or the reason why there is none."""
     target, cohort, suffix = item
     fit = fit_clinical if suffix else fit_target
     try:

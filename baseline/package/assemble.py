@@ -172,7 +172,6 @@ def _all_trained(request: PackageRequest) -> list[_Trained]:
 
 
 def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Sequence[Numbers | None]:
-    """The value of each folder. Raises `ModelPackageError`."""
     if given is None or len(given) == 1:
         return [given[0] if given else None] * folders
     if len(given) != folders:
@@ -229,7 +228,6 @@ def known_features(edition: Edition) -> frozenset[str]:
 
 
 def _notes(trained: Sequence[_Trained], normalised_over: str) -> tuple[str, ...]:
-    """Notes for the author that are no errors."""
     used = [scheme for one in trained for scheme in one.configuration["normalization_schemes"]]
     schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"

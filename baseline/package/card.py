@@ -180,7 +180,6 @@ def _scans(cases: Sequence[ReleaseCase]) -> str:
 
 
 def _short(value: float) -> str:
-    """Three significant digits, or all digits before the point."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -207,7 +206,6 @@ def _variables(cases: Sequence[ReleaseCase], edition: Edition) -> str:
 
 
 def _training(work: WorkFolders) -> str:
-    """How the networks were trained."""
     if (existing := existing_networks(work)) is not None:
         record = networks_record(existing)
         return (
@@ -265,7 +263,6 @@ def _segmentation(work: WorkFolders, edition: Edition, report: Record | None) ->
 
 
 def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
-    """Performance of one head and its comparators."""
     document, head = work.read(work.cross_validation_json), work.read(work.heads_json).get(target.name)
     record = document[target.name]
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
@@ -301,7 +298,6 @@ def _head(document: Record, target: Target, head: Record | None) -> str:
 
 
 def _estimate(record: Record) -> str:
-    """A figure with its interval if there is one."""
     value, low, high = (record.get(name) for name in ("value", "ci95_low", "ci95_high"))
     if value is None:
         return "undefined"

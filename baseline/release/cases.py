@@ -136,7 +136,6 @@ class ReleaseCase:
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
     def as_json(self) -> dict[str, Any]:
-        """The patient's record in `cases.json`."""
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
         identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
         return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}

@@ -68,7 +68,6 @@ class Preparation(Document):
 
     @property
     def spacing_mm(self) -> Spacing:
-        """Spacing (x, y, z) in mm of the prepared images."""
         assert self.options.spacing_mm is not None  # noqa: S101  `prepare_release` chose it
         return self.options.spacing_mm
 

@@ -44,11 +44,9 @@ class ModelEstimates:
 
     @property
     def title(self) -> str:
-        """Title in tables and figures."""
         return TITLES[self.name]
 
     def as_json(self) -> dict[str, Any]:
-        """The estimates as plain data."""
         return {what: vars(estimate) for what, estimate in self.estimates.items()}
 
 
@@ -134,7 +132,6 @@ def _common(*records: Mapping[str, Any]) -> tuple[list[int], list[int]]:
 
 
 def _picked(scored: Mapping[str, Any], places: list[int]) -> dict[str, Any]:
-    """The answers to some patients."""
     return {key: [scored[key][n] for n in places] for key in ("score", "positive", "class") if key in scored}
 
 
@@ -148,7 +145,6 @@ class Coefficient:
 
     @property
     def used_in(self) -> int:
-        """Number of outer folds that use the feature."""
         return sum(weight != 0 for weight in self.folds)
 
     @property

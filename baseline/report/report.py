@@ -69,7 +69,6 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
 
 
 def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[str, dict[str, Any]]:
-    """The page and its figures."""
     document, heads = work.read(work.cross_validation_json), work.read(work.heads_json)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     seed = splits.seed

@@ -131,7 +131,6 @@ def _models(target: Target, models: Sequence[ModelEstimates]) -> list[str]:
 
 
 def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
-    """The heads' metric within each centre."""
     counts = Counter(str(row["centre"]) for row in record["patients"])
     rows = [
         page.centre_row(centre, [count, *(scored["by_centre"].get(centre) for scored in kinds.values())])

@@ -46,7 +46,6 @@ class LabelUncertainty:
         return {"oracle_aurc": area(self.true_dsc, risk), "random_aurc": float(risk.mean())}
 
     def as_json(self) -> dict[str, Any]:
-        """The figures as plain data."""
         measures = {name: {what: vars(one) for what, one in found.items()} for name, found in self.estimates.items()}
         return {
             "patients": int(self.true_dsc.size),

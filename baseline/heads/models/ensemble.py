@@ -43,7 +43,6 @@ class CandidateEnsemble:
 
     @property
     def name(self) -> str:
-        """Names of the experts."""
         names = " + ".join(expert.name for expert in self.experts)
         return f"mean of {names}" if len(self.experts) > 1 else names
 
@@ -53,7 +52,6 @@ class CandidateEnsemble:
         return self.experts[0].setting if len(self.experts) == 1 else {}
 
     def experts_as_json(self) -> list[dict[str, Any]]:
-        """Name, setting and selection metric of each expert."""
         return [{"name": one.name, "setting": dict(one.setting), "metric": one.metric} for one in self.experts]
 
 
@@ -86,7 +84,6 @@ def scale_of(scores: Floats) -> tuple[float, float]:
 
 
 def _divisor(sd: float) -> float:
-    """The standard deviation, 1 for constant scores."""
     return sd if sd > _LEAST_SD else 1.0
 
 

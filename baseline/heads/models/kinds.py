@@ -47,12 +47,10 @@ class Target(ABC):
 
     @property
     def name(self) -> str:
-        """Name of the head in the model package."""
         return self.answer.head
 
     @property
     def metric(self) -> str:
-        """The reported metric."""
         return "c_index" if self.answer.kind == "risk" else "balanced_accuracy"
 
     @property
@@ -148,7 +146,6 @@ class RiskTarget(Target):
         return f"with a {event_key(self.answer)}"
 
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
-        """C-index of the risk."""
         return c_index(cohort.outcomes, scores)
 
     def slope(self, cohort: HeadCohort, scores: Floats) -> float:
@@ -171,7 +168,6 @@ class BinaryTarget(Target):
         return "of the rarer class"
 
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
-        """Area under the curve, which needs no threshold."""
         return area_under_curve(cohort.outcomes, scores)
 
     def stratum(self, cohort: HeadCohort) -> Numbers:
@@ -191,7 +187,6 @@ class ManyClassesTarget(Target):
         return "outside the most frequent class"
 
     def selection_metric(self, cohort: HeadCohort, scores: Floats) -> float:
-        """Balanced accuracy of the possible classes with the highest score."""
         value = class_accuracy(cohort.outcomes, predicted(scores, cohort.possible))
         if np.isnan(value):
             raise MetricError(self.name, "patients of one class", "of several")

@@ -52,7 +52,6 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Name of the family."""
         return self.family.name
 
 
