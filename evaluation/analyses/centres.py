@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.sources import TaskResults, team_names
 from evaluation.analyses.tables import rounded
 from evaluation.analyses.titles import metric_titles
 from evaluation.results.metrics_json import TeamMetrics
@@ -60,7 +60,8 @@ def _side_by_side(
                 mean = rounded(sum(values) / len(values)) if values else None
                 shared = {"metric": metric, "centre": centre, "cases": cases}
                 rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
-    rows = _with_values(rows)
+    # Other metrics keep a row for each centre, so that all panels show the same.
+    known = {row["metric"] for row in rows if row["value"] is not None}
     return Analysis(
         name=name,
         title=title,
@@ -77,17 +78,11 @@ def _side_by_side(
             "value": "Value",
             "teams": "Teams with a value",
         },
-        rows=rows,
+        rows=[row for row in rows if row["metric"] in known],
         chart={"kind": "bars", "y": "centre", "x": "value", "series": "of", "facet": "metric"},
         notes=(NO_P, *_without_centres(results)),
         source="HECKTOR 2021 overview, Table 4",
     )
-
-
-def _with_values(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the metrics that have any value; others keep a row for each centre, so that all panels show the same."""
-    known = {row["metric"] for row in rows if row["value"] is not None}
-    return [row for row in rows if row["metric"] in known]
 
 
 def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
@@ -102,10 +97,7 @@ def _value(team: TeamMetrics, centre: str, metric: str) -> float | None:
 
 def _without_centres(results: TaskResults) -> list[str]:
     known = {team.team for team in (*results.teams, *results.unranked_entries) if team.centres}
-    named = [team.team for team in results.teams] + [
-        str(one["team"]) for one in results.board.get("unranked_entries", ())
-    ]
-    lacking = [name for name in named if name not in {*known, MEAN}]
-    return [f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."] * bool(
-        lacking
-    )
+    unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
+    lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
+    line = f"Without values by centre, since no metrics.json with centres is at hand: {', '.join(lacking)}."
+    return [line] if lacking else []

@@ -9,7 +9,7 @@ import numpy as np
 
 from contract.editions.declaration import ClassValue
 from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
-from evaluation.analyses.tables import AnswerRows, rounded, teams_note
+from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded, teams_note
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.rows.classes import RECALL_PREFIX
@@ -122,23 +122,9 @@ def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Ana
             "Fraction of the patients of a class for whom it is predicted, with 95% intervals."
             f"{' Positive: sensitivity; negative: specificity.' if table.answer.is_binary else ''}"
         ),
-        columns={
-            "class": "Class",
-            "team": "Team",
-            "recall": "Recall",
-            "low": "95% interval from",
-            "high": "to",
-        },
+        columns={"class": "Class", "team": "Team", "recall": "Recall", "low": "95% interval from", "high": "to"},
         rows=rows,
-        chart={
-            "kind": "intervals",
-            "y": "team",
-            "x": "recall",
-            "low": "low",
-            "high": "high",
-            "facet": "class",
-            "domain": [0, 1],
-        },
+        chart={**INTERVAL_CHART, "x": "recall", "facet": "class"},
         source="HECKTOR 2025 rules: balanced accuracy is their mean, and specificity breaks ties",
     )
     return [analysis] if rows else []

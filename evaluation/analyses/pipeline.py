@@ -1,8 +1,6 @@
-"""Every analysis of a challenge, in the order in which a page shows them."""
+"""Every analysis of a task, in the order in which a page shows them; `tasks` has those between tasks."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
@@ -17,7 +15,7 @@ from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import answer_rows
-from evaluation.analyses.tasks import between_answers, between_tasks
+from evaluation.analyses.tasks import between_answers
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:
@@ -50,13 +48,4 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
         ]
     if answer.kind == "risk":
         return survival_by_risk(table)
-    return [
-        *recall_by_class(table, results.teams),
-        *confusion(table),
-        *calibration(table),
-    ]
-
-
-def challenge_analyses(results: Sequence[TaskResults]) -> list[Analysis]:
-    """The analyses between tasks; none for a single task."""
-    return between_tasks(results)
+    return [*recall_by_class(table, results.teams), *confusion(table), *calibration(table)]

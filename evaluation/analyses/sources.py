@@ -98,8 +98,8 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
 
     `baselines.csv` of `hecktor study baselines` beside them gives SUVmax and field of view.
 
-    Raises HecktorError if there is no task at all, for a leaderboard that names a team without metrics or a task that
-    the edition lacks, for metrics that no evaluation can have written, and for a table of scans that cannot be read.
+    Raises:
+        HecktorError: no task, a leaderboard or table that cannot be read, or a team without valid metrics.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     results: dict[int, TaskResults] = {}
@@ -118,11 +118,10 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     if "case" not in table.header:
         raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")
     scans = {}
+    columns = [name for name in table.header if name != "case"]
     for index, row in enumerate(table.rows):
-        columns = [name for name in table.header if name != "case"]
-        numbers = {
-            name: number(row[name], f"{table.where(index)}: {name}", "a number", HecktorError) for name in columns
-        }
+        where = table.where(index)
+        numbers = {name: number(row[name], f"{where}: {name}", "a number", HecktorError) for name in columns}
         scans[row["case"]] = {name: value for name, value in numbers.items() if value is not None}
     return scans
 
@@ -141,13 +140,7 @@ def _task_results(folder: Path, results_dir: Path, place: int | None, edition: E
     if len(task.answers) > 1:
         answers = load_profile(edition.evaluation_profile).task(task.name).answers
         prefixes = {name: profile.prefix for name, profile in answers.items()}
-    return TaskResults(
-        task=task,
-        board=board,
-        teams=teams,
-        prefixes=prefixes,
-        unranked_entries=entries,
-    )
+    return TaskResults(task, board, teams, prefixes, entries)
 
 
 def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -17,6 +17,17 @@ from evaluation.results.metrics_json import TeamMetrics
 
 Row: TypeAlias = Mapping[str, Any]
 MM3_A_ML: Final = 1000.0
+BOX_HEADS: Final = {
+    "values": "Values",
+    "low": "Lower whisker",
+    "q1": "Lower quartile",
+    "median": "Median",
+    "q3": "Upper quartile",
+    "high": "Upper whisker",
+    "mean": "Mean",
+}
+BOX_CHART: Final = {"kind": "boxes", **{name: name for name in BOX_HEADS if name != "values"}}
+INTERVAL_CHART: Final = {"kind": "intervals", "y": "team", "low": "low", "high": "high", "domain": [0, 1]}
 _DIGITS: Final = 4
 _WHISKER: Final = 1.5
 
@@ -131,7 +142,7 @@ def box_summary(values: Iterable[float]) -> dict[str, float | int | None]:
     """
     ordered = sorted(float(value) for value in values if not math.isnan(value))
     if not ordered:
-        return {"values": 0, **dict.fromkeys(("low", "q1", "median", "q3", "high", "mean"))}
+        return {**dict.fromkeys(BOX_HEADS), "values": 0}
     q1, median, q3 = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
     reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
     low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)

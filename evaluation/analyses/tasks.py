@@ -12,7 +12,7 @@ from scipy.stats import kendalltau
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import box_summary, rounded
+from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
 from evaluation.analyses.titles import answer_of
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.tests import kendall_tau
@@ -42,12 +42,14 @@ def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
         for name, title in one.board["metrics"].items()
     ]
     columns = [*official, *by_metric]
-    pairs = [(first, second) for first, second in combinations(columns, 2) if _comparable(first, second)]
+    pairs = [(a, b) for a, b in combinations(columns, 2) if a.by == b.by and a.title != b.title]
     if len(results) < 2:
         return []
+    # The tasks' numbers fit above narrow columns.
+    short = [replace(column, title=f"Task {one.task.number}") for column, one in zip(official, results, strict=True)]
     return [
         *_correlation("between tasks", pairs),
-        *_profile("Profile of each team over the tasks", "Task", _short(official, results)),
+        *_profile("Profile of each team over the tasks", "Task", short),
         *_spread(results),
     ]
 
@@ -66,26 +68,16 @@ def between_answers(results: TaskResults) -> list[Analysis]:
     ]
 
 
-def _short(columns: Sequence[_Ranks], results: Sequence[TaskResults]) -> list[_Ranks]:
-    """The columns under the tasks' numbers, which fit above narrow columns."""
-    return [replace(column, title=f"Task {one.task.number}") for column, one in zip(columns, results, strict=True)]
-
-
 def _task_title(results: TaskResults) -> str:
     return f"Task {results.task.number}: {results.task.title}"
 
 
 def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     """Official ranks, or those by one metric alone."""
-    entries = results.board["teams"]
-    return {
-        str(entry["team"]): float(entry["rank"] if metric is None else entry["metrics"][metric]["rank"])
-        for entry in entries
+    of_team = {
+        str(entry["team"]): entry if metric is None else entry["metrics"][metric] for entry in results.board["teams"]
     }
-
-
-def _comparable(first: _Ranks, second: _Ranks) -> bool:
-    return first.by == second.by and first.title != second.title
+    return {team: float(ranked["rank"]) for team, ranked in of_team.items()}
 
 
 def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
@@ -178,24 +170,9 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
         name="spread-over-teams",
         title="Results of all teams by task",
         caption="All ranked teams' values of each metric that several tasks share.",
-        columns={
-            "metric": "Metric",
-            "task": "Task",
-            "values": "Teams",
-            "low": "Lower whisker",
-            "q1": "Lower quartile",
-            "median": "Median",
-            "q3": "Upper quartile",
-            "high": "Upper whisker",
-            "mean": "Mean",
-        },
+        columns={"metric": "Metric", "task": "Task", **BOX_HEADS, "values": "Teams"},
         rows=[row for row in rows if row["values"]],
-        chart={
-            "kind": "boxes",
-            "category": "task",
-            **{key: key for key in ("low", "q1", "median", "q3", "high", "mean")},
-            "facet": "metric",
-        },
+        chart={**BOX_CHART, "category": "task", "facet": "metric"},
         source="HNTS-MRG 2024 overview, Fig. 9",
     )
     return [analysis] if rows else []

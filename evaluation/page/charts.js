@@ -16,7 +16,7 @@ const KINDS = { bars, blobs, boxes, intervals, lines, matrix, points };
 const charts = [];
 const waiting = new Set();
 
-function facetsOf(data, rows, chart, plan) {
+function facetsOf(rows, chart, plan) {
   if (plan.inRow) return d3.range(0, rows.length, plan.inRow).map((start) => ({ title: "", rows: rows.slice(start, start + plan.inRow) }));
   if (!chart.facet) return [{ title: "", rows }];
   return unique(rows.map((row) => row[chart.facet])).map((value) => ({
@@ -40,7 +40,7 @@ function draw(one) {
   const { data } = one;
   const rows = selectedRows(one.rows, data.chart);
   const plan = KINDS[data.chart.kind](data, rows, data.chart, width);
-  const images = layOut(facetsOf(data, rows, data.chart, plan), plan, width, medium.isPaper);
+  const images = layOut(facetsOf(rows, data.chart, plan), plan, width, medium.isPaper);
   for (const image of images) {
     image.setAttribute("role", "img");
     image.setAttribute("aria-label", one.label);
@@ -86,14 +86,9 @@ function addTools(section, one) {
   };
   const details = create("details", {}, create("summary", {}, "Figures as a table"));
   details.addEventListener("toggle", () => details.append(tableOf(one.data, one.title)), { once: true });
-  const tools = create(
-    "div",
-    { class: "tools" },
-    button("SVG", () => saveFile(`${section.id}.svg`, "image/svg+xml", standaloneSvg(one.drawing.firstElementChild))),
-    button("CSV", () => saveFile(`${section.id}.csv`, "text/csv", toCsv(one.data))),
-    details,
-  );
-  one.drawing.after(tools);
+  const svg = button("SVG", () => saveFile(`${section.id}.svg`, "image/svg+xml", standaloneSvg(one.drawing.firstElementChild)));
+  const csv = button("CSV", () => saveFile(`${section.id}.csv`, "text/csv", toCsv(one.data)));
+  one.drawing.after(create("div", { class: "tools" }, svg, csv, details));
 }
 
 function addChart(section) {
@@ -101,10 +96,9 @@ function addChart(section) {
   if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
   const drawing = create("div", { class: "drawing" });
   const title = section.querySelector("h3").textContent;
-  const about = section.querySelector(".about").textContent;
-  const label = `${title}. ${about} The figures follow as a table.`;
-  const one = { data, rows: rowsOf(data), drawing, title, label };
-  section.querySelector(".about").after(drawing);
+  const about = section.querySelector(".about");
+  const one = { data, rows: rowsOf(data), drawing, title, label: `${title}. ${about.textContent} The figures follow as a table.` };
+  about.after(drawing);
   addTools(section, one);
   charts.push(one);
 }

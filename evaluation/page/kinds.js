@@ -7,35 +7,30 @@ import { shorten } from "./svg.js";
 
 const title = (data, key) => data.columns[key]?.title ?? "";
 
-function linesOfCategories(data, rows, chart, width, keys, options) {
+// A plan of panels with one line for each category.
+export function linesOfCategories(data, rows, chart, width, keys, options = {}) {
   const categories = unique(rows.map((row) => row[chart.y]));
-  const step = lineStep(categories.length);
+  const step = Math.max(lineStep(categories.length), options.step ?? 0);
   const domain = sharedDomain(rows, keys, chart, options);
   return {
     categories,
+    step,
     labels: labelSpace(categories, width),
     min: 150,
     max: 1000,
     panel(space, marks, more = {}) {
-      const height = categories.length * step + 50;
       return Plot.plot({
-        ...frame(space, height),
+        ...frame(space, categories.length * step + 50),
         x: { domain: domain(space.rows), ...more.x },
         y: { type: "band", domain: categories, axis: null, ...more.y },
         marks: [
-          ...bottomAxis(space, title(data, chart.x ?? chart.median), more.axis),
+          ...bottomAxis(space, title(data, chart.x), more.axis),
           ...marks,
-          space.hasLabels ? categoryLabels(categories, chart.y, space) : null,
+          space.hasLabels ? categoryLabels(categories, chart.y, space, more.labels) : null,
         ],
       });
     },
   };
-}
-
-function reference(chart) {
-  return typeof chart.reference === "number"
-    ? [Plot.ruleX([chart.reference], { stroke: "var(--ink)", strokeDasharray: "4 3", strokeOpacity: 0.7 })]
-    : [];
 }
 
 // Without the declared domain where the values use less than half of it: small differences are what is read here.
@@ -55,7 +50,7 @@ export function intervals(data, rows, chart, width) {
       const points = shown.filter((row) => has(row, chart.x));
       const style = (list) => ({ strokeOpacity: emphasis, fillOpacity: emphasis, render: tagged(list) });
       return plan.panel(space, [
-        ...reference(chart),
+        Plot.ruleX([chart.reference ?? []].flat(), { stroke: "var(--ink)", strokeDasharray: "4 3", strokeOpacity: 0.7 }),
         Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: colourOf, strokeWidth: 2, ...style(ranges) }),
         Plot.dot(points, { y: chart.y, x: chart.x, fill: colourOf, r: 4, ...style(points) }),
       ]);
@@ -65,52 +60,43 @@ export function intervals(data, rows, chart, width) {
 
 export function bars(data, rows, chart, width) {
   const series = chart.series ? unique(rows.map((row) => row[chart.series])) : [null];
-  const categories = unique(rows.map((row) => row[chart.y]));
-  const domain = sharedDomain(rows, [chart.x], chart, { zero: true });
-  const step = Math.max(lineStep(categories.length), series.length * (categories.length > 16 ? 5 : 9) + 5);
-  const place = (row) => {
-    const height = 0.8 / series.length;
-    const top = categories.indexOf(row[chart.y]) + 0.1 + height * Math.max(0, series.indexOf(row[chart.series]));
-    return [top, top + height];
-  };
+  const count = unique(rows.map((row) => row[chart.y])).length;
+  const step = series.length * (count > 16 ? 5 : 9) + 5;
+  const plan = linesOfCategories(data, rows, chart, width, [chart.x], { zero: true, step });
+  const height = 0.8 / series.length;
+  const top = (row) => plan.categories.indexOf(row[chart.y]) + 0.1 + height * Math.max(0, series.indexOf(row[chart.series]));
   return {
-    labels: labelSpace(categories, width),
-    min: 150,
-    max: 1000,
+    ...plan,
     legend: chart.series && chart.series !== chart.y ? legendOf(rows, chart.series) : [],
     panel(space) {
       const shown = space.rows.filter((row) => has(row, chart.x));
-      const labels = { y: (row) => categories.indexOf(row.value) + 0.5 };
-      return Plot.plot({
-        ...frame(space, categories.length * step + 50),
-        x: { domain: domain(space.rows) },
-        y: { type: "linear", domain: [0, categories.length], range: [6, 6 + categories.length * step], axis: null },
-        marks: [
-          ...bottomAxis(space, title(data, chart.x)),
-          Plot.rect(shown, {
-            x1: 0, x2: chart.x, y1: (row) => place(row)[0], y2: (row) => place(row)[1],
-            fill: (row) => seriesColour(row, chart.series, series), fillOpacity: emphasis, render: tagged(shown),
-          }),
+      const fill = (row) => seriesColour(row, chart.series, series);
+      return plan.panel(
+        space,
+        [
+          Plot.rect(shown, { x1: 0, x2: chart.x, y1: top, y2: (row) => top(row) + height, fill, fillOpacity: emphasis, render: tagged(shown) }),
           Plot.ruleX([0], { stroke: "var(--soft)" }),
-          space.hasLabels ? categoryLabels(categories, chart.y, space, labels) : null,
         ],
-      });
+        {
+          y: { type: "linear", domain: [0, count], range: [6, 6 + count * plan.step] },
+          labels: { y: (row) => plan.categories.indexOf(row.value) + 0.5 },
+        },
+      );
     },
   };
 }
 
 export function blobs(data, rows, chart, width) {
-  const plan = linesOfCategories(data, rows, chart, width, [chart.x], {});
-  const step = lineStep(plan.categories.length);
+  const plan = linesOfCategories(data, rows, chart, width, [chart.x]);
   const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
   return {
     ...plan,
     min: Math.max(150, Math.min((width > 700 ? 9 : 5) * last, 300)),
     panel(space) {
       const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.size)));
-      const ranges = chart.low ? onePerCategory(shown, chart.y).filter((row) => has(row, chart.low, chart.high)) : [];
+      const ranges = chart.low ? [...new Map(shown.map((row) => [row[chart.y], row])).values()].filter((row) => has(row, chart.low, chart.high)) : [];
       const area = (space.width - space.labels - 18) / (last + 0.5);
-      const radius = Math.min(step * 0.62, Math.max(area, 7) * 0.62);
+      const radius = Math.min(plan.step * 0.62, Math.max(area, 7) * 0.62);
       const style = (list) => ({ fillOpacity: emphasis, strokeOpacity: emphasis, render: tagged(list) });
       return plan.panel(
         space,
@@ -122,10 +108,6 @@ export function blobs(data, rows, chart, width) {
       );
     },
   };
-}
-
-function onePerCategory(rows, key) {
-  return [...new Map(rows.map((row) => [row[key], row])).values()];
 }
 
 // 1 and multiples of 1, 2, 5 or 10, as far apart as their digits need.
@@ -178,7 +160,7 @@ function lineMarks(space, chart, series, dashes) {
 export function points(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
   const values = (keys) => domainOf(valuesOf(rows, keys));
-  let [xs, ys] = [values([chart.x]), chart.domain ?? values([chart.y, chart.low, chart.high])];
+  let [xs, ys] = [values([chart.x]), chart.domain ?? values([chart.y])];
   if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
   const r = rows.length > 400 ? 2.2 : 4;
   return {
@@ -188,9 +170,7 @@ export function points(data, rows, chart) {
     legend: chart.series ? legendOf(rows, chart.series) : [],
     panel(space) {
       const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.y)));
-      const up = shown.filter((row) => has(row, chart.low, chart.high));
-      const style = (list) => ({ fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), strokeOpacity: emphasis, render: tagged(list) });
-      const colour = (row) => seriesColour(row, chart.series, series);
+      const style = { fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), render: tagged(shown) };
       const area = space.width - (space.labels || 6) - RIGHT_PX;
       return Plot.plot({
         ...frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),
@@ -200,8 +180,7 @@ export function points(data, rows, chart) {
           ...bottomAxis(space, title(data, chart.x)),
           ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
           chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
-          Plot.ruleX(up, { x: chart.x, y1: chart.low, y2: chart.high, stroke: colour, strokeWidth: 1.5, ...style(up) }),
-          Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: colour, ...style(shown) }),
+          Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: (row) => seriesColour(row, chart.series, series), ...style }),
         ],
       });
     },

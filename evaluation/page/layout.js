@@ -99,7 +99,7 @@ export function layOut(facets, plan, width, divided) {
 
 // Plot's own style sheet would come once for each panel; the page's says the same. Its names of marks are not for
 // screen readers: the whole chart is one image.
-export function nestPanel(svg, panel, x, y) {
+function nestPanel(svg, panel, x, y) {
   panel.querySelectorAll("style").forEach((style) => style.remove());
   for (const marks of panel.querySelectorAll("[aria-label]")) {
     marks.setAttribute("data-marks", marks.getAttribute("aria-label"));

@@ -153,13 +153,12 @@ export function sharedDomain(rows, keys, chart, options) {
 // The legend of a series; teams without a colour of their own share one entry.
 export function legendOf(rows, key, lines, dashes = (_) => "none") {
   const series = unique(rows.map((row) => row[key]));
-  const entry = (value) => {
-    const row = rows.find((one) => one[key] === value);
-    return { text: String(value), colour: seriesColour(row, key, series), ...(lines ? { dashes: dashes(value) } : {}) };
-  };
   const shown = series.filter((value) => key !== "team" || colourOfTeam(value) !== COLOURS.neutral);
   const others = series.length - shown.length;
-  const entries = shown.map(entry);
+  const entries = shown.map((value) => {
+    const row = rows.find((one) => one[key] === value);
+    return { text: String(value), colour: seriesColour(row, key, series), ...(lines ? { dashes: dashes(value) } : {}) };
+  });
   if (others) entries.push({ text: `${others} other teams`, colour: COLOURS.neutral, ...(lines ? { dashes: "none" } : {}) });
   return entries;
 }

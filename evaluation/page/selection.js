@@ -27,21 +27,14 @@ export function toggle(key, value) {
   announce();
 }
 
-export function clearSelection() {
-  selected.forEach((values) => values.clear());
-  announce();
-}
-
 function announce() {
   writeHash();
   showBar();
-  for (const button of document.querySelectorAll("button.choice")) markPressed(button);
-  for (const listener of listeners) listener();
+  document.querySelectorAll("button.choice").forEach(markPressed);
+  listeners.forEach((listener) => listener());
 }
 
-function markPressed(button) {
-  button.setAttribute("aria-pressed", String(isSelected(button.dataset.key, button.dataset.value)));
-}
+const markPressed = (button) => button.setAttribute("aria-pressed", String(isSelected(button.dataset.key, button.dataset.value)));
 
 // The address keeps both: `#task1&team=ours`.
 function writeHash() {
@@ -62,7 +55,10 @@ function readHash() {
   }
   announce();
   const target = anchor && document.getElementById(decoded(anchor));
-  if (target) reveal(target);
+  if (!target) return;
+  target.hidden = false;
+  if (target.tagName === "DETAILS") target.open = true;
+  target.scrollIntoView();
 }
 
 function decoded(text) {
@@ -71,12 +67,6 @@ function decoded(text) {
   } catch {
     return text;
   }
-}
-
-export function reveal(target) {
-  target.hidden = false;
-  if (target.tagName === "DETAILS") target.open = true;
-  target.scrollIntoView();
 }
 
 function showBar() {
@@ -92,7 +82,10 @@ function showBar() {
   const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
   const shows = links.map(([id, value]) => create("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
   const clear = create("button", { type: "button", class: "clear" }, "Clear");
-  clear.addEventListener("click", clearSelection);
+  clear.addEventListener("click", () => {
+    selected.forEach((values) => values.clear());
+    announce();
+  });
   bar.replaceChildren(create("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
 }
 

@@ -70,13 +70,6 @@ function filterTable(table) {
   }
 }
 
-function makeScrollable(table, scroller) {
-  scroller.classList.toggle("tall", table.tBodies[0].rows.length > TALL);
-  scroller.setAttribute("role", "group");
-  scroller.setAttribute("aria-label", table.caption ? table.caption.textContent : "Table");
-  scroller.tabIndex = 0;
-}
-
 // Called once for each table, also for those that scripts add.
 export function activateTable(table) {
   const scroller = table.closest(".scroll");
@@ -86,7 +79,10 @@ export function activateTable(table) {
   activateChoices(table);
   addSorting(table);
   if (rows.length > SEARCHED) addSearch(table, scroller);
-  makeScrollable(table, scroller);
+  scroller.classList.toggle("tall", rows.length > TALL);
+  scroller.setAttribute("role", "group");
+  scroller.setAttribute("aria-label", table.caption ? table.caption.textContent : "Table");
+  scroller.tabIndex = 0;
   filterTable(table);
   onSelection(() => filterTable(table));
 }

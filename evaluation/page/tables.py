@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
-from evaluation.page.html import choice, swatch
 from evaluation.statistics.bootstrap import Estimate
 
 # Tables with more columns have smaller letters.
@@ -51,19 +50,12 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Row], *, header_col
     )
 
 
-def team_cell(team: str, colour: str) -> Cell:
-    """A team's name with its colour; a click selects the team."""
-    return Cell(f"{swatch(colour)}{choice('team', team)}")
-
-
-def value_cell(estimate: Estimate, *, best: bool = False, digits: int = 3) -> Cell:
+def value_cell(value: float | None, low: float | None, high: float | None, *, best: bool = False) -> Cell:
     """A value with its 95% interval below it."""
-    if estimate.value is None:
+    if value is None:
         return Cell("-")
-    shown = f'<span class="value{" best" if best else ""}">{estimate.value:.{digits}f}</span>'
-    if estimate.ci95_low is not None and estimate.ci95_high is not None:
-        shown += f' <span class="interval">{estimate.ci95_low:.{digits}f} to {estimate.ci95_high:.{digits}f}</span>'
-    return Cell(shown, estimate.value)
+    interval = "" if low is None or high is None else f' <span class="interval">{low:.3f} to {high:.3f}</span>'
+    return Cell(f'<span class="value{" best" if best else ""}">{value:.3f}</span>{interval}', value)
 
 
 def _row(row: Row, header_column: int) -> str:
@@ -77,7 +69,7 @@ def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
     if isinstance(content, Cell):
         return content
     if isinstance(content, Estimate):
-        return value_cell(content)
+        return value_cell(content.value, content.ci95_low, content.ci95_high)
     if isinstance(content, str):
         return Cell(escape(content))
     if content is None:

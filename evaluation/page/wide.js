@@ -2,7 +2,8 @@
 /* global d3, Plot */
 
 import { showValue } from "./data.js";
-import { NUMBERS_PX, RIGHT_PX, bottomAxis, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, lineStep, sharedDomain, tagged, unique } from "./marks.js";
+import { linesOfCategories } from "./kinds.js";
+import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagged, unique } from "./marks.js";
 import { shorten, textWidth } from "./svg.js";
 
 const LEVELS = [
@@ -122,25 +123,8 @@ function boxMarks(rows, chart, isUpright, thickness) {
 }
 
 function lying(data, rows, chart, width) {
-  const categories = unique(rows.map((row) => row[chart.category]));
-  const step = lineStep(categories.length);
-  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
-  return {
-    labels: labelSpace(categories, width),
-    min: 150,
-    max: 1000,
-    panel: (space) =>
-      Plot.plot({
-        ...frame(space, categories.length * step + 50),
-        x: { domain: domain(space.rows) },
-        y: { type: "band", domain: categories, axis: null },
-        marks: [
-          ...bottomAxis(space, ""),
-          ...boxMarks(space.rows, chart, false, step > 20 ? 4 : 2),
-          space.hasLabels ? categoryLabels(categories, chart.category, space) : null,
-        ],
-      }),
-  };
+  const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median]);
+  return { ...plan, panel: (space) => plan.panel(space, boxMarks(space.rows, chart, false, plan.step > 20 ? 4 : 2)) };
 }
 
 // Boxes side by side, continued in the next row where the width ends.

@@ -74,11 +74,8 @@ def _table(cases: CaseTable, centres: Mapping[str, str | None], pictures: Mappin
         cells = [Cell(choice("case", case))]
         cells += [Cell(choice("centre", centre) if centre else "-")] if has_centres else []
         cells += [_cell(values[place]) for values in cases.facts.values()]
-        cells += [
-            _summary([value for value in one.values[place] if isinstance(value, float | int)], one.summary)
-            for one in measured
-        ]
-        cells.append(Cell(f'<a href="#{quote(_anchor(case))}">{"picture" if case in pictures else "answers"}</a>'))
+        cells += [_summary(one.values[place], one.summary) for one in measured]
+        cells.append(Cell(f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'))
         rows.append(Row(cells, _keys(case, centre)))
     return table("Cases, with the reference and a summary of all teams", heads, rows)
 
@@ -107,25 +104,21 @@ def _keys(case: str, centre: str | None) -> dict[str, str]:
     return {"case": case, **({"centre": centre} if centre else {})}
 
 
-def _anchor(case: str) -> str:
-    return f"case-{case}"
-
-
 def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str | None, *, opened: bool) -> str:
     image = notes = ""
     if picture is not None:
         alt = f"CT and PET of {case} in three planes with contours"
         image = f'<img loading="lazy" width="1080" height="360" alt="{escape(alt)}" src="{quote(picture.address)}">'
         notes = bullets(picture.notes, "warnings")
-    facts = escape(facts_of(case, cases))
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _keys(case, centre).items())
+    facts = escape(_facts_of(case, cases))
     return (
-        f'<details class="card" id="{escape(_anchor(case))}"{keys}{" open" if opened else ""}>'
+        f'<details class="card" id="{escape(f"case-{case}")}"{keys}{" open" if opened else ""}>'
         f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{image}{notes}</div></details>\n"
     )
 
 
-def facts_of(case: str, cases: CaseTable) -> str:
+def _facts_of(case: str, cases: CaseTable) -> str:
     """The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them."""
     if case not in cases.cases:
         return ""

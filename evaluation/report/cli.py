@@ -23,8 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Not for `--help`: these load scipy and SimpleITK.
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
-    from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+    from evaluation.analyses.pipeline import task_analyses
     from evaluation.analyses.sources import edition_of_results, find_masks, find_patients, find_results, team_names
+    from evaluation.analyses.tasks import between_tasks
     from evaluation.page.colours import colours_of
     from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
 
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     teams = team_names(results)
     colours = colours_of(teams)
     analyses: dict[str, list[Analysis]] = {one.task.name: task_analyses(one) for one in results}
-    analyses[BETWEEN_TASKS] = challenge_analyses(results)
+    analyses[BETWEEN_TASKS] = between_tasks(results)
     if options.figures is not None:
         write_analyses(options.figures, analyses)
         print(f"written: {options.figures}")

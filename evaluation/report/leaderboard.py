@@ -9,7 +9,7 @@ from typing import Any, Final
 from evaluation.analyses.sources import DECIDING
 from evaluation.analyses.titles import scheme_title
 from evaluation.page.html import choice, paragraph, swatch
-from evaluation.page.tables import Cell, Row, table
+from evaluation.page.tables import Cell, Row, table, value_cell
 
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 3
@@ -17,6 +17,7 @@ _NO_ORDER: Final = "No order claimed with ranks"
 _CAPTION: Final = "Leaderboard with 95% bootstrap intervals"
 _BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
+_UNCHECKED: Final = "(values not checked: no rows)"
 Board = Mapping[str, Any]
 
 
@@ -89,16 +90,20 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     beaten, metrics = _beaten(board), list(board["metrics"])
     stable = ((board.get("stability") or {}).get("rankings", {}).get(board["official"]) or {}).get("teams", {})
     heads = ["Rank", "Team", *board["metrics"].values()]
-    heads += [_beaten_head(board)] if beaten else []
+    several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
+    heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []
     heads += [_NO_ORDER] if groups else []
     heads += ["Rank, 95% interval"] if stable else []
     heads += [f"Rank by {scheme_title(name, board)}" for name in others]
     rows = []
     for entry in board["teams"]:
         team = str(entry["team"])
-        cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, _unchecked(entry))]
+        cells = [
+            Cell(f"{entry['rank']:g}", entry["rank"]),
+            _team(team, colours, _UNCHECKED if entry.get("without_rows") else ""),
+        ]
         cells += [_metric(entry["metrics"][name]) for name in metrics]
-        cells += [_counts(beaten[team])] if beaten else []
+        cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
         cells += [_without_order(team, board, groups)] if groups else []
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
@@ -110,26 +115,15 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
 
 
 def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
-    mark = swatch(colours[team]) if team in colours else swatch("transparent")
-    name = choice("team", team)
     note = f' <span class="remark">{escape(remark)}</span>' if remark else ""
-    return Cell(f"{mark}{name}{note}")
-
-
-def _unchecked(entry: Mapping[str, Any]) -> str:
-    return "(values not checked: no rows)" if entry.get("without_rows") else ""
+    return Cell(f"{swatch(colours.get(team, 'transparent'))}{choice('team', team)}{note}")
 
 
 def _metric(figures: Mapping[str, Any]) -> Cell:
     infinite = figures.get("infinite", ())
-    value, low, high = (
-        float("inf") if part in infinite else figures.get(part) for part in ("value", "ci95_low", "ci95_high")
-    )
-    if value is None:
-        return Cell("-")
-    best = " best" if figures.get("rank") == 1 else ""
-    interval = "" if low is None or high is None else f' <span class="interval">{low:.3f} to {high:.3f}</span>'
-    return Cell(f'<span class="value{best}">{value:.3f}</span>{interval}', value)
+    parts = ("value", "ci95_low", "ci95_high")
+    shown = (float("inf") if part in infinite else figures.get(part) for part in parts)
+    return value_cell(*shown, best=figures.get("rank") == 1)
 
 
 def _beaten(board: Board) -> dict[str, list[int]]:
@@ -138,23 +132,11 @@ def _beaten(board: Board) -> dict[str, list[int]]:
         return {}
     beaten: dict[str, list[int]] = {str(entry["team"]): [] for entry in board["teams"]}
     for metric in deciding_metrics(board):
-        better = [pair["team"] for pair in _pairs(board, metric) if _is_significant(pair)]
+        tested = [pair for pair in _pairs(board, metric) if pair.get("p_holm") is not None]
+        better = [pair["team"] for pair in tested if pair["p_holm"] < SIGNIFICANT]
         for team, counts in beaten.items():
             counts.append(better.count(team))
     return beaten
-
-
-def _is_significant(pair: Mapping[str, Any]) -> bool:
-    return pair.get("p_holm") is not None and pair["p_holm"] < SIGNIFICANT
-
-
-def _beaten_head(board: Board) -> str:
-    several = len(deciding_metrics(board)) > 1
-    return f"Better than (of {len(board['teams']) - 1}{', by metric' if several else ''})"
-
-
-def _counts(counts: Sequence[int]) -> Cell:
-    return Cell(" · ".join(map(str, counts)), sum(counts))
 
 
 def _without_order(team: str, board: Board, groups: Sequence[Sequence[str]]) -> Cell:
@@ -175,11 +157,11 @@ def _interval(ranks: Mapping[str, Any] | None) -> Cell:
 
 def _beside(entry: Mapping[str, Any], metrics: Sequence[str], width: int, colours: Mapping[str, str]) -> Row:
     remark = f"{_OUTSIDE}{': ' if entry.get('reason') else ''}{entry.get('reason') or ''}"
-    cells = [_metric({**entry["metrics"][name], "rank": None}) for name in metrics if name in entry["metrics"]]
-    left = width - 2 - len(cells)
-    rest = [Cell("", span=left)] if left else []
     team = str(entry["team"])
-    return Row([Cell("-"), _team(team, colours, f"({remark})"), *cells, *rest], {"team": team}, "outside")
+    cells = [Cell("-"), _team(team, colours, f"({remark})")]
+    cells += [_metric({**entry["metrics"][name], "rank": None}) for name in metrics if name in entry["metrics"]]
+    cells += [Cell("", span=width - len(cells))] if len(cells) < width else []
+    return Row(cells, {"team": team}, "outside")
 
 
 def _unranked(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:

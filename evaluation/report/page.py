@@ -73,26 +73,14 @@ def build_page(content: PageContent) -> str:
         "Values are followed by their 95% bootstrap intervals. "
         "Choose a team, a centre or a case to highlight it everywhere."
     )
-    return document_html(
-        HtmlPage(
-            content.title,
-            lead,
-            sections,
-            _footer(content.results[0]),
-            content.note,
-            content.colours,
-            scripts=("report/cases.js",),
-        )
-    )
-
-
-def _footer(results: TaskResults) -> str:
-    origin = results.teams[0].provenance
-    return (
+    origin = content.results[0].teams[0].provenance
+    footer = (
         f"Edition {origin.get('edition')}, version {origin.get('version')}, "
         f"{origin.get('bootstraps')} bootstrap replicates, seed {origin.get('seed')}. "
         "All figures come from the metrics.json and leaderboard.json files of the results."
     )
+    scripts = ("report/cases.js",)
+    return document_html(HtmlPage(content.title, lead, sections, footer, content.note, content.colours, scripts))
 
 
 def _task_section(results: TaskResults, content: PageContent) -> Section:

@@ -37,12 +37,7 @@ PAPER_PX = 688
 def segmentation() -> str:
     values = {"gtvp_dsc_mean": {"value": 0.7, "ci95_low": 0.6, "ci95_high": 0.8}}
     centres = {name: {"cases": 20, "aggregates": {"gtvp_dsc_mean": {"value": 0.7}}} for name in ("CHUM", "CHUP")}
-    report = {
-        "cases": {"used": 40},
-        "provenance": {"edition": "hecktor2025"},
-        "aggregates": values,
-        "centres": centres,
-    }
+    report = {"cases": {"used": 40}, "provenance": {"edition": "hecktor2025"}, "aggregates": values, "centres": centres}
     return segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
 
 

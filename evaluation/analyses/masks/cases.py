@@ -9,22 +9,12 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import MM3_A_ML, AnswerRows, box_summary, rounded
+from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, MM3_A_ML, AnswerRows, box_summary, rounded
 from evaluation.metrics.overlap import Floats
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
 NEARLY_ALL: Final = 0.9
-_BOX: Final = {
-    "values": "Values",
-    "low": "Lower whisker",
-    "q1": "Lower quartile",
-    "median": "Median",
-    "q3": "Upper quartile",
-    "high": "Upper whisker",
-    "mean": "Mean",
-}
-_CHART: Final = {name: name for name in ("low", "q1", "median", "q3", "high", "mean")}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
 _UNITS: Final = {
     "dsc": "",
@@ -54,7 +44,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
                 caption=f"{title} of all cases, teams in the order of the ranking. {_ABOUT_BOXES}{_UNITS[measure]}",
                 columns={"label": "Structure", "team": "Team", **_heads(measure)},
                 rows=[row for row in rows if row["values"]],
-                chart={"kind": "boxes", "category": "team", **_CHART, "facet": "label", **_domain(measure)},
+                chart={**BOX_CHART, "category": "team", "facet": "label", **_domain(measure)},
                 source="HECKTOR 2021 overview, Fig. 2",
             )
         )
@@ -88,7 +78,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
         ),
         columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
         rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
-        chart={"kind": "boxes", "category": "case", **_CHART, "orientation": "vertical", **_domain(measure)},
+        chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_domain(measure)},
         source="HECKTOR 2021 overview, Fig. 3",
     )
 
@@ -158,8 +148,8 @@ def _infinite(measure: str, values: Floats) -> dict[str, int]:
 
 def _heads(measure: str) -> dict[str, str]:
     if measure == "dsc":
-        return dict(_BOX)
-    in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in _BOX.items()}
+        return BOX_HEADS
+    in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in BOX_HEADS.items()}
     return {**in_mm, "infinite": "Infinite values"}
 
 

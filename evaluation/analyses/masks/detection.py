@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import AnswerRows, rounded
+from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded
 from evaluation.metrics.overlap import Floats
 
 _Z: Final = 1.959963984540054
@@ -52,15 +52,7 @@ def primary_found(table: AnswerRows) -> list[Analysis]:
             "high": "to",
         },
         rows=rows,
-        chart={
-            "kind": "intervals",
-            "y": "team",
-            "x": "fraction",
-            "low": "low",
-            "high": "high",
-            "facet": "of",
-            "domain": [0, 1],
-        },
+        chart={**INTERVAL_CHART, "x": "fraction", "facet": "of"},
         source="HECKTOR 2020 overview, criteria 2 and 3 for success: detect all primary tumours, and only these",
     )
     return [analysis] if rows else []

@@ -118,11 +118,7 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
 
 
 def _row(
-    profile: AnswerProfile,
-    case: str,
-    rngs: tuple[np.random.Generator, np.random.Generator],
-    skill: int,
-    is_lost: bool,
+    profile: AnswerProfile, case: str, rngs: tuple[np.random.Generator, np.random.Generator], skill: int, is_lost: bool
 ) -> CaseRow:
     answer, (reference, predicted) = profile.answer, rngs
     error = "absent" if is_lost else None

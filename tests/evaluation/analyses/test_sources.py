@@ -97,10 +97,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
             ": team 'a' twice or not printable, expected one entry with a printable name a team",
         ),
         ({"tau": {"x": {"mean": 1}}}, ".tau.x.ci95_low: found nothing, expected this key"),
-        (
-            {"stability": {"bootstraps": 0}},
-            ".stability.bootstraps: found 0, expected a number of at least 1",
-        ),
+        ({"stability": {"bootstraps": 0}}, ".stability.bootstraps: found 0, expected a number of at least 1"),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
         ({"comparisons": {}}, ".comparisons: no x, expected a value for it"),
     ],

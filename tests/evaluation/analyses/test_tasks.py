@@ -15,11 +15,7 @@ from tests.evaluation.tasks import SEGMENTATION
 
 def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",)) -> TaskResults:
     teams = [
-        {
-            "team": team,
-            "rank": rank,
-            "metrics": {name: {"value": 1 - rank / 10, "rank": rank} for name in metrics},
-        }
+        {"team": team, "rank": rank, "metrics": {name: {"value": 1 - rank / 10, "rank": rank} for name in metrics}}
         for team, rank in ranks.items()
     ]
     board = {"metrics": {name: name.upper() for name in metrics}, "teams": teams}

@@ -8,7 +8,6 @@ import re
 from evaluation.page.colours import NEUTRAL, TEAM_COLOURS, colours_of
 from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.tables import Cell, Row, table, value_cell
-from evaluation.statistics.bootstrap import Estimate
 
 
 def luminance(colour: str) -> float:
@@ -64,6 +63,6 @@ def test_a_table_has_a_caption_and_headers() -> None:
 
 
 def test_an_estimate_has_its_interval() -> None:
-    assert value_cell(Estimate(0.5, None, None)).html == '<span class="value">0.500</span>'
-    assert value_cell(Estimate(0.5, 0.4, 0.6)).html.endswith('<span class="interval">0.400 to 0.600</span>')
-    assert value_cell(Estimate(None, None, None)).html == "-"
+    assert value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
+    assert value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
+    assert value_cell(None, None, None).html == "-"

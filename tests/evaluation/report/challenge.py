@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluation.analyses.pipeline import challenge_analyses, task_analyses
+from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import TaskResults
+from evaluation.analyses.tasks import between_tasks
 from evaluation.page.colours import colours_of
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import BETWEEN_TASKS, PageContent
@@ -36,13 +37,14 @@ def content(
 ) -> PageContent:
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
     analyses = {one.task.name: task_analyses(one) for one in results}
-    analyses[BETWEEN_TASKS] = challenge_analyses(results)
+    analyses[BETWEEN_TASKS] = between_tasks(results)
     return PageContent(title, "", results, analyses, pictures, colours_of(teams))
 
 
 def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:
     rng = np.random.default_rng(1)
     metrics = METRICS[task.name]
+    halves = {"aggregates": {name: {"value": 0.5} for name in metrics}}
     estimates = [
         {name: Estimate(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for name in metrics}
         for place in range(len(teams))
@@ -56,11 +58,7 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
             [],
             {"edition": "hecktor2025", "version": "1", "bootstraps": 9, "seed": 1},
             centres={
-                centre: {
-                    "cases": 10,
-                    "names": [case for case in case_names if case.startswith(centre)],
-                    "aggregates": {name: {"value": 0.5} for name in metrics},
-                }
+                centre: {"cases": 10, "names": [case for case in case_names if case.startswith(centre)], **halves}
                 for centre in ("CHUM", "CHUP", "MDA")
             },
         )
@@ -71,17 +69,14 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
 
 def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dict[str, Estimate]]) -> dict[str, Any]:
     """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
+
+    def figures(mean: float) -> dict[str, float]:
+        p, p_holm = (0.001, 0.004) if mean > 0.015 else (0.4, 0.9)
+        ends = {"ci95_low": mean - 0.015, "ci95_high": mean + 0.015}
+        return {"difference": mean, "sd": 0.01, **ends, "p": p, "p_holm": p_holm}
+
     pairs = [
-        {
-            "team": one,
-            "than": other,
-            "difference": (place_other - place) / 100,
-            "sd": 0.01,
-            "ci95_low": (place_other - place) / 100 - 0.015,
-            "ci95_high": (place_other - place) / 100 + 0.015,
-            "p": 0.001 if place_other > place + 1 else 0.4,
-            "p_holm": 0.004 if place_other > place + 1 else 0.9,
-        }
+        {"team": one, "than": other, **figures((place_other - place) / 100)}
         for place, one in enumerate(teams)
         for place_other, other in enumerate(teams)
         if one != other

@@ -82,12 +82,7 @@ def test_teams_are_better_than_those_with_p_below_005(board):
     table = cells(leaderboard(board, COLOURS))
     assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "No order claimed with ranks"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
-    assert [row[4] for row in table[1:]] == [
-        "1 to 2",
-        "1 to 4",
-        "2 to 4",
-        "2 to 4",
-    ]
+    assert [row[4] for row in table[1:]] == ["1 to 2", "1 to 4", "2 to 4", "2 to 4"]
 
 
 def test_a_board_of_an_older_version_is_shown(board):

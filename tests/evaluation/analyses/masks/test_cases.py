@@ -31,10 +31,7 @@ def test_boxes_by_team(table) -> None:
 
 def test_cases_from_hard_to_easy(table) -> None:
     """Medians over two teams: A 0.7, B 0.2, C 0.2 (by name), D has an empty reference and is left out."""
-    teams = {
-        "ann": [row(0.8), row(0.1), row(0.2), row(0.0, 0)],
-        "bea": [row(0.6), row(0.3), row(0.2), row(0.0, 0)],
-    }
+    teams = {"ann": [row(0.8), row(0.1), row(0.2), row(0.0, 0)], "bea": [row(0.6), row(0.3), row(0.2), row(0.0, 0)]}
     (boxes,) = boxes_by_case(table(teams))
     assert [(line["case"], line["median"]) for line in boxes.rows] == [("B", 0.2), ("C", 0.2), ("A", 0.7)]
     assert boxes.rows[0]["volume_ml"] == 10.0

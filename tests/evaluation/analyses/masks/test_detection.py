@@ -6,20 +6,11 @@ from typing import Any
 
 import pytest
 
-from evaluation.analyses.masks.detection import (
-    NO_SIZES,
-    lesion_counts,
-    primary_found,
-    wilson_interval,
-)
+from evaluation.analyses.masks.detection import NO_SIZES, lesion_counts, primary_found, wilson_interval
 
 
 def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
-    return {
-        "gtvp_reference_voxels": reference,
-        "gtvp_predicted_voxels": predicted,
-        "gtvp_intersection_voxels": shared,
-    }
+    return {"gtvp_reference_voxels": reference, "gtvp_predicted_voxels": predicted, "gtvp_intersection_voxels": shared}
 
 
 def test_primary_found_of_all_and_of_those_answered(table) -> None:

@@ -12,11 +12,7 @@ from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influenc
 
 
 def row(volume_ml: float, dsc: float | None) -> dict[str, Any]:
-    return {
-        "gtvp_dsc": dsc,
-        "gtvp_reference_mm3": 1000 * volume_ml,
-        "gtvp_reference_voxels": volume_ml,
-    }
+    return {"gtvp_dsc": dsc, "gtvp_reference_mm3": 1000 * volume_ml, "gtvp_reference_voxels": volume_ml}
 
 
 ANN = [row(number, number / 10) for number in (1, 2, 3, 4, 5, 6)]
