@@ -9,13 +9,8 @@ from playwright.sync_api import Page
 
 from evaluation.viewer.cohort import ViewerCohort
 from evaluation.viewer.server import serving
-from tests.browser.viewer.screen import (
-    wait_for_case,
-)
-from tests.browser.viewer.simulated_cohort import (
-    FIRST,
-    write_cohort,
-)
+from tests.browser.viewer.screen import wait_for_case
+from tests.browser.viewer.simulated_cohort import FIRST, write_cohort
 
 
 @pytest.fixture(scope="module")

@@ -67,18 +67,16 @@ def test_the_risks_are_scored(cohort, phase_of):
 
 def test_the_releases_layout_gives_the_same(cohort, tmp_path):
     here, _ = study("baselines", cohort)
+    table = (tmp_path / "out" / "baselines.csv").read_text()
     released = tmp_path / "released"
-    for number in range(1, 7):
-        case = f"P{number}"
+    for case in (f"P{number}" for number in range(1, 7)):
         (released / case).mkdir(parents=True)
         shutil.copy(cohort / "ground_truth" / f"{case}.mha", released / case / f"{case}.mha")
         for kind, mark in (("ct", "CT"), ("pet", "PT")):
-            shutil.copy(
-                cohort / case / "input" / "images" / kind / f"{kind}.mha", released / case / f"{case}__{mark}.mha"
-            )
-    before = (tmp_path / "out" / "baselines.csv").read_text()
+            scan = cohort / case / "input" / "images" / kind / f"{kind}.mha"
+            shutil.copy(scan, released / case / f"{case}__{mark}.mha")
     assert study("baselines", released)[0] == here
-    assert (tmp_path / "out" / "baselines.csv").read_text() == before
+    assert (tmp_path / "out" / "baselines.csv").read_text() == table
     (released / "P3" / "P3__PT.mha").unlink()
     with pytest.raises(GroundTruthError, match="P3: no pet, expected CT, PET and mask"):
         study("baselines", released)

@@ -76,22 +76,16 @@ def test_all_equal():
     assert found["mean_error"] == pytest.approx(0.2)
 
 
-def test_one_case():
+def test_one_case_none_and_a_mask_at_the_bound():
+    """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
     found = confidence_of([0.5], [8]).estimates(30, 1).by_metric
     assert found["spearman"].value is None
     assert (found["aurc"].value, found["aurc"].ci95_low, found["aurc"].ci95_high) == pytest.approx((0.2, 0.2, 0.2))
-
-
-def test_a_mask_at_the_bound_has_not_failed():
-    """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
+    nothing = confidence_of([None, None], [5, 2])
+    assert set(values(nothing).values()) == {None}
+    assert (nothing.unwarned, curve("gtvp", nothing)) == (1, [])
     assert values(confidence_of([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert values(confidence_of([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
-
-
-def test_nothing_to_compare():
-    found = confidence_of([None, None], [5, 2])
-    assert set(values(found).values()) == {None}
-    assert (found.unwarned, curve("gtvp", found)) == (1, [])
 
 
 def test_intervals_hold_the_value():

@@ -11,7 +11,6 @@ from scipy.stats import spearmanr
 from evaluation.studies.risk_coverage import (
     area,
     area_metric,
-    confidence_metrics,
     risk_coverage,
     spearman_metric,
 )
@@ -65,26 +64,3 @@ def test_spearman_is_scipys_on_drawn_patients(seed: int) -> None:
             assert value == pytest.approx(spearmanr(first[drawn], second[drawn]).statistic)
         else:
             assert np.isnan(value)
-
-
-def test_confidence_metrics_of_three_cases_by_hand() -> None:
-    """True DSC 0.9, 0.5, 0.7 (risks 0.1, 0.5, 0.3), expected 0.8, 0.7, 0.6: the curve of the test above.
-
-    Area 0.7 / 3, the oracle's 0.2, random order's 0.3. Errors -0.1, 0.2, -0.1: mean 0, mean size 0.4 / 3. Ranks 3, 2, 1
-    and 3, 1, 2: 1 - 6 (0 + 1 + 1) / (3 * 8) = 0.5. Twice the first case and never the second: risks 0.1, 0.1, 0.3 in
-    the oracle's own order, mean 0.5 / 3, curve 0.1, 0.1, 0.5 / 3.
-    """
-    metrics = confidence_metrics(np.array([0.8, 0.7, 0.6]), np.array([0.9, 0.5, 0.7]))
-    found = {name: metric(np.array([[1.0, 1, 1], [2, 0, 1]])) for name, metric in metrics.items()}
-    drawn = (0.2 + 0.5 / 3) / 3
-    expected = {
-        "spearman": [0.5, 1],
-        "mean_error": [0, -0.1],
-        "mean_absolute_error": [0.4 / 3, 0.1],
-        "aurc": [0.7 / 3, drawn],
-        "excess_aurc": [0.7 / 3 - 0.2, 0],
-        "below_random": [0.3 - 0.7 / 3, 0.5 / 3 - drawn],
-    }
-    assert set(found) == set(expected)
-    for name, values in expected.items():
-        assert found[name] == pytest.approx(values, abs=1e-12), name

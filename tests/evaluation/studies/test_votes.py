@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from evaluation.studies.ensembles.votes import METHODS, CompactMask, average, combine, staple
+from evaluation.studies.ensembles.votes import METHODS, CompactMask, combine, staple
 
 SPACING_MM = (3.0, 2.0, 1.0)
 SHAPE = (5, 6, 7)
@@ -66,11 +66,6 @@ def test_staple_does_not_depend_on_how_much_air_lies_around():
 def test_staple_of_masks_that_fill_the_image_or_are_empty_is_their_vote():
     for vote in (True, False):
         assert (staple(np.full((3, 2, 2, 2), vote), SPACING_MM) == float(vote)).all()
-
-
-def test_average_is_the_share_of_masks():
-    votes = np.array([True, True, False])[:, None, None, None] & np.ones((3, 1, 1, 2), bool)
-    assert average(votes, SPACING_MM) == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize("method", METHODS)

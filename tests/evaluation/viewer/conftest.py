@@ -69,6 +69,8 @@ def cohort(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
 @pytest.fixture
 def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
     """Two cases as the platform mounts them, and results of `near` and `none`, which predicts nothing for C-2."""
+    folder = tmp_path / "results" / "task1"
+    folder.mkdir(parents=True)
     for team in ("near", "none"):
         phase = phase_of(SEGMENTATION)
         for case in ("C-1", "C-2"):
@@ -76,20 +78,10 @@ def ranked(tmp_path: Path, phase_of, nodes: np.ndarray) -> Path:
             shift = 1 if case == "C-2" else 0
             phase.mask(case, np.roll(nodes, shift, axis=2) * (team == "near" or case == "C-1"), GRID)
         phase.run()
-        phase.output_dir.rename(tmp_path / team)
+        phase.output_dir.rename(folder / team)
         phase.root.rename(tmp_path / f"phase-{team}")
-        (tmp_path / "results" / "task1").mkdir(parents=True, exist_ok=True)
-        (tmp_path / team).rename(tmp_path / "results" / "task1" / team)
-    folder = tmp_path / "results" / "task1"
-    rank(
-        [
-            "--task",
-            "segmentation",
-            *(str(folder / t / "metrics.json") for t in ("near", "none")),
-            "--output",
-            str(folder),
-        ]
-    )
+    files = [str(folder / team / "metrics.json") for team in ("near", "none")]
+    rank(["--task", "segmentation", *files, "--output", str(folder)])
     for case, centre in (("C-1", "CHUM"), ("C-2", "MDA")):
         inputs = tmp_path / "cohort" / case / "input"
         write_volume(inputs / "images" / "ct" / "x.mha", Volume(np.zeros(GRID.array_shape, np.int16), GRID))

@@ -113,7 +113,3 @@ def test_uncertainty_maps_are_shown_in_bits(toy: ToyCohort, nodes: np.ndarray, t
     (tmp_path / "map.nii.gz").write_bytes(files["uncertainty-0.nii.gz"])
     values = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "map.nii.gz")))
     assert values.max() == pytest.approx(0.7)
-
-
-def test_two_builds_have_the_same_bytes(cohort: ViewerCohort) -> None:
-    assert build_case(cohort.cases["C-1"]) == build_case(cohort.cases["C-1"])

@@ -16,15 +16,9 @@ from evaluation.viewer.cohort import ViewerCohort
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path, end: signal.Signals) -> None:
-    command = (
-        sys.executable,
-        "-c",
-        "from hecktor.cli import entry; entry()",
-        "view",
-        "--cohort",
-        str(tmp_path / "cohort"),
-    )
-    with subprocess.Popen([*command, "--masks", f"A={tmp_path / 'A'}"], stdout=subprocess.PIPE, text=True) as process:
+    options = ["view", "--cohort", str(tmp_path / "cohort"), "--masks", f"A={tmp_path / 'A'}"]
+    command = [sys.executable, "-c", "from hecktor.cli import entry; entry()", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         address = re.fullmatch(r"2 cases at (http://127\.0\.0\.1:\d+/[\w-]{32}/)\n", line)
