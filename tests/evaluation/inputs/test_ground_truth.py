@@ -103,12 +103,6 @@ def test_two_tables_with_the_columns(tmp_path):
         read_classes(tmp_path, STATUS)
 
 
-def test_a_table_that_is_no_text(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(GroundTruthError, match="UTF-8"):
-        read_classes(tmp_path, STATUS)
-
-
 def test_a_centre_has_one_spelling(tmp_path):
     """A table with gaps writes 3 as 3.0."""
     path = tmp_path / "hpv.csv"
