@@ -74,10 +74,8 @@ def _task_title(results: TaskResults) -> str:
 
 def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     """Official ranks, or those by one metric alone."""
-    of_team = {
-        str(entry["team"]): entry if metric is None else entry["metrics"][metric] for entry in results.board["teams"]
-    }
-    return {team: float(ranked["rank"]) for team, ranked in of_team.items()}
+    teams = results.board["teams"]
+    return {str(one["team"]): float((one if metric is None else one["metrics"][metric])["rank"]) for one in teams}
 
 
 def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:

@@ -73,9 +73,8 @@ def _text(value: Any) -> str:
 
 
 def _table(analysis: Analysis) -> str:
-    return table(
-        analysis.title, list(analysis.columns.values()), [_row(row, analysis.columns) for row in analysis.rows]
-    )
+    rows = [_row(row, analysis.columns) for row in analysis.rows]
+    return table(analysis.title, list(analysis.columns.values()), rows)
 
 
 def _row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Row:

@@ -98,10 +98,8 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     rows = []
     for entry in board["teams"]:
         team = str(entry["team"])
-        cells = [
-            Cell(f"{entry['rank']:g}", entry["rank"]),
-            _team(team, colours, _UNCHECKED if entry.get("without_rows") else ""),
-        ]
+        remark = _UNCHECKED if entry.get("without_rows") else ""
+        cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, remark)]
         cells += [_metric(entry["metrics"][name]) for name in metrics]
         cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
         cells += [_without_order(team, board, groups)] if groups else []

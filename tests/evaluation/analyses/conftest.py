@@ -153,11 +153,8 @@ def _mask_row(
     found, false = int(sizes[:n_found].sum()), 0 if is_lost else 20
     gtvp, gtvn = (shared, volume, 0 if is_lost else volume), (found, int(sizes.sum()), found + false)
     dsc, precision, recall = scores_of_case(*gtvp, failed=is_lost, rule=rules.gtvp_empty)
-    surface = (
-        without_prediction()
-        if is_lost
-        else SurfaceRow("measured", {"hd95_mm": 9.0 - skill, "asd_mm": 1.0, "surface_dsc": 0.5})
-    )
+    measured = SurfaceRow("measured", {"hd95_mm": 9.0 - skill, "asd_mm": 1.0, "surface_dsc": 0.5})
+    surface = without_prediction() if is_lost else measured
     return MaskRow(
         case,
         1.0,

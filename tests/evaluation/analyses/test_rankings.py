@@ -36,16 +36,8 @@ def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
 def test_pairwise_tests_with_intervals(two_teams) -> None:
     (tests,) = significance(two_teams)
     first, second = tests.rows[:2]
-    assert first == {
-        "metric": "M",
-        "team": "ann",
-        "than": "bea",
-        "difference": 0.2,
-        "ci95_low": 0.1,
-        "ci95_high": 0.3,
-        "p": 0.005,
-        "p_holm": 0.01,
-    }
+    figures = {"difference": 0.2, "ci95_low": 0.1, "ci95_high": 0.3, "p": 0.005, "p_holm": 0.01}
+    assert first == {"metric": "M", "team": "ann", "than": "bea", **figures}
     assert (second["difference"], second["ci95_low"], second["p_holm"]) == (None, None, 0.9996)
     assert tests.notes == ("M, D (mm): Wilcoxon's signed-rank test.",)
 

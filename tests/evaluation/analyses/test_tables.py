@@ -45,14 +45,8 @@ def test_quantiles_are_numpys() -> None:
 
 
 def test_four_significant_digits() -> None:
-    assert [rounded(value) for value in (0.123456, 1234.56, 1e-7 / 3, None, INF, NAN)] == [
-        0.1235,
-        1235.0,
-        3.333e-08,
-        None,
-        None,
-        None,
-    ]
+    assert [rounded(value) for value in (0.123456, 1234.56, 1e-7 / 3)] == [0.1235, 1235.0, 3.333e-08]
+    assert [rounded(value) for value in (None, INF, NAN)] == [None] * 3
 
 
 def test_rows_are_aligned_by_case(table) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.page.charts import column, compact, figure
@@ -18,15 +19,7 @@ COLUMNS = {"team": "Team", "value": "Value", "n": "Cases", "good": "Good"}
 
 
 def analysis(**changes):
-    given = {
-        "name": "one",
-        "title": "T",
-        "caption": "C",
-        "columns": COLUMNS,
-        "rows": ROWS,
-        "chart": {"kind": "intervals"},
-    }
-    return Analysis(**{**given, **changes})
+    return replace(Analysis("one", "T", "C", COLUMNS, ROWS, {"kind": "intervals"}), **changes)
 
 
 def test_numbers_have_four_digits_and_texts_a_dictionary():
@@ -57,20 +50,14 @@ def test_no_text_ends_the_script_that_holds_the_data():
     assert html.count("<script") == 1
 
 
-def test_an_analysis_of_one_row_is_a_table():
+def test_an_analysis_of_one_row_or_without_a_chart_is_a_table():
     assert "<script" not in figure(analysis(rows=[{"team": "a"}]), "x")
-
-
-def test_an_analysis_without_a_chart_is_a_table():
     html = figure(analysis(chart={}), "x")
     assert "<script" not in html
     assert html.count("<tr") == 4
     assert '<tr data-team="a">' in html
     assert '<td data-sort="0.1235">0.123</td>' in html
     assert re.findall(r"<th scope=\"col\">(.*?)</th>", html) == list(COLUMNS.values())
-
-
-def test_an_analysis_without_rows_says_so():
     assert "<p>No data.</p>" in figure(analysis(rows=()), "x")
 
 
