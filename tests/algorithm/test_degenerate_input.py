@@ -105,23 +105,6 @@ def test_masks_of_degenerate_cases(case_folder: Any, predict: Any, name: str, me
     assert set(np.unique(mask.array)) <= {0, 1, 2}
 
 
-@pytest.mark.parametrize("name", ["pet-zero", "no-value-at-all"])
-def test_hpv_of_degenerate_cases(case_folder: Any, predict: Any, name: str) -> None:
-    DEGENERATE[name][0](case_folder)
-    case_folder.write()
-    assert predict("hpv").status == 0
-    assert json.loads((case_folder.output / "hpv-status.json").read_text()) in (True, False)
-
-
-@pytest.mark.parametrize("padding", [None, -2000, -3024])
-def test_strict_answers_a_plain_case(case_folder: Any, predict: Any, padding: float | None) -> None:
-    if padding is not None:
-        alter("ct", put(padding))(case_folder)
-    case_folder.write()
-    answer = predict("rfs", "--strict")
-    assert (answer.status, answer.warnings) == (0, [])
-
-
 def test_each_head_states_its_rule_for_missing_values(case_folder: Any, predict: Any) -> None:
     case_folder.ehr["Age"] = None
     case_folder.write()
@@ -139,40 +122,6 @@ def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
         assert answer.status == 0
         answers.add((case_folder.output / "hpv-status.json").read_text())
     assert answers == {"true\n"}
-
-
-def test_a_pet_of_the_chest_alone_leaves_the_ct_alone(case_folder: Any, predict: Any) -> None:
-    """The PET overlaps the lower end of a long CT, but not the head and neck at its upper end."""
-    long = Geometry((24, 24, 120), (8.0, 8.0, 9.0), (-92.0, -92.0, -985.0))
-    case_folder.ct = Volume(np.repeat(case_folder.ct.array, 6, axis=0), long)
-    there = case_folder.pet.geometry
-    case_folder.pet = Volume(case_folder.pet.array, Geometry(there.size, there.spacing_mm, (-95.0, -95.0, -985.0)))
-    case_folder.write()
-    answer = predict("1")
-    covered = "covers 0% of the height of the head and neck that the CT shows"
-    assert answer.warnings == [f"PET: {covered}; going on with the CT alone"]
-    assert predict("1", "--strict").status == 1
-
-
-def test_every_readable_format(case_folder: Any, predict: Any, tmp_path: Path) -> None:
-    """The same case as .mha, .nii.gz and .tif; TIFF keeps no origin, so its PET falls beside the CT or not at all."""
-    import SimpleITK as sitk
-
-    case_folder.write()
-    for suffix in (".nii.gz", ".tiff"):
-        for path in (case_folder.ct_path, case_folder.pet_path):
-            image = sitk.ReadImage(str(path))
-            for old in path.parent.iterdir():
-                if old != path:
-                    old.unlink()
-            sitk.WriteImage(image, str(path.parent / f"scan{suffix}"))
-            path.rename(path.with_suffix(".kept"))
-        answer = predict("1")
-        assert (answer.status, answer.files) == (0, [MASK]), answer.lines
-        expected = read_volume(case_folder.ct_path.parent / f"scan{suffix}").geometry
-        assert read_volume(case_folder.output / MASK).geometry.differences(expected) == []
-        for path in (case_folder.ct_path, case_folder.pet_path):
-            path.with_suffix(".kept").rename(path)
 
 
 @pytest.fixture

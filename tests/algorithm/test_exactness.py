@@ -42,6 +42,7 @@ from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.scanner import render
 from tests.algorithm.edition import EDITION, SEGMENTATION
+from tests.algorithm.region.oriented_grids import DIRECTIONS, points_mm
 
 CPU = torch.device("cpu")
 
@@ -155,21 +156,6 @@ class LayersOfUptake(nn.Module):
         return torch.stack([~(gtvp | gtvn), gtvp, gtvn], dim=1).float()
 
 
-def oriented(order: tuple[int, ...], signs: tuple[float, ...], tilt: tuple[float, float]) -> tuple[float, ...]:
-    """Axes in any order and sign, then tilted about z and x by angles in radians."""
-    cz, sz, cx, sx = math.cos(tilt[0]), math.sin(tilt[0]), math.cos(tilt[1]), math.sin(tilt[1])
-    turn = np.array([[cz, -sz, 0], [sz, cz, 0], [0, 0, 1]]) @ np.array([[1, 0, 0], [0, cx, -sx], [0, sx, cx]])
-    return tuple(float(v) for v in (turn @ (np.eye(3)[list(order)] * signs)).ravel())
-
-
-DIRECTIONS = st.builds(
-    oriented,
-    st.permutations([0, 1, 2]),
-    st.tuples(*[st.sampled_from([-1.0, 1.0])] * 3),
-    st.sampled_from([(0.0, 0.0), (0.3, 0.0), (-0.2, 0.15), (0.0, 0.4)]),
-)
-
-
 def box(
     middle_mm: np.ndarray, extent_mm: tuple[float, ...], spacing: tuple[float, ...], direction: tuple[float, ...]
 ) -> Geometry:
@@ -178,13 +164,6 @@ def box(
     axes = np.asarray(direction).reshape(3, 3)
     origin = middle_mm - axes @ ((np.asarray(size) - 1) / 2 * np.asarray(spacing))
     return Geometry((size[0], size[1], size[2]), (spacing[0], spacing[1], spacing[2]), tuple(origin), direction)
-
-
-def points_mm(grid: Geometry) -> np.ndarray:
-    """LPS coordinates (z, y, x, 3) of all voxel centres."""
-    z, y, x = np.meshgrid(*(np.arange(n, dtype=np.float64) for n in grid.array_shape), indexing="ij")
-    matrix = grid.index_to_physical_matrix()
-    return np.stack([x, y, z], axis=-1) @ matrix[:3, :3].T + matrix[:3, 3]
 
 
 def depth_mm(points: np.ndarray, grid: Geometry) -> np.ndarray:

@@ -88,17 +88,6 @@ def test_all_four_answers(case: Any, package: Path, tmp_path: Path, root_logger:
     }  # fmt: skip
 
 
-def test_a_missing_head_is_replaced_by_the_fallback(
-    request_of: PredictRequest, package: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    (package / "heads" / "t_stage.json").unlink()
-    sign_package(package, edition=EDITION.name)
-    prediction = predict(request_of, Resident(package, "cpu"))
-    assert prediction.classes == {"t_stage": "T2", "n_stage": "N1"}
-    assert prediction.record.fallbacks == ("t_stage",)
-    assert "*** FALLBACK *** t_stage: 'T2' is written, by the declaration (manifest.json: no head" in caplog.text
-
-
 def test_a_missing_head_without_a_fallback_is_an_error(
     request_of: PredictRequest, package: Path, sign_package: Callable[..., None]
 ) -> None:
@@ -110,19 +99,6 @@ def test_a_missing_head_without_a_fallback_is_an_error(
         predict(request, Resident(package, "cpu"))
     assert request.output_dir is not None
     assert not list(request.output_dir.rglob("*"))
-
-
-def test_a_bug_in_the_features_leaves_the_mask_and_the_fallbacks(
-    request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bug(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(steps, "image_features", bug)
-    record = predict(request_of, Resident(package, "cpu")).record
-    assert record.fallbacks == ("t_stage", "n_stage", "survival")
-    assert values(case.output) == {"t-stage": "T2", "n-stage": "N2", "survival": 1000.0}
-    assert (case.output / FILES[0]).is_file()
 
 
 def test_a_first_lack_of_memory_is_tried_again(
@@ -157,20 +133,6 @@ def test_answers_are_written_all_or_none(
     with pytest.raises(OutputError, match=r"t-stage.json: cannot be written"):
         predict(request_of, Resident(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]
-
-
-def test_the_threshold_is_the_fallback_of_the_mask(request_of: PredictRequest, package: Path) -> None:
-    """A time limit of a millisecond leaves no time for a pass."""
-    record = predict(replace(request_of, time_limit_s=0.001), Resident(package, "cpu")).record
-    assert (record.fallbacks, record.segmented_by, record.passes_done) == (("mask",), "PET threshold", 0)
-
-
-def test_strict_mode_refuses_a_bad_case(request_of: PredictRequest, package: Path, case: Any) -> None:
-    next((case.input / "images" / "pet-volume").iterdir()).unlink()
-    with pytest.raises(Exception, match="pet-volume: found nothing, expected exactly one image"):
-        predict(request_of, Resident(package, "cpu"))
-    answered = predict(replace(request_of, strict=False), Resident(package, "cpu"))
-    assert [notice.action for notice in answered.record.notices] == ["going on with the CT alone"]
 
 
 def test_the_uncertainty_has_each_answer(request_of: PredictRequest, package: Path, tmp_path: Path) -> None:

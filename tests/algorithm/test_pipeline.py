@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import steps
 from algorithm.deadline import Termination
 from algorithm.heads.methods import METHODS
 from algorithm.network import passes as passes_module
@@ -25,7 +19,6 @@ from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import Algorithm
-from contract.errors import TimeLimitError
 from contract.images.volumes import read_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION, TASKS
 
@@ -125,31 +118,6 @@ def test_an_early_end_writes_the_completed_passes(
     assert (request.output_dir / MASK).read_bytes() == alone
 
 
-def test_an_early_end_before_there_is_an_answer(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released = threading.Event()
-    monkeypatch.setattr(steps, "read_case", lambda *_: released.wait(60))
-    request, termination = request_for(RFS), Termination()
-    termination.request()
-    with pytest.raises(TimeLimitError, match=r"asked to end: no answer yet after 0\.. s, nothing is written"):
-        predict(request, resident, termination)
-    released.set()
-    assert not list(request.output_dir.rglob("*"))
-
-
-def test_a_failure_of_the_worker_is_raised_in_the_caller(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def bug(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr(steps, "head_and_neck", bug)
-    request = request_for()
-    with pytest.raises(ZeroDivisionError, match="a bug"):
-        predict(request, resident)
-
-
 def test_a_case_waits_for_the_network_of_the_case_before_it(
     request_for: Callable[..., PredictRequest], resident: Resident, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -159,70 +127,3 @@ def test_a_case_waits_for_the_network_of_the_case_before_it(
         predict(request, resident)
     assert "*** FALLBACK *** time is nearly up: no pass is made yet" in caplog.text
     assert "passes over the whole region" in predict(request_for(RFS), resident).record.summary()
-
-
-# In a process of its own
-
-
-SLOW_SECOND_PASS = """
-import sys, time
-from algorithm.network import passes
-real = passes.Passes._whole_pass
-def slow(self, step):
-    if step != self.passes[0]:
-        print("second pass", flush=True)
-        time.sleep(600)
-    return real(self, step)
-passes.Passes._whole_pass = slow
-import runpy
-runpy.run_module("algorithm", run_name="__main__")
-"""
-SLOW_READING = """
-import time
-from algorithm import steps
-def slow(*_, **__):
-    print("reading", flush=True)
-    time.sleep(600)
-steps.read_case = slow
-import runpy
-runpy.run_module("algorithm", run_name="__main__")
-"""
-
-
-def terminated(program: str, request: PredictRequest, package: Path) -> tuple[int, str, float]:
-    """Run the entry point, send SIGTERM at its first line of output; exit status, stderr, seconds until the end."""
-    command = [sys.executable, "-c", textwrap.dedent(program), "--task", request.algorithm.name, "--device", "cpu"]
-    command += ["--input", str(request.source), "--output", str(request.output_dir)]
-    process = subprocess.Popen(
-        [*command, "--model", str(package)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    begun = time.monotonic()
-    os.kill(process.pid, signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said, time.monotonic() - begun
-
-
-@pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
-def test_sigterm_writes_the_best_answer_within_five_seconds(
-    request_for: Callable[..., PredictRequest], tiny_package: Path, task: Algorithm
-) -> None:
-    request = request_for(task)
-    status, said, seconds = terminated(SLOW_SECOND_PASS, request, tiny_package)
-    assert status == 0, said
-    assert seconds < 5
-    assert "*** EARLY END *** asked to end" in said
-    assert f"{task.name} answered by baseline: " in said.splitlines()[-1]
-    assert "1 of " in said.splitlines()[-1]
-    assert task.answers[0].socket.path_under(request.output_dir).exists()
-
-
-def test_sigterm_before_any_answer_is_a_failure_without_output(
-    request_for: Callable[..., PredictRequest], tiny_package: Path
-) -> None:
-    request = request_for()
-    status, said, _ = terminated(SLOW_READING, request, tiny_package)
-    assert status == 1
-    assert said.splitlines()[-1].startswith("error: asked to end: no answer yet after ")
-    assert not list(request.output_dir.rglob("*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
-from algorithm import pipeline
 from algorithm.cli import main
 from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
@@ -77,15 +75,6 @@ def test_a_mask_in_a_format_that_is_not_written(files: Path, tiny_package: Path,
     assert not (tmp_path / name).exists()
 
 
-def test_the_pet_is_found_by_nnunets_name_and_a_mask_needs_no_clinical_variables(
-    files: Path, tiny_package: Path, tmp_path: Path
-) -> None:
-    by_name, by_option = tmp_path / "by_name.mha", tmp_path / "by_option.mha"
-    assert run(tiny_package, "--ct", files / CT, "--output", by_name) == 0
-    assert run(tiny_package, "--ct", files / CT, "--pet", files / PET, "--output", by_option) == 0
-    assert by_name.read_bytes() == by_option.read_bytes()
-
-
 def test_absent_clinical_variables_are_a_warning_for_a_mask_alone(
     case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,21 +120,6 @@ def test_a_damaged_image_leaves_no_mask(files: Path, tiny_package: Path, tmp_pat
     with pytest.raises(InputError, match=PET):
         run(tiny_package, "--ct", files / CT, "--output", tmp_path / "masks" / "mask.nii.gz")
     assert not (tmp_path / "masks").exists()
-
-
-def test_a_network_that_does_not_end_leaves_the_mask_of_the_pet_threshold(
-    files: Path, tiny_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The limit of 4 s ends the wait; the comparator `threshold` gives the same mask at once."""
-    ended = threading.Event()
-    monkeypatch.setattr(pipeline, "segment", lambda *_: ended.wait(60))
-    try:
-        assert run(tiny_package, "--ct", files / CT, "--output", tmp_path / "m.mha", "--time-limit", "4") == 0
-    finally:
-        ended.set()
-    run(tiny_package, "--ct", files / CT, "--output", tmp_path / "threshold.mha", "--method", "threshold")
-    assert read_volume(tmp_path / "m.mha").array.any()
-    assert (tmp_path / "m.mha").read_bytes() == (tmp_path / "threshold.mha").read_bytes()
 
 
 def test_wrong_files_are_named(case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path) -> None:

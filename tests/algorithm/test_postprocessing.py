@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.deadline import Termination
-from algorithm.heads.methods import METHODS
-from algorithm.network.passes import Passes
-from algorithm.network.resident import Resident
-from algorithm.pipeline import predict as predict_case
-from algorithm.prediction import PredictRequest
 from contract.files import read_json
 from contract.images.volumes import read_volume
-from tests.algorithm.edition import EDITION, SEGMENTATION
 
 
 @pytest.fixture
@@ -83,32 +74,3 @@ def test_a_case_whose_lesions_are_all_removed_is_answered(
         assert not np.any(read_volume(tmp_path / "output" / name).array)
     else:
         assert len({row["score"] for row in record["answer"]["folds"]}) == 1
-
-
-def test_the_answer_of_an_early_end_is_postprocessed(
-    case_folder: Any,
-    with_rules: Callable[[dict[str, Any]], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """The end is asked for in the second pass; the lesions of the first one are all removed, as the log says."""
-    case_folder.write()
-    caplog.set_level(logging.INFO, logger="hecktor")
-    termination, real = Termination(), Passes._whole_pass
-
-    def second_hangs(self: Passes, step: Any) -> Any:
-        if step != self.passes[0]:
-            termination.request()
-            while not self.deadline.stopped():
-                time.sleep(0.01)
-        return real(self, step)
-
-    monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
-    package = with_rules({"gtvp_volume_ml": 1e5, "gtvn_volume_ml": 1e5})
-    method, output = METHODS["baseline"], case_folder.output
-    request = PredictRequest(EDITION, SEGMENTATION, method, case_folder.input, output, "cpu", 600.0)
-    prediction = predict_case(request, Resident(package, "cpu"), termination)
-    assert "*** EARLY END ***" in caplog.text
-    assert "no lesion is left" in caplog.text
-    assert prediction.record.segmented_by == "network"
-    assert not np.any(prediction.mask)

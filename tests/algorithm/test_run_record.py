@@ -13,11 +13,6 @@ import pytest
 from algorithm.context import peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.files import read_json
-from rehearsal.phantoms.anatomy.heights import BRAIN_BOTTOM
-from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
-from rehearsal.phantoms.protocol import coarsened
-from rehearsal.phantoms.scanner import render
 
 RECORD = RunRecord(
     edition="hecktor2025",
@@ -109,24 +104,6 @@ def test_the_record_of_a_comparator(
     assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
     assert (record["device"], record["plan"], record["fallbacks"]) == (None, None, [])
     assert (record["region"] is None) == (method == "clinical")
-
-
-def test_the_region_of_a_phantom(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    """The region holds every lesion, and the brain's lower end is right within 20 mm."""
-    case = make_case(31, 0, CENTRES, "head_and_neck")
-    scan = render(replace(case, protocol=coarsened(case.protocol, 8)))
-    case_folder.ct, case_folder.pet = scan.ct, scan.pet
-    case_folder.write(compress=False)
-    assert predict("1", "--method", "threshold", "--record", str(tmp_path / "record.json")).status == 0
-    region = read_json(tmp_path / "record.json")["region"]
-    assert list(region) == ["lower_mm", "upper_mm", "found_by", "sure", "brain_lower_mm"]
-    assert region["sure"]
-    assert region["brain_lower_mm"] == pytest.approx(case.frame.height_mm(BRAIN_BOTTOM), abs=20)
-    lesions = np.argwhere(scan.mask.array)[:, ::-1]
-    matrix = scan.ct.geometry.index_to_physical_matrix()
-    places = lesions @ matrix[:3, :3].T + matrix[:3, 3]
-    assert len(places)
-    assert np.all((places > region["lower_mm"]) & (places < region["upper_mm"]))
 
 
 def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_path: Path) -> None:

@@ -13,16 +13,13 @@ import numpy as np
 import pytest
 
 from algorithm import Predictor
-from algorithm.case.notices import Notices
-from algorithm.case.read import CT_ALONE, Case, clean_ct, clean_pet
+from algorithm.case.read import CT_ALONE
 from algorithm.cli import main
-from algorithm.region.localise import Region, localise
 from contract import platform
 from contract.errors import Finding, run_main
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
-from contract.patient import Patient
 from tests.algorithm.edition import EDITION, SEGMENTATION
 from tests.algorithm.test_serve import algorithm as server
 from tests.algorithm.test_serve import call
@@ -159,18 +156,6 @@ def where(mask: np.ndarray, reference: np.ndarray) -> str:
     return "tumour" if (mask[reference > 0] > 0).any() else "elsewhere"
 
 
-def test_one_raised_arm_moves_no_face_of_the_region() -> None:
-    """The same patient with both arms down; faces within one voxel of the coarse picture, 4 mm."""
-    down, up = (region_of(SCANS[name]()) for name in ("whole body", "one arm up"))
-    np.testing.assert_allclose([up.lower_mm, up.upper_mm], [down.lower_mm, down.upper_mm], atol=4.0)
-
-
-def region_of(scan: OddScan) -> Region:
-    notices = Notices(strict=True)
-    ct = clean_ct(scan.ct, "CT", notices)
-    return localise(Case(ct, clean_pet(scan.pet, ct, "PET", notices), Patient()))
-
-
 # What the tiny package's heads answer without image features: intercept 0.5, 0.1 times the volume's or the SUV's
 # training median of 1, and 0.02 times the age, 61 SD above the mean and therefore limited to 4. The volume of an empty
 # mask is 0, the risk would be 0.58.
@@ -230,15 +215,6 @@ def test_no_neck_in_python(legs: CaseFolder, tiny_package: Path, task: str) -> N
             assert not prediction.mask.any()
         else:
             assert {**prediction.risks, **prediction.classes} == {task: pytest.approx(NEUTRAL[task])}
-
-
-def test_the_uncertainty_of_a_scan_without_a_neck(legs: CaseFolder, tiny_package: Path) -> None:
-    folder = legs.root / "uncertainty"
-    arguments = case_arguments(legs, tiny_package, SEGMENTATION)
-    assert run_main(main, [*arguments, "--uncertainty", str(folder)]) == 0
-    uncertainty = read_json(folder / "uncertainty.json")
-    assert (uncertainty["segmented_by"], uncertainty["lesions"]) == (None, [])
-    assert uncertainty["why_not"] == "no pass of the network was made"
 
 
 @pytest.mark.parametrize(

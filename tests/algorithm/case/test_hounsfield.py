@@ -159,23 +159,6 @@ def test_a_display_window_is_named(lowest: int, highest: int, share: str) -> Non
     assert [finding.found for finding in notices.findings] == found
 
 
-@pytest.mark.parametrize("padding", [-2000, -3024])
-@pytest.mark.parametrize("offset", [0, 1024])
-def test_a_circular_field_of_view_is_padded(padding: int, offset: int) -> None:
-    """Padding outside the circle becomes -1024 HU, and the rest is the phantom; a missing intercept is named."""
-    case = make_case(12, 1, CENTRES, "head_and_neck")
-    ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
-    ct = Volume(np.maximum(ct.array, -1024), ct.geometry)
-    _, height, width = ct.array.shape
-    y, x = np.ogrid[:height, :width]
-    outside = np.broadcast_to((y - height / 2) ** 2 + (x - width / 2) ** 2 > (width / 2) ** 2, ct.array.shape)
-    padded = np.where(outside, padding, ct.array + np.int16(offset)).astype(np.int16)
-    notices = Notices()
-    hu = clean_ct(Volume(padded, ct.geometry), "CT", notices).array
-    np.testing.assert_array_equal(hu, np.where(outside, -1024, ct.array + offset))
-    assert len(notices.findings) == (offset > 0)
-
-
 @pytest.mark.shared
 @pytest.mark.parametrize("patient_id", ["STS_001", "STS_035"])
 @pytest.mark.parametrize("offset", [0, 1000, 1024])

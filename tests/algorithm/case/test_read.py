@@ -11,7 +11,7 @@ import pytest
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
-from contract.errors import Finding, InputError
+from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
@@ -183,12 +183,6 @@ def test_a_scan_too_small_for_a_head(case_folder: Any, notices: Notices, socket:
     setattr(case_folder, socket, Volume(np.zeros(geometry.array_shape, np.int16), geometry))
     with pytest.raises(InputError, match=r"size \(.*\), expected at least \(16, 16, 4\) voxels"):
         read_case(case_folder.write().input, EDITION, SEGMENTATION, notices)
-
-
-def test_notices_are_logged_as_warnings(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "hecktor"):
-        Notices().warn(Finding("PET", "odd"))
-    assert [record.getMessage() for record in caplog.records] == ["*** WARNING *** PET: odd"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from algorithm.case.uptake import (
     suv_scale,
     tissue_uptake,
 )
-from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
@@ -104,37 +103,12 @@ def test_implausible_suv(muscle: float | None, fat: float | None, implausible: b
     assert is_implausible_suv(uptake(muscle, fat)) is implausible
 
 
-def test_kilobecquerels_are_named_and_not_scaled() -> None:
-    ct, pet = body(3.43, 1.96)
-    notices = Notices()
-    assert clean_pet(pet, ct, "PET", notices) is not None
-    (finding,) = notices.findings
-    assert str(finding) == (
-        "PET: median uptake of muscle 3.43, fat 1.96, expected SUV of about muscle 0.7, fat 0.4; "
-        "possibly kBq/ml; not scaled"
-    )
-    with pytest.raises(InputError, match="strict mode"):
-        clean_pet(pet, ct, "PET", Notices(strict=True))
-
-
 def test_a_normalised_image_is_named() -> None:
     """A hundredth of the SUV: nothing says kBq/ml."""
     ct, pet = body(0.007, 0.004)
     notices = Notices()
     clean_pet(pet, ct, "PET", notices)
     assert [finding.action for finding in notices.findings] == ["not scaled"]
-
-
-def test_becquerels_are_scaled_by_muscle_and_fat() -> None:
-    """At 5,000 Bq/ml per SUV muscle has 3,500 and fat 2,000: both give 1/5000."""
-    ct, pet = body(3500, 2000)
-    notices = Notices()
-    scaled = clean_pet(pet, ct, "PET", notices)
-    assert scaled is not None
-    np.testing.assert_allclose(scaled.array, pet.array / 5000, rtol=1e-5)
-    assert [finding.action for finding in notices.findings] == [
-        "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fat, uncertain by about 30%"
-    ]
 
 
 ESTIMATED = "taken for Bq/ml and scaled by 0.0002 by the uptake of muscle and fat, uncertain by about 30%"

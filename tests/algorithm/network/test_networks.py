@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import re
 import shutil
@@ -145,11 +144,6 @@ def test_a_patch_is_refused_exactly_where_the_network_fails(
     else:
         with pytest.raises(ModelPackageError, match=r"^plans\.json: patch_size"):
             untrained_network(configuration | {"patch_size": patch}, 2, 3)
-
-
-def test_each_tensor_has_one_name(package: ModelPackage) -> None:
-    tensors = [tensor for _, tensor in own_tensors(build_network(package))]
-    assert all(first is not second for first, second in itertools.combinations(tensors, 2))
 
 
 def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPackage) -> None:

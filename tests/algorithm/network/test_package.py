@@ -158,13 +158,6 @@ def test_plans_that_do_not_fit(
         load_package(root)
 
 
-def test_folds_without_a_word_belong_to_the_one_configuration(tiny_package: Path) -> None:
-    package = load_package(tiny_package)
-    assert package.fold_configurations == ("3d_fullres", "3d_fullres")
-    assert package.configuration_of(1) == package.configuration
-    assert package.patch_of(1) == (16, 16, 16)
-
-
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
     assert package.fold_configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")

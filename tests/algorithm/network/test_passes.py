@@ -107,15 +107,6 @@ def test_all_mirrors_are_nnunets_test_time_augmentation(package: ModelPackage) -
     np.testing.assert_allclose(found, nnunet_logits(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.usefixtures("in_float32")
-def test_folds_are_averaged(package: ModelPackage) -> None:
-    data = noise((18, 18, 18), 2)
-    both, _ = made(data, plan_passes(2, ()), package)
-    apart = [made(data, (Pass(fold, ()),), package)[0] for fold in (0, 1)]
-    assert np.abs(apart[0] - apart[1]).max() > 0.01
-    np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
-
-
 def test_passes_come_most_valuable_first() -> None:
     """Every fold unmirrored, then one mirror after the other over all folds."""
     assert plan_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
@@ -301,11 +292,6 @@ def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.M
         made(noise((8, 8, 8)), (Pass(0),), package)
 
 
-def test_no_pass_at_all_is_a_bug(package: ModelPackage) -> None:
-    with pytest.raises(ValueError, match="at least one"):
-        made(noise((8, 8, 8)), (), package)
-
-
 # Averages
 
 
@@ -326,24 +312,6 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_p
     clear = top[-1] - top[-2] > 1e-5
     np.testing.assert_array_equal(logits.argmax(0)[clear], naive.argmax(0)[clear])
     assert clear.mean() > 0.99
-
-
-@pytest.mark.parametrize(("average", "label"), [("logits", 1), ("probabilities", 0)])
-def test_a_confident_pass_outvotes_two_others_by_logits_only(
-    package: ModelPackage, monkeypatch: pytest.MonkeyPatch, average: str, label: int
-) -> None:
-    """GTVp has logits 6, -2, -2 against the background: mean 2/3, but a mean probability of (1.00 + 0.12 + 0.12) / 3."""
-    answers = iter((6.0, -2.0, -2.0))
-    monkeypatch.setattr(
-        windows,
-        "_tile_logits",
-        lambda _network, part, _axes: torch.tensor([0.0, next(answers), -20.0])[:, None, None, None].expand(
-            3, *part.shape[2:]
-        ),
-    )
-    averaging = replace(package, manifest=package.manifest.model_copy(update={"average": average}))
-    logits, _ = made(noise((16, 16, 16)), [Pass(0), Pass(1), Pass(0, (2,))], averaging)
-    assert np.unique(logits.argmax(0)).tolist() == [label]
 
 
 def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,12 +238,6 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     return run
 
 
-def test_each_image_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
-    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 2.0})
-    assert timed(tiles, 600.0).done == 4
-    assert (tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (2 * 8, 2 * 1)
-
-
 @pytest.mark.parametrize(("limit_s", "begun"), [(40.7, False), (40.8, True)])
 def test_the_coarse_image_is_made_only_for_a_pass_that_fits(
     timed: Callable[..., Progress], limit_s: float, begun: bool

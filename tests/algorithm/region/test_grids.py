@@ -164,18 +164,6 @@ def test_block_averaging_by_hand() -> None:
     assert resample(Volume(values, source), target, 0.0).ravel().tolist() == [2.0, 15.0, 5.0]
 
 
-@pytest.mark.parametrize("factor", [2, 3, 4])
-def test_averaging_does_not_alias_a_fine_pattern(factor: int) -> None:
-    """A pattern that repeats every `factor` voxels averages to its mean everywhere; picking voxels would not."""
-    n = 24
-    source = Geometry((n, n, n), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    pattern = (np.arange(n) % factor).astype(np.float32)
-    array = np.broadcast_to(pattern, (n, n, n)).copy()
-    target = grid_over((4, 4, 4), (16, 16, 16), (float(factor),) * 3)
-    found = resample(Volume(array, source), target, 0.0)
-    np.testing.assert_allclose(found, (factor - 1) / 2, atol=1e-5)
-
-
 def test_the_crop_before_resampling_changes_nothing() -> None:
     """A small target within a large volume gives what the same target gives without the crop."""
     rng = np.random.default_rng(5)

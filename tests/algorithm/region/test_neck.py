@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.region.landmarks import find_brain
 from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
-from algorithm.region.neck import beneath_head, shows_neck
-from tests.algorithm.region.simple_scan import APEX_MM, BRAIN_MM, Scan, ball, coordinates, tube
+from algorithm.region.neck import shows_neck
+from tests.algorithm.region.simple_scan import Scan, coordinates, tube
 
 
 def raised_arm(x_mm: float, radius: float) -> np.ndarray:
@@ -41,17 +40,6 @@ def test_one_raised_arm_does_not_move_the_region(x_mm: float) -> None:
     scan = Scan()
     scan.fill(raised_arm(x_mm, 40) & (scan.ct < 0), 40, 0.8).with_brain()
     assert centre_x(region_of(scan)) == pytest.approx(centre_x(region_of(plain)), abs=4)
-
-
-def test_an_arm_is_not_beneath_the_head() -> None:
-    arm = raised_arm(150, 40)
-    coarse = Scan().fill(arm, 40, 0.8).with_brain().coarse()
-    brain = find_brain(coarse, APEX_MM)
-    assert brain is not None
-    x, _, z = coordinates()
-    neck = beneath_head(coarse, brain) & (z > 140) & (z < 200)
-    assert neck.any()
-    assert not (neck & (np.abs(x) > 68)).any()
 
 
 def test_the_back_of_the_neck_is_in_the_region() -> None:
@@ -139,11 +127,3 @@ def test_a_head_alone_is_not_upside_down() -> None:
     scan.fill(np.broadcast_to(z < 200, scan.ct.shape), -1000, 0.0)
     assert region_of(scan).no_neck == ""
     assert region_of(scan).sure
-
-
-def test_hot_bladder_in_a_pelvis_at_the_lower_end_is_no_head() -> None:
-    """The trunk is 530 cm2 wide around it, more than a head. The scan ends below the head."""
-    scan = Scan().with_brain((0.0, 0.0, -300.0), suv=60.0)
-    scan.fill(~tube(0, 130, -400, 400) & ball((0.0, 0.0, -300.0), 200), -1000, 0.0)
-    assert localise(scan.case(top_mm=195.0)).no_neck == ""
-    assert localise(scan.case()).brain_lower_mm != BRAIN_MM[2]

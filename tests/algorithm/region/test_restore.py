@@ -50,13 +50,6 @@ def test_the_mask_is_that_of_the_naive_way(
     np.testing.assert_array_equal(restore_labels(logits, grid, ct), everywhere(logits, grid, ct))
 
 
-def test_without_a_label_nothing_is_interpolated() -> None:
-    grid = Geometry((5, 5, 5), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
-    logits = np.zeros((3, 5, 5, 5), np.float32)
-    assert grids._around_foreground(logits, grid, grid) is None
-    assert not restore_labels(logits, grid, grid).any()
-
-
 def test_the_box_is_wider_than_the_labels_by_a_voxel_or_a_block() -> None:
     """Labels at voxels 4 to 5 of 10. On CT voxels of the same size: 3 to 6. On voxels three times as long: 1 to 8."""
     grid = Geometry((10, 10, 10), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from algorithm.network.windows import Pass
 from algorithm.uncertainty import disagreement as module
-from algorithm.uncertainty.disagreement import Disagreement, entropy_bits
+from algorithm.uncertainty.disagreement import Disagreement
 from contract import labels
 from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
@@ -55,11 +55,6 @@ def test_a_single_pass_has_no_disagreement() -> None:
     np.testing.assert_allclose(alone.entropy().ravel()[1], 1.5, atol=1e-5)
 
 
-def test_entropy_of_certainty_and_of_ignorance() -> None:
-    probabilities = np.array([[1, 1 / 3], [0, 1 / 3], [0, 1 / 3]], dtype=np.float32)
-    np.testing.assert_allclose(entropy_bits(probabilities), [0, math.log2(3)], atol=1e-6)
-
-
 @given(st.integers(0, 1000), st.integers(2, 4))
 def test_passes_that_say_the_same(seed: int, count: int) -> None:
     """No mutual information, and masks that are the same; probabilities are the one pass's."""
@@ -71,17 +66,6 @@ def test_passes_that_say_the_same(seed: int, count: int) -> None:
     for label in labels.FOREGROUND:
         assert same.pairwise_dsc(label) == (1 if (logits.argmax(0) == label).any() else None)
         np.testing.assert_allclose(same.probability(label), disagreement_of(logits).probability(label), rtol=1e-6)
-
-
-@given(st.integers(0, 1000), st.permutations(range(4)))
-def test_the_order_of_the_passes_does_not_count(seed: int, order: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    passes = [random_logits(rng, (3, 2, 3)) for _ in range(4)]
-    one, other = disagreement_of(*passes), disagreement_of(*[passes[number] for number in order])
-    np.testing.assert_allclose(one.entropy(), other.entropy(), atol=1e-5)
-    np.testing.assert_allclose(one.information(), other.information(), atol=1e-5)
-    for label in labels.FOREGROUND:
-        assert one.pairwise_dsc(label) == pytest.approx(other.pairwise_dsc(label))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 7), (4, 4, 4)], ids=lambda shape: "x".join(map(str, shape)))

@@ -79,13 +79,6 @@ def test_a_lesion_in_only_some_passes() -> None:
     assert lesion["mean_probability"] == pytest.approx((1 / 2 + 3 / 8 + 3 / 4) / 3)
 
 
-def test_expected_dsc_is_exact_for_certain_probabilities() -> None:
-    """Probabilities of 0 and 1 are a mask: 2 x 2 / (3 + 4)."""
-    mask = np.array([1, 1, 1, 0, 0, 0], dtype=bool)
-    assert expected_dsc(mask, np.array([1, 1, 0, 1, 1, 0], np.float32)) == pytest.approx(4 / 7)
-    assert expected_dsc(np.zeros(3, dtype=bool), np.ones(3, np.float32)) is None
-
-
 def test_expected_dsc_against_all_truths() -> None:
     """Eight independent voxels, all 256 truths: the true expectation of the DSC is within 0.03 of the ratio."""
     p = np.array([0.95, 0.9, 0.8, 0.7, 0.6, 0.3, 0.2, 0.05])
@@ -331,13 +324,3 @@ def test_an_uncertainty_that_cannot_be_written_leaves_the_answer(
     predict(request, resident)
     assert (request.output_dir / MASK).is_file()
     assert "the uncertainty is incomplete: uncertainty.json: no space left" in caplog.text
-
-
-def test_a_fault_of_the_observer_is_recorded(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(Disagreement, "_add", full)
-    assert answered(request_for(), resident)["why_not"] == "MemoryError"
