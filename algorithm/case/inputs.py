@@ -34,11 +34,7 @@ class CaseFiles:
 
 
 def plain_case(ct: Path, pet: Path | None, ehr: Path | None) -> CaseFiles:
-    """A case in plain files; without `pet` the PET is CASE_0001 beside a CT with nnU-Net's name CASE_0000.
-
-    Raises:
-        InputError: a PET or clinical variables do not exist, or an image has an unknown suffix.
-    """
+    """A case in plain files; without `pet` the PET is CASE_0001 beside a CT with nnU-Net's name CASE_0000."""
     for option, path in (("--ct", ct), ("--pet", pet)):
         if path is not None and path.is_dir():
             raise InputError(option, "found a folder", "an image")
@@ -88,7 +84,7 @@ def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
 
 
 def single_image(path: Path) -> Path:
-    """The image at `path`, which may be its folder. Raises `InputError`."""
+    """The image at `path`, which may be its folder."""
     return path if path.is_file() else find_single_image(path)
 
 

@@ -67,12 +67,7 @@ def read_case(
 ) -> Case:
     """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
 
-    Args:
-        source: the platform's `/input` folder, plain files, or scans in memory.
-        edition: gives the sockets and the clinical variables.
-        algorithm: gives the inputs.
-        notices: collects the findings.
-        tolerant: go on without a PET or clinical variables that cannot be used; each gives a notice.
+    With `tolerant` a PET or clinical variables that cannot be used give a notice each, and the case goes on without.
 
     Raises:
         InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and

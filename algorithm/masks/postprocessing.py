@@ -10,9 +10,8 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
-from algorithm.masks.removed import REMOVED, Postprocessed, RemovedLesion
+from algorithm.masks.removed import ANY_CORNER, REMOVED, Postprocessed, RemovedLesion
 from algorithm.masks.segmentation import Segmentation, argmax, softmax
-from algorithm.masks.threshold import ANY_CORNER
 from contract import labels
 from contract.images.geometry import Geometry
 from contract.packages import PostprocessingRules
@@ -34,14 +33,8 @@ _LOWEST: Final = {
 class LesionMeasures:
     """The 26-connected lesions of each label of a mask: first each GTVp, then each GTVn.
 
-    Attributes:
-        numbers: (z, y, x): 0 outside, n in lesion n; the arrays below start with lesion 1.
-        label: GTVp or GTVn.
-        voxels: number of voxels.
-        volume_ml: volume.
-        mean_probability: mean probability of the foreground, GTVp plus GTVn.
-        suv_max: NaN without a PET in SUV.
-        centre: index (z, y, x) of the centre, (lesions, 3).
+    `numbers` (z, y, x) is 0 outside and n in lesion n; the other arrays start with lesion 1. `mean_probability` is that
+    of the foreground, `suv_max` NaN without a PET in SUV, `centre` (lesions, 3) an index (z, y, x).
     """
 
     numbers: npt.NDArray[np.int32]

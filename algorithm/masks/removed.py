@@ -16,7 +16,7 @@ from contract import labels
 REMOVED: Final = 3
 # Far more than a patient has: a mask full of noise.
 MOST_LISTED: Final = 500
-_TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
+ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
 _Labels = npt.NDArray[np.uint8]
 
 
@@ -38,13 +38,9 @@ class RemovedLesion:
 
 @dataclass(frozen=True)
 class Postprocessed:
-    """Effect of the rules on a mask.
+    """Effect of the rules on a mask: the removed lesions, the number of kept ones, and rules that could not be applied.
 
-    Attributes:
-        places: (z, y, x) on the segmenter's grid: 0 outside lesions, the label of a kept lesion, or `REMOVED`.
-        removed: the removed lesions.
-        remaining: number of kept lesions.
-        skipped: rules that could not be applied.
+    `places` is (z, y, x) on the segmenter's grid: 0 outside lesions, the label of a kept lesion, or `REMOVED`.
     """
 
     places: _Labels
@@ -63,10 +59,9 @@ class Postprocessed:
         counts = Counter(f"{labels.NAMES[lesion.label]} by {lesion.rule}" for lesion in self.removed)
         reasons = f" ({', '.join(f'{number} {reason}' for reason, number in counts.items())})" if counts else ""
         total = self.remaining + len(self.removed)
-        text = f"{len(self.removed)} of {total} lesions removed{reasons}"
-        if total and not self.remaining:
-            text += "; no lesion is left"
-        return text + "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
+        end = "; no lesion is left" if total and not self.remaining else ""
+        end += "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
+        return f"{len(self.removed)} of {total} lesions removed{reasons}{end}"
 
     def applied_to(self, mask: _Labels) -> _Labels:
         """Another mask of the case on the same grid, such as that of a single network, with the same lesions removed.
@@ -74,7 +69,7 @@ class Postprocessed:
         A component that touches removed lesions alone is removed.
         """
         result = mask.copy()
-        numbered, _ = ndimage.label(mask > 0, structure=_TOUCHING)
+        numbered, _ = ndimage.label(mask > 0, structure=ANY_CORNER)
         for number, box in enumerate(ndimage.find_objects(numbered), start=1):
             inside = numbered[box] == number
             if set(np.unique(self.places[box][inside]).tolist()) - {0} == {REMOVED}:

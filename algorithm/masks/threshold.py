@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import AIR_HU, Case
+from algorithm.masks.removed import ANY_CORNER
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region import grids
 from algorithm.region.localise import Region
@@ -26,8 +27,6 @@ SMALLEST_CUT_BRAIN_ML: Final = 60.0
 TOP_SLICES: Final = 2
 # Nodes of the neck have their highest uptake above this depth below the lung apices; below lies the chest.
 NECK_BELOW_APEX_MM: Final = 30.0
-
-ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
 
 _Float = npt.NDArray[np.float32]
 _Mask = npt.NDArray[np.bool_]
@@ -89,12 +88,10 @@ def _hot_in_neck(pet: _Float, region: Region, grid: Geometry) -> _Mask:
 
 def largest_is_primary(hot: npt.NDArray[np.bool_], voxel_volume_mm3: float) -> npt.NDArray[np.uint8]:
     """Label the 26-connected parts of `hot`: the largest 1 (GTVp), others 2 (GTVn), those under 0.3 ml 0."""
-    parts, count = ndimage.label(hot, structure=ANY_CORNER)
-    sizes = np.bincount(parts.ravel(), minlength=count + 1)
+    parts, _ = ndimage.label(hot, structure=ANY_CORNER)
+    sizes = np.bincount(parts.ravel())
     lookup = np.where(sizes * voxel_volume_mm3 / 1000 >= SMALLEST_ML, labels.GTVN, labels.BACKGROUND).astype(np.uint8)
     lookup[0] = labels.BACKGROUND
-    if count:
-        largest = int(sizes[1:].argmax()) + 1
-        if lookup[largest]:
-            lookup[largest] = labels.GTVP
+    if lookup.any():
+        lookup[int(sizes[1:].argmax()) + 1] = labels.GTVP
     return np.asarray(lookup[parts], dtype=np.uint8)

@@ -52,11 +52,7 @@ class Backbone:
 
 
 def backbone_of(architecture: Mapping[str, Any]) -> Backbone:
-    """The backbone that an `architecture` of nnU-Net's plans names.
-
-    Raises:
-        ModelPackageError: an unknown network.
-    """
+    """The backbone that an `architecture` of nnU-Net's plans names."""
     name = _class_name(architecture)
     for backbone in BACKBONES.values():
         if name in backbone.classes:
@@ -121,11 +117,7 @@ def _segresnet(configuration: Mapping[str, Any], channels: int, classes: int, _d
 
 
 def _segresnet_design(filters: int, patch: Sequence[int]) -> dict[str, Any]:
-    """SegResNet with up to four resolutions, as many as the patch can be halved.
-
-    Raises:
-        HecktorError: an edge of the patch is odd.
-    """
+    """SegResNet with up to four resolutions, as many as the patch can be halved."""
     halvings = min((edge & -edge).bit_length() - 1 for edge in map(int, patch))
     if halvings == 0:
         raise HecktorError("--backbones segresnet", f"the planned patch is {list(patch)}", "even edges")

@@ -38,9 +38,7 @@ class Backend:
 def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
     """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
-    Args:
-        device: the device that the user wants.
-        sum_bytes: size of the images and of the sums of one pass over the whole grid.
+    `sum_bytes` is the size of the images and of the sums of one pass over the whole grid.
     """
     cpu = torch.device("cpu")
     if device.type == "cpu":
@@ -56,11 +54,7 @@ def limit_threads() -> None:
 
 
 def prepared_device(name: str) -> torch.device:
-    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them.
-
-    Raises:
-        HecktorError: the device does not answer.
-    """
+    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them."""
     limit_threads()
     device = device_named(name)
     prepare_gpu(device)

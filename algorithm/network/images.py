@@ -101,16 +101,8 @@ class ReadyImage(MemberImage):
 class GridImage(MemberImage):
     """A case on an upright grid over a region, resampled and normalised as in the package's training.
 
-    Args:
-        case: CT and PET.
-        region: the region to segment.
-        package: gives spacing and normalisation.
-        lesions: returns suspected lesions, for the box of a smaller plan.
-        answer: the grid to which logits are resampled; None takes the image's own.
-
-    Attributes:
-        grid: the image's grid.
-        answer_grid: the answer's grid.
+    `lesions` returns suspected lesions, for the box of a smaller plan. Logits are resampled to the grid `answer`; None
+    takes the image's own.
     """
 
     def __init__(
@@ -204,12 +196,7 @@ def other_images(
 ) -> dict[str, MemberImage]:
     """The images of configurations with another spacing or normalisation than the answer's, over the same region.
 
-    Args:
-        case: CT and PET.
-        region: the region to segment.
-        package: names the configurations.
-        answer: the grid to which logits are resampled.
-        lesions: returns suspected lesions, for the box of a smaller plan.
+    Logits are resampled to the grid `answer`; `lesions` returns suspected lesions, for the box of a smaller plan.
     """
     alike = package.other_images
     images = {
@@ -252,13 +239,9 @@ def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
-    """Stack the channels, each normalised by the scheme that the plans name; shape (channel, z, y, x).
+    """Stack CT (HU) and PET (SUV), each normalised by the scheme that the plans name; shape (channel, z, y, x).
 
-    Args:
-        channels: CT in HU and PET in SUV, (z, y, x).
-        package: names the schemes and holds the training's intensities.
-        scan: the same channels over the whole scan, for schemes that take their scale from the image; None takes the
-            scale from `channels`.
+    Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
     """
     schemes = package.configuration["normalization_schemes"]
     if len(schemes) != len(channels):

@@ -82,11 +82,7 @@ class Networks:
 
 
 def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
-    """Fill `network` from a safetensors file that holds each of its tensors once; returns the tensors of the file.
-
-    Raises:
-        ModelPackageError: a tensor is missing, too many, of another shape, or not finite.
-    """
+    """Fill `network` from a safetensors file that holds each of its tensors once; returns the tensors of the file."""
     try:
         weights = load_file(str(path))
     except SafetensorError as problem:
@@ -131,11 +127,7 @@ def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
 
 
 def organ_count(configuration: Mapping[str, Any]) -> int:
-    """Number of organs behind background, GTVp and GTVn in the outputs of a user's own network.
-
-    Raises:
-        ModelPackageError: the architecture's `organs` is no list of names.
-    """
+    """Number of organs behind background, GTVp and GTVn in the outputs of a user's own network."""
     names = configuration["architecture"].get("organs", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > _MOST_ORGANS:
         raise ModelPackageError("plans.json", f"organs {names!r}", f"a list of at most {_MOST_ORGANS} names")
@@ -158,16 +150,10 @@ def organs_as_background(_module: nn.Module, _inputs: Any, logits: torch.Tensor)
 def untrained_network(
     configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
 ) -> nn.Module:
-    """The network of an nnU-Net configuration, with PyTorch's random weights.
+    """The network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
 
-    Args:
-        configuration: its `architecture` names one of `algorithm.network.backbones`.
-        channels: number of image channels.
-        classes: number of labels.
-        deep_supervision: output at every resolution, as nnU-Net's loss expects; ignored by a backbone without.
-
-    Raises:
-        ModelPackageError: the plans name an unknown network or module, or it cannot be built.
+    With `deep_supervision` it has an output at every resolution, as nnU-Net's loss expects, if its backbone can.
+    Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
     """
     try:
         architecture = configuration["architecture"]

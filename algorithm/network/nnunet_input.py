@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 
 from algorithm.case.read import Case
 from algorithm.network.package import ModelPackage
 from algorithm.network.scale import Scale, normaliser
 from algorithm.network.windows import TILE_STEP, Starts
+from algorithm.region.grids import sampled
 from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
 from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
 from algorithm.region.localise import Region
@@ -26,7 +26,6 @@ from contract.images.volumes import Volume, to_sitk
 
 _Float = npt.NDArray[np.float32]
 _Voxels = tuple[int, int, int]
-_Normaliser = Callable[[_Float], _Float]
 # Voxels of a slab: 16 MB in float32.
 _SLAB_VOXELS: Final = 2**22
 # nnU-Net's splines by the name of the resampling function: default order, and default of `force_separate_z`.
@@ -90,13 +89,7 @@ def starts_in(tiles: Lattice, patch: _Voxels) -> Starts:
 
 
 def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> Spline:
-    """nnU-Net's interpolation between a scan and its lattice.
-
-    Args:
-        configuration: of the plans.
-        kind: `data` from the scan to the lattice, `probabilities` back.
-        lattice: gives the scan's spacing.
-    """
+    """nnU-Net's interpolation from a scan to its lattice (`kind` is `data`), or back (`probabilities`)."""
     # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
     from nnunetv2.preprocessing.resampling.default_resampling import determine_do_sep_z_and_axis
 
@@ -164,19 +157,8 @@ def _pet_reader(pet: Volume | None, scan: Geometry) -> _Reader:
 
     def read(box: tuple[slice, ...]) -> _Float:
         z, y, x = box
-        part = scan.cropped((x.start, y.start, z.start), (x.stop - x.start, y.stop - y.start, z.stop - z.start))
-        resampled = sitk.Resample(
-            image,
-            list(part.size),
-            sitk.Transform(),
-            sitk.sitkLinear,
-            list(part.origin_mm),
-            list(part.spacing_mm),
-            list(part.direction),
-            0.0,
-            sitk.sitkFloat32,
-        )
-        return np.asarray(sitk.GetArrayFromImage(resampled), dtype=np.float32)
+        size = x.stop - x.start, y.stop - y.start, z.stop - z.start
+        return sampled(image, scan.cropped((x.start, y.start, z.start), size), 0.0)
 
     return read
 

@@ -106,9 +106,10 @@ class ModelPackage:
 
     def _image(self, name: str) -> tuple[Any, ...]:
         one = self._configured(name)
-        keys = ("spacing", "normalization_schemes", INTENSITIES)
-        data = RESAMPLING_KEYS[0]
-        return tuple(one.get(key) for key in (*keys, *((data, f"{data}_kwargs") if self.resamples_as_nnunet else ())))
+        keys = ["spacing", "normalization_schemes", INTENSITIES]
+        if self.resamples_as_nnunet:
+            keys += [RESAMPLING_KEYS[0], f"{RESAMPLING_KEYS[0]}_kwargs"]
+        return tuple(one.get(key) for key in keys)
 
     def on_grid_of(self, name: str) -> ModelPackage:
         """The same package with its answer on the grid of another of its configurations."""
@@ -164,9 +165,6 @@ def default_package_path(edition: str = DEFAULT_EDITION, uploaded: Path = platfo
     """The uploaded package if there is one, else the package of the edition that is shipped with the code.
 
     A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
-
-    Raises:
-        ModelPackageError: neither exists.
     """
     if uploaded.is_dir() and any(uploaded.iterdir()):
         return uploaded
@@ -177,12 +175,7 @@ def default_package_path(edition: str = DEFAULT_EDITION, uploaded: Path = platfo
 
 
 def load_package(root: Path) -> ModelPackage:
-    """Read and verify a package.
-
-    Raises:
-        ModelPackageError: the manifest is absent or of another format; a file is missing, altered or not listed;
-            a head or the plans cannot be read.
-    """
+    """Read and verify a package. Raises `ModelPackageError`."""
     manifest = read_manifest(root)
     files = verified_files(root, manifest)
     names = (manifest.configuration, *manifest.configurations)

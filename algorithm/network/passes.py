@@ -100,18 +100,11 @@ PassObserver = Callable[[Pass, _Float], None]
 
 @dataclass
 class Passes:
-    """The passes of one case.
+    """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
-    Args:
-        image: the image that the networks see.
-        passes: the passes to make, most valuable first.
-        networks: gives each fold's network.
-        deadline: the time left; it may stop the passes after any tile.
-        device: the device that the user wants.
-        on_progress: called after every pass with the progress so far.
-        on_pass: observer of single passes, called with each pass and its own logits (label, z, y, x) on the answer's
-            grid; must not fail or change them.
-        others: images of the configurations that do not see `image`.
+    `on_progress` is called after every pass with the progress so far, `on_pass` with each pass and its own logits
+    (label, z, y, x) on the answer's grid, which it must not change; it must not fail. `others` are the images of
+    configurations that do not see `image`.
     """
 
     image: MemberImage

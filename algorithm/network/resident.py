@@ -34,12 +34,7 @@ class Resident:
         check_edition(self._manifest, edition)
 
     def load(self) -> None:
-        """Verify the package and put the first fold's network on the device, unless that is done already.
-
-        Raises:
-            ModelPackageError: the package is incomplete or altered, or its weights do not fit its plans.
-            HecktorError: the device does not answer.
-        """
+        """Verify the package and put the first fold's network on the device, unless that is done already."""
         self.networks.of(0, self.device)
 
     def loaded(self) -> Resident:
@@ -67,7 +62,7 @@ class Resident:
 
     @property
     def fallbacks(self) -> Mapping[str, Any]:
-        """The manifest's values for answers whose head fails, by the head's name. Raises `ModelPackageError`."""
+        """The manifest's values for answers whose head fails, by the head's name."""
         return self._manifest.fallbacks
 
     @cached_property

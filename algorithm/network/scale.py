@@ -60,9 +60,6 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     """Normalisation of channel `number` by the scheme that the plans name; returns a new array.
 
     `scale` is that of the whole scan; None takes it from the normalised image.
-
-    Raises:
-        ModelPackageError: the scheme is unknown.
     """
     scheme = package.configuration["normalization_schemes"][number]
     if scheme not in _NORMALISATIONS:

@@ -29,20 +29,9 @@ def segment(
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
-    If not even the smallest plan fits, the PET threshold answers, and the log says so.
-
-    Args:
-        case: CT and PET.
-        region: the region to segment.
-        ensemble: the networks and their passes.
-        deadline: the time left; it may stop the passes after any tile.
-        on_first_pass: called with the result of the first pass if more are planned.
-        on_pass: see `Passes`.
-        by_threshold: returns the segmentation by PET threshold; made here if it is not given.
-
-    Raises:
-        ModelPackageError: plans or weights cannot be used.
-        StoppedError: the deadline stopped the passes before the first one was complete.
+    If not even the smallest plan fits, the PET threshold answers, and the log says so. `on_first_pass` is called with
+    the result of the first pass if more are planned, `on_pass` as in `Passes`. `by_threshold` returns the segmentation
+    by PET threshold, which is made here otherwise. Raises `StoppedError` if the deadline stops the first pass.
     """
     package = ensemble.networks.package
     lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))

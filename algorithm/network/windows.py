@@ -66,18 +66,11 @@ def slide(
     backend: Backend,
     tile_done: TileDone,
 ) -> torch.Tensor:
-    """Logits (label, z, y, x) of one pass over the plan's box, float32, on the CPU.
+    """Logits (label, z, y, x) of one pass over the plan's box, mirrored along `axes`, float32, on the CPU.
 
-    Args:
-        data: normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`.
-        axes: mirrored axes of (z, y, x).
-        network: on `backend.device`.
-        plan: position and density of the tiles.
-        backend: devices for the network and for the sums.
-        tile_done: called after each tile with its number from 1 and the number of tiles; an exception ends the pass.
-
-    Raises:
-        NotANumberError: a tile's logits are not finite.
+    `data` are the normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`; `network` is on
+    `backend.device`. `tile_done` is called after each tile with its number from 1 and the number of tiles; an exception
+    ends the pass. Raises `NotANumberError` where a tile's logits are not finite.
     """
     inner = data[(slice(None), *plan.box)]
     padded = _padded(inner, plan.patch)

@@ -33,46 +33,37 @@ def grid_over(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Tri
     low, high, step = (np.asarray(v, dtype=np.float64) for v in (lower_mm, upper_mm, spacing_mm))
     count = np.maximum(np.ceil((high - low) / step - 1e-9), 1)
     origin = (low + high) / 2 - (count - 1) / 2 * step
-    return Geometry(_voxels(count), spacing_mm, triple(origin))
+    return Geometry(voxels(count), spacing_mm, triple(origin))
 
 
 def resample(volume: Volume, target: Geometry, outside: float) -> _Float:
     """Linear interpolation of `volume` at the voxel centres of `target`, after block averaging if `target` is coarser.
 
-    Args:
-        volume: any scalar volume.
-        target: grid to sample, in any orientation.
-        outside: the value beyond the volume's own voxels.
-
-    Returns:
-        float32 array in (z, y, x) order of the target's shape.
+    Returns float32 in (z, y, x), `outside` beyond the volume's own voxels.
     """
     window = _window(volume.geometry, target)
     if window is None:
         return np.full(target.array_shape, outside, dtype=np.float32)
-    source = _shrink(Volume(volume.array[_slices(*window)], volume.geometry.cropped(*window)), target)
-    image = sitk.Resample(
-        to_sitk(source),
-        list(target.size),
-        sitk.Transform(),
-        sitk.sitkLinear,
-        list(target.origin_mm),
-        list(target.spacing_mm),
-        list(target.direction),
-        float(outside),
-        sitk.sitkFloat32,
-    )
-    return np.asarray(sitk.GetArrayFromImage(image), dtype=np.float32)
+    source = _shrink(Volume(volume.array[slices(*window)], volume.geometry.cropped(*window)), target)
+    return sampled(to_sitk(source), target, outside)
+
+
+def sampled(image: sitk.Image, target: Geometry, outside: float) -> _Float:
+    """Linear interpolation of an image at the voxels of `target`, (z, y, x), without averaging."""
+    axes = list(target.origin_mm), list(target.spacing_mm), list(target.direction)
+    options = float(outside), sitk.sitkFloat32
+    resampled = sitk.Resample(image, list(target.size), sitk.Transform(), sitk.sitkLinear, *axes, *options)
+    return np.asarray(sitk.GetArrayFromImage(resampled), dtype=np.float32)
 
 
 def resample_mask(mask: Volume, target: Geometry) -> npt.NDArray[np.uint8]:
     """A label mask on `target`: each label's coverage is interpolated, and the largest share wins."""
     parts = ((label, Volume((mask.array == label).astype(np.float32), mask.geometry)) for label in labels.FOREGROUND)
     coverages = ((label, resample(part, target, 0.0)) for label, part in parts)
-    return _winner(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
+    return winner_of(np.full(target.array_shape, 0.5, dtype=np.float32), coverages)
 
 
-def _winner(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[np.uint8]:
+def winner_of(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[np.uint8]:
     """The label with the largest value at each voxel, 0 where none exceeds `best`, which is overwritten."""
     winner = np.zeros(best.shape, dtype=np.uint8)
     for label, value in values:
@@ -83,16 +74,7 @@ def _winner(best: _Float, values: Iterable[tuple[int, _Float]]) -> npt.NDArray[n
 
 
 def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[np.uint8]:
-    """The label of every CT voxel from logits on the network's grid.
-
-    Args:
-        logits: (label, z, y, x) on `grid`, label 0 being the background.
-        grid: the network's grid.
-        ct: the grid of the answer.
-
-    Returns:
-        uint8 mask of the CT's shape, background beyond the network's grid.
-    """
+    """The label of every CT voxel from logits (label, z, y, x) on `grid`; background beyond `grid`."""
     result = np.zeros(ct.array_shape, dtype=np.uint8)
     around = _around_foreground(logits, grid, ct)
     window = None if around is None else _window(ct, around)
@@ -101,27 +83,20 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     part = ct.cropped(*window)
     background = resample(Volume(logits[0], grid), part, -OUTSIDE_LOGIT)
     values = (resample(Volume(of_label, grid), part, OUTSIDE_LOGIT) for of_label in logits[1:])
-    result[_slices(*window)] = _winner(background, enumerate(values, start=1))
+    result[slices(*window)] = winner_of(background, enumerate(values, start=1))
     return result
 
 
 def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: float) -> npt.NDArray[np.uint8]:
-    """A map on the network's grid, interpolated at every CT voxel and rounded to whole steps.
+    """A map (z, y, x) on `grid`, not negative, interpolated at every CT voxel and rounded to steps, at most 255.
 
-    Args:
-        values: (z, y, x) on `grid`, not negative.
-        grid: the network's grid.
-        ct: the grid of the answer.
-        steps_a_unit: steps per unit of `values`; larger values are clipped to 255 steps.
-
-    Returns:
-        uint8 array of the CT's shape, 0 beyond the network's grid.
+    A unit has `steps_a_unit` steps; beyond `grid` the map is 0.
     """
     result = np.zeros(ct.array_shape, dtype=np.uint8)
     window = _window(ct, grid)
     if window is not None:
         part = resample(Volume(values, grid), ct.cropped(*window), 0.0)
-        result[_slices(*window)] = np.clip(np.rint(part * np.float32(steps_a_unit)), 0, 255)
+        result[slices(*window)] = np.clip(np.rint(part * np.float32(steps_a_unit)), 0, 255)
     return result
 
 
@@ -138,7 +113,7 @@ def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry
     margin = _factors(grid, ct)
     low = np.maximum(labelled.min(0) - margin, 0)
     high = np.minimum(labelled.max(0) + 1 + margin, grid.size)
-    return grid.cropped(_voxels(low), _voxels(high - low))
+    return grid.cropped(voxels(low), voxels(high - low))
 
 
 def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | None:
@@ -151,7 +126,7 @@ def _window(source: Geometry, target: Geometry) -> tuple[_Voxels, _Voxels] | Non
     low, high = np.maximum(low, 0), np.minimum(high, source.size)
     if np.any(high <= low):
         return None
-    return _voxels(low), _voxels(high - low)
+    return voxels(low), voxels(high - low)
 
 
 def triple(values: npt.NDArray[Any]) -> _Triple:
@@ -160,12 +135,14 @@ def triple(values: npt.NDArray[Any]) -> _Triple:
     return (x, y, z)
 
 
-def _voxels(values: npt.NDArray[Any]) -> _Voxels:
+def voxels(values: npt.NDArray[Any]) -> _Voxels:
+    """Three whole numbers (x, y, z)."""
     x, y, z = values.astype(int).tolist()
     return (x, y, z)
 
 
-def _slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
+def slices(start: _Voxels, size: _Voxels) -> tuple[slice, slice, slice]:
+    """The box (z, y, x) of `size` voxels (x, y, z) from `start`."""
     x, y, z = (slice(s, s + n) for s, n in zip(start, size, strict=True))
     return (z, y, x)
 
@@ -198,4 +175,4 @@ def _shrink(volume: Volume, target: Geometry) -> Volume:
     matrix = old.index_to_physical_matrix()
     origin = matrix[:3, :3] @ ((factors - 1) / 2) + matrix[:3, 3]
     size, spacing = blocks.shape[::-1], np.multiply(old.spacing_mm, factors)
-    return Volume(blocks, Geometry(_voxels(np.array(size)), triple(spacing), triple(origin), old.direction))
+    return Volume(blocks, Geometry(voxels(np.array(size)), triple(spacing), triple(origin), old.direction))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from algorithm.region.grids import slices, winner_of
 from algorithm.region.lattice import Lattice, first_voxel, oriented
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -87,10 +88,7 @@ def along_z(slices: _Float, z: AxisWeights) -> _Float:
 def restored_labels(logits: _Float, restoration: Restoration, ct: Geometry) -> npt.NDArray[np.uint8]:
     """The label of every CT voxel as nnU-Net computes it; background outside the lattice and the scan.
 
-    Args:
-        logits: (label, z, y, x) on the lattice's grid.
-        restoration: of the CT with its axes as `oriented` has them, or of a part of it.
-        ct: the grid of the answer.
+    `logits` are (label, z, y, x) on the lattice's grid, `restoration` that of the oriented CT or of a part of it.
     """
     lattice, spline = restoration.lattice, restoration.spline
     result = np.zeros(ct.array_shape, dtype=np.uint8)
@@ -114,7 +112,8 @@ def restored_labels(logits: _Float, restoration: Restoration, ct: Geometry) -> n
         parts.append(slice(int(answered[0]), int(answered[-1]) + 1))
         weights.append(AxisWeights(cut.start, rows[parts[-1]].astype(np.float32)))
     window = _shifted(parts, first_voxel(lattice.scan, upright.geometry))
-    upright.array[window] = _largest(along_z(in_plane(one[near], *weights[1:]), weights[0]) for one in logits)
+    values = (along_z(in_plane(one[near], *weights[1:]), weights[0]) for one in logits)
+    upright.array[window] = winner_of(next(values), enumerate(values, start=1))
     return result
 
 
@@ -130,8 +129,7 @@ def _weights(source: int, target: int, order: int) -> npt.NDArray[np.float64]:
 
 def _box(lattice: Lattice) -> _Box:
     """The lattice's box (z, y, x) in nnU-Net's whole grid."""
-    x, y, z = (slice(a, a + n) for a, n in zip(lattice.start, lattice.grid.size, strict=True))
-    return (z, y, x)
+    return slices(lattice.start, lattice.grid.size)
 
 
 def _near_foreground(logits: _Float, spline: Spline) -> _Box | None:
@@ -142,25 +140,11 @@ def _near_foreground(logits: _Float, spline: Spline) -> _Box | None:
     labelled = np.argwhere(logits.argmax(0))
     if not len(labelled):
         return None
-    if max(spline.orders) > 1:
-        z, y, x = (slice(0, n) for n in logits.shape[1:])
-        return (z, y, x)
-    low = np.maximum(labelled.min(0) - 2, 0)
-    high = np.minimum(labelled.max(0) + 3, logits.shape[1:])
+    margin = max(logits.shape) if max(spline.orders) > 1 else 2
+    low = np.maximum(labelled.min(0) - margin, 0)
+    high = np.minimum(labelled.max(0) + 1 + margin, logits.shape[1:])
     z, y, x = (slice(int(a), int(b)) for a, b in zip(low, high, strict=True))
     return (z, y, x)
-
-
-def _largest(values: Iterable[_Float]) -> npt.NDArray[np.uint8]:
-    """The number of the largest value at each voxel, the first one of equals."""
-    ordered = iter(values)
-    best = next(ordered)
-    winner = np.zeros(best.shape, dtype=np.uint8)
-    for number, value in enumerate(ordered, start=1):
-        wins = value > best
-        winner[wins] = number
-        best[wins] = value[wins]
-    return winner
 
 
 def _shifted(parts: Iterable[slice], offset: _Voxels) -> _Box:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.region.grids import grid_over, triple
+from algorithm.region.grids import grid_over, triple, voxels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
@@ -44,10 +44,8 @@ class Lattice:
 
     def box(self, start: tuple[int, ...], stop: tuple[int, ...]) -> Lattice:
         """Another box of the same grid, voxels (x, y, z)."""
-        size = np.subtract(stop, start)
-        return Lattice(
-            self.scan, self.whole, _voxels(np.array(start)), self.whole.cropped(_voxels(np.array(start)), _voxels(size))
-        )
+        first = voxels(np.array(start))
+        return Lattice(self.scan, self.whole, first, self.whole.cropped(first, voxels(np.subtract(stop, start))))
 
 
 def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
@@ -57,7 +55,7 @@ def whole_lattice(scan: Geometry, spacing_mm: _Triple) -> Geometry:
     step = np.asarray(scan.size) / np.asarray(count)
     matrix = scan.index_to_physical_matrix()
     origin = matrix[:3, :3] @ (step / 2 - 0.5) + matrix[:3, 3]
-    return Geometry(_voxels(np.array(count)), triple(step * scan.spacing_mm), triple(origin), scan.direction)
+    return Geometry(voxels(np.array(count)), triple(step * scan.spacing_mm), triple(origin), scan.direction)
 
 
 def lattice_over(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Lattice:
@@ -68,7 +66,7 @@ def lattice_over(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
     last = np.asarray(whole.size) - 1
     start = np.clip(np.floor(index.min(0) + _FACE_TOLERANCE), 0, last)
     stop = np.clip(np.ceil(index.max(0) - _FACE_TOLERANCE), start + 1, last + 1)
-    return Lattice(scan, whole, _voxels(start), whole.cropped(_voxels(start), _voxels(stop - start)))
+    return Lattice(scan, whole, voxels(start), whole.cropped(voxels(start), voxels(stop - start)))
 
 
 def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
@@ -96,7 +94,7 @@ def oriented(volume: Volume) -> Volume:
     origin = matrix[:3, :3] @ first + matrix[:3, 3]
     direction = tuple(float(v) for v in (axes[:, order] * np.where(turned, -1, 1)).ravel())
     size, spacing = (np.asarray(values)[list(order)] for values in (grid.size, grid.spacing_mm))
-    return Volume(array, Geometry(_voxels(size), triple(spacing), triple(origin), direction))
+    return Volume(array, Geometry(voxels(size), triple(spacing), triple(origin), direction))
 
 
 def _upright(scan: Geometry) -> Geometry | None:
@@ -110,7 +108,7 @@ def _upright(scan: Geometry) -> Geometry | None:
 def first_voxel(part: Geometry, scan: Geometry) -> _Voxels:
     """First voxel (z, y, x) of a part of a scan."""
     matrix = scan.physical_to_index_matrix()
-    x, y, z = _voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
+    x, y, z = voxels(np.rint(matrix[:3, :3] @ np.asarray(part.origin_mm) + matrix[:3, 3]))
     return (z, y, x)
 
 
@@ -118,8 +116,3 @@ def box_corners(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> npt.NDArray
     """The eight corners (8, 3) of a box between two corners (x, y, z)."""
     ends = np.stack([np.asarray(lower_mm, dtype=np.float64), np.asarray(upper_mm, dtype=np.float64)])
     return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(8, 3)
-
-
-def _voxels(values: npt.NDArray[Any]) -> _Voxels:
-    x, y, z = values.astype(int).tolist()
-    return (x, y, z)

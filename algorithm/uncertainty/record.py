@@ -64,11 +64,7 @@ def check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], outpu
 
 
 def prepare_folder(folder: Path, inputs: Sequence[Path], output: Path) -> None:
-    """Create the folder for the uncertainty and delete an earlier case's files.
-
-    Raises:
-        OutputError: the folder lies in a folder of the platform's sockets, or cannot be created.
-    """
+    """Create the folder for the uncertainty, outside the sockets, and delete an earlier case's files."""
     check_outside_sockets("--uncertainty", folder, inputs, output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -151,16 +147,17 @@ def _lesions(
     rows = []
     for voxels in lesions_of(mask, label)[:MOST_LESIONS]:
         index = np.array([axis.mean() for axis in np.unravel_index(voxels, mask.shape)])[::-1]
-        shares = None if disagreement is None else disagreement.overlaps(label, voxels)
-        several = shares is not None and len(shares) > 1
+        shares = None
+        if disagreement is not None and len(disagreement.passes) > 1:
+            shares = disagreement.overlaps(label, voxels)
         rows.append(
             {
                 "label": labels.NAMES[label],
                 "volume_ml": len(voxels) * grid.voxel_volume_mm3 / 1000,
                 "centroid_mm": [float(v) for v in matrix[:3, :3] @ index + matrix[:3, 3]],
                 "mean_probability": None if probability is None else float(probability[voxels].mean(dtype=np.float64)),
-                "found_by": float((shares > 0).mean()) if several and shares is not None else None,
-                "mean_overlap": float(shares.mean()) if several and shares is not None else None,
+                "found_by": None if shares is None else float((shares > 0).mean()),
+                "mean_overlap": None if shares is None else float(shares.mean()),
             }
         )
     return rows
@@ -224,15 +221,12 @@ def _fold_row(answer: HeadAnswer, features: Features) -> dict[str, Any]:
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the record. Raises `OutputError`."""
+    """Write the record."""
     write_json(folder / RECORD, record)
 
 
 def write_maps(folder: Path, grid: Geometry, ct: Geometry, disagreement: Disagreement) -> None:
-    """Write the entropy and, with two passes or more, the mutual information on the CT's grid: uint8 in 0.01 bit.
-
-    Raises `OutputError`.
-    """
+    """Write the entropy and, with two passes or more, the mutual information on the CT's grid: uint8 in 0.01 bit."""
     for name, values in ((ENTROPY, disagreement.entropy()), (INFORMATION, disagreement.information())):
         if values is not None:
             write_volume(folder / name, Volume(restore_bytes(values, grid, ct, STEPS_A_BIT), ct))
