@@ -22,8 +22,6 @@ Runs = Callable[..., Any]
 @pytest.mark.parametrize(
     ("task", "faults", "lines", "passes"),
     [
-        pytest.param(SEGMENTATION, [f"raise {TILE} 3 out-of-memory"], [(NEXT, 1)], "4 of 4 passes", id="out of memory"),
-        pytest.param(RFS, [f"raise {TILE} 11 lost"], [(NEXT, 1)], "4 of 4 passes", id="lost in a later pass"),
         pytest.param(
             HPV,
             [f"raise {TILE} {call} lost" for call in (3, 4, 5)],
@@ -37,13 +35,6 @@ Runs = Callable[..., Any]
             [(NEXT, 2), ("left out: cpu", 1)],
             "1 of 4 passes",
             id="all out of memory in a later pass",
-        ),
-        pytest.param(
-            RFS,
-            ["raise algorithm.network.networks:build_network 1 lost"],
-            [("the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU", 1)],
-            "4 of 4 passes",
-            id="lost while loading",
         ),
         pytest.param(
             SEGMENTATION,

@@ -105,14 +105,6 @@ def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: C
     assert "the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU" in found.log
 
 
-def test_a_slow_card_makes_fewer_passes(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
-    """Of 14 s half are reserved. A pass takes 8 x 0.4 s = 3.2 s, and a second one would be begun only with 3.8 s left."""
-    card.slow(0.4)
-    found = predicted("cuda", "--time-limit", "14")
-    assert found.record["segmented_by"] == "network"
-    assert 1 <= found.record["passes_done"] < 4
-
-
 def test_a_slower_card_looks_only_where_the_pet_is_hot(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
     """Half of 20 s are reserved. Eight tiles of 1.6 s take 12.8 s, one around the uptake takes 1.6 s."""
     card.slow(1.6)

@@ -71,20 +71,6 @@ def test_a_single_voxel() -> None:
     assert values["flatness"] is None
 
 
-def test_a_rod_is_neither_round_nor_flat() -> None:
-    """Five voxels in a row, 2 mm apart: all variance along x, and the mesh reaches half a voxel beyond."""
-    grid = grid_of((3, 3, 7), (2.0, 1.0, 1.0))
-    structure = np.zeros(grid.array_shape, bool)
-    structure[1, 1, 1:6] = True
-    values = shape(found(structure, grid))
-    assert values["diameter_mm"] == pytest.approx(10)
-    assert (values["elongation"], values["flatness"]) == (0, 0)
-
-
-def test_nothing_has_no_shape() -> None:
-    assert set(shape(None).values()) == {None}
-
-
 @given(st.integers(0, 2**32 - 1))
 def test_turning_a_lesion_does_not_change_its_shape(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -188,10 +174,6 @@ def test_reach_is_3_mm_on_a_fine_grid() -> None:
         ct[0, 0, column] = 1000
         values = neighbours(found(structure, grid), ct)
         assert values == pytest.approx({"bone_contact": expected, "air_contact": 0, "bone_ml": expected / 1000})
-
-
-def test_nothing_touches_nothing() -> None:
-    assert set(neighbours(None, np.zeros(CUBES.array_shape, np.float32)).values()) == {None}
 
 
 def test_extents_by_hand() -> None:

@@ -67,15 +67,6 @@ def test_every_feature_is_listed_in_the_documentation() -> None:
     assert names <= listed, names - listed
 
 
-def test_the_two_together() -> None:
-    """Over SUV 4: 10 of GTVp; 4, 6 and 8 of GTVn. Voxels are 0.1 ml."""
-    mask, ct, pet = scene()
-    found = image_features(mask, ct, pet, GRID)
-    assert found["mtv_over_4.0_ml"] == pytest.approx(0.4)
-    assert found["tlg_over_4.0"] == pytest.approx(2.8)
-    assert found["suv_max"] == 10
-
-
 def test_spread_by_hand() -> None:
     """Centres of GTVp (0.5, 0, 0) and the far node (5, 4, 3) in voxels: 9, 20 and 30 mm apart, 37.2 mm in all."""
     mask, ct, pet = scene()

@@ -89,11 +89,6 @@ def test_n_by_side(contralateral: float | None, bilateral: float, expected: str)
     assert staged("n_stage_7th", nodes(12, contralateral=contralateral, bilateral=bilateral)) == expected
 
 
-def test_hpv_does_not_change_n() -> None:
-    for hpv in (0.0, 1.0, None):
-        assert staged("n_stage_7th", {**nodes(12, 12), "hpv_status": hpv}) == "N2"
-
-
 def test_rules_give_classes_of_the_declared_answers() -> None:
     """Every declared rule is known, and gives a class of the answer that declares it."""
     features = {**primary(30), **nodes(12)}

@@ -31,6 +31,7 @@ from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
+from tests.algorithm.network.test_members import Tiles
 
 CPU = torch.device("cpu")
 U_NET, SEGRESNET = 0, 1  # folds 0 and 2 are the U-Net's at 9 mm, 1 and 3 SegResNet's at 18 mm
@@ -195,29 +196,6 @@ def test_the_algorithm_runs_both(root: Path, predict: Any, case_folder: Any) -> 
 # Time, devices and memory
 
 
-class Tiles:
-    """Tiles that take their network's seconds of a clock of its own."""
-
-    def __init__(self, seconds: dict[type, float]) -> None:
-        self.now, self.seconds = 0.0, seconds
-        self.run: list[type] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def image(self, seconds: float = 0.0) -> np.ndarray:
-        self.now += seconds
-        return sides(8.0)
-
-    def __call__(self, network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
-        self.run.append(type(network))
-        self.now += self.seconds[type(network)]
-        return torch.tensor([0.0, 5.0, 1.0])[:, None, None, None].expand(3, *part.shape[2:])
-
-    def of(self, kind: type) -> int:
-        return self.run.count(kind)
-
-
 @pytest.fixture
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
     """Run over 24^3 voxels, 2 x 2 x 2 tiles of the U-Net's 16^3; 12^3 of SegResNet, one tile of 24 x 16 x 20."""
@@ -250,7 +228,7 @@ def test_the_coarse_image_is_made_only_for_a_pass_that_fits(
 
     def channels() -> np.ndarray:
         made.append(True)
-        return tiles.image()
+        return sides(8.0)
 
     timed(tiles, limit_s, [Pass(U_NET), Pass(SEGRESNET)], channels=channels)
     assert made == [True] * begun
@@ -263,7 +241,12 @@ def test_making_the_image_is_no_part_of_the_cost_of_a_pass(timed: Callable[..., 
     SegResNet's second pass is reckoned at 1.2 s, and fits; with the image it would be 25 s.
     """
     tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 1.0})
-    found = timed(tiles, 49.0, channels=lambda: tiles.image(20.0))
+
+    def channels() -> np.ndarray:
+        tiles.now += 20.0
+        return sides(8.0)
+
+    found = timed(tiles, 49.0, channels=channels)
     assert (found.done, tiles.now) == (4, 38.0)
 
 
