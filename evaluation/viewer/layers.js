@@ -43,18 +43,11 @@ export function colourTable({ colours, alone = false }, opacity = 1) {
   return table;
 }
 
-/** @returns {Layer} */
 export const ctLayer = (volume, range) => ({ volume, range, table: colourTable(GREY) });
-
-/** @returns {Layer} */
 export const petLayer = (volume, { range, map, opacity }) => ({ volume, range, table: colourTable(petMap(map), opacity) });
-
-/** @returns {Layer} */
 export const uncertaintyLayer = (volume, range, opacity) => ({ volume, range, table: colourTable(VIRIDIS, opacity) });
 
-export function petMap(key) {
-  return PET_MAPS.find((map) => map.key === key);
-}
+export const petMap = (key) => PET_MAPS.find((map) => map.key === key);
 
 /** The value of a volume at a voxel, in its unit. */
 export function valueAt({ grid: { dims }, voxels, slope, intercept }, voxel) {

@@ -5,7 +5,8 @@ import { ACROSS, IN_PLANE, PROJECTION } from "./view.js";
 export class Moves {
   #viewer;
   #view;
-  #panel = 0;
+  /** The panel that a person last used: keys act on it. */
+  panel = 0;
 
   constructor(viewer) {
     this.#viewer = viewer;
@@ -16,11 +17,6 @@ export class Moves {
     if (!this.#viewer.case) return;
     change(this.#view);
     this.#viewer.draw();
-  }
-
-  /** Remember the panel that a person last used: keys act on it. */
-  focus(panel) {
-    this.#panel = panel;
   }
 
   /** Move the crosshair to a position in mm. */
@@ -40,14 +36,14 @@ export class Moves {
   }
 
   /** Move through the slices of a plane (by default the one last used), towards the head, front or right. */
-  scroll(slices, plane = this.#panel) {
+  scroll(slices, plane = this.panel) {
     if (plane in ACROSS) this.#step(ACROSS[plane], slices);
   }
 
   /** Move the crosshair on the screen of the plane last used. */
   moveCrosshair(right, up) {
-    if (!this.#view.planes.includes(this.#panel)) return;
-    const [h, v] = IN_PLANE[this.#panel];
+    if (!this.#view.planes.includes(this.panel)) return;
+    const [h, v] = IN_PLANE[this.panel];
     this.#step(h, -right);
     this.#step(v, up);
   }
@@ -74,7 +70,7 @@ export class Moves {
   }
 
   /** Give one panel the whole stage, or end that. By default the panel last used. */
-  enlarge(panel = this.#panel) {
+  enlarge(panel = this.panel) {
     if (!this.#viewer.case || panel < 0) return;
     this.#view.enlarged = this.#view.enlarged === null ? panel : null;
     this.#viewer.fit();

@@ -45,7 +45,7 @@ export class Pointer {
     event.preventDefault();
     this.#stage.focus({ preventScroll: true });
     this.#stage.setPointerCapture(event.pointerId);
-    this.#moves.focus(plane);
+    this.#moves.panel = plane;
     this.#drag = { plane, x, y, moved: 0, kind: kindOf(event, plane) };
     if (this.#drag.kind === "crosshair") this.#moves.positionAt(plane, x, y);
   }
@@ -80,7 +80,7 @@ export class Pointer {
     const slices = Math.max(-3, Math.min(3, Math.trunc(this.#wheel)));
     if (slices === 0) return;
     this.#wheel = 0;
-    this.#moves.focus(plane);
+    this.#moves.panel = plane;
     this.#moves.scroll(-slices, plane);
   }
 }

@@ -3,10 +3,7 @@
 // Voxels are pooled (by their maximum) until they are at least this large: a PET resolves 4 mm.
 const SMALLEST_MM = 1.8;
 
-/**
- * The values of a volume in its unit, pooled.
- * @param {import("./files.js").Volume} volume
- */
+/** The values of a volume in its unit, pooled. @param {import("./files.js").Volume} volume */
 export function poolVolume({ grid, voxels, slope, intercept }) {
   const factor = grid.spacing.map((mm) => Math.max(1, Math.ceil(SMALLEST_MM / mm)));
   const dims = grid.dims.map((n, axis) => Math.ceil(n / factor[axis]));

@@ -1,6 +1,6 @@
 // The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
 
-import { CT_WINDOWS, PET_MAPS } from "./layers.js";
+import { CT_WINDOWS, PET_MAPS, petMap } from "./layers.js";
 import { byId, say } from "./notices.js";
 
 const FUSED_OPACITY = 0.55;
@@ -86,7 +86,7 @@ export class Tools {
   }
 
   #setMap(key) {
-    const [before, after] = [this.pet.map, key].map((one) => Boolean(PET_MAPS.find((map) => map.key === one).alone));
+    const [before, after] = [this.pet.map, key].map((one) => Boolean(petMap(one).alone));
     this.pet.map = key;
     this.#setOpacity(before === after ? this.#petOpacity : after ? 1 : FUSED_OPACITY);
   }
@@ -127,11 +127,9 @@ export class Tools {
 
   turn(degrees) {
     const step = Number(byId("angle").step);
-    this.#turned += degrees;
-    const steps = Math.trunc(this.#turned / step);
-    if (steps === 0) return;
-    this.#turned -= steps * step;
-    this.#setAngle((((this.angle + steps * step) % 360) + 360) % 360);
+    const turned = Math.trunc((this.#turned + degrees) / step) * step;
+    this.#turned += degrees - turned;
+    if (turned !== 0) this.#setAngle((((this.angle + turned) % 360) + 360) % 360);
   }
 
   /** The uncertainty map that is chosen, null for none. */

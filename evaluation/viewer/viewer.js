@@ -132,7 +132,6 @@ class Viewer {
     this.#contours.set(name, { name, colour, isReference, contours: new Contours(cropMask(volume)) });
   }
 
-  /** Switch the contour of a mask to the other state. */
   toggle(name) {
     return this.switch([name], !this.#visible.has(name));
   }
