@@ -78,9 +78,8 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     profile = load_profile(request.edition)
     task = with_options(profile.task(request.task), request.options)
     _check_request(request, task)
-    sources = Sources(request.ground_truth, request.submission, request.predictions, request.bounding_boxes)
-    references = read_references(sources, profile, task)
-    submissions, findings = read_submissions(sources, profile, task, references)
+    references = _read_references(request, profile, task)
+    submissions, findings = _read_submissions(request, profile, task, references)
     answers = [
         _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
     ]
@@ -118,17 +117,9 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Files of an evaluation; `submission` is unused if there are `predictions` in plain files."""
-
-    ground_truth: Path
-    submission: Path
-    predictions: Path | None = None
-    bounding_boxes: Path | None = None
-
-
-def read_references(sources: Sources, profile: EvaluationProfile, task: TaskProfile) -> dict[str, Reference[Any]]:
+def _read_references(
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile
+) -> dict[str, Reference[Any]]:
     """The reference of each answer, with the bounding boxes of masks.
 
     A case of one reference that another lacks is without a target there.
@@ -136,20 +127,20 @@ def read_references(sources: Sources, profile: EvaluationProfile, task: TaskProf
     centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
     references = {}
     for name, answer in task.answers.items():
-        reference = answer.scorer.read_reference(sources.ground_truth, centre_columns)
-        if sources.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
-            reference = replace(reference, boxes=read_bounding_boxes(sources.bounding_boxes, reference.targets.keys()))
+        reference = answer.scorer.read_reference(request.ground_truth, centre_columns)
+        if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
+            reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
         references[name] = reference
     known = {case for one in references.values() for case in one.cases}
     return {name: one.with_cases(known) for name, one in references.items()}
 
 
-def read_submissions(
-    sources: Sources, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
+def _read_submissions(
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
     """Each submitted answer, and findings about the files; names that any reference has are not unknown."""
     known = {case for one in references.values() for case in one.cases}
-    table = sources.predictions
+    table = request.predictions
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
         table, findings = find_table(table, task.algorithm.heads)
@@ -157,12 +148,12 @@ def read_submissions(
     submissions = {}
     for name, one in task.answers.items():
         cases = references[name].targets.keys()
-        path = sources.predictions if one.answer.kind == "mask" else table
+        path = request.predictions if one.answer.kind == "mask" else table
         if path is not None:
             submissions[name] = one.scorer.read_files(path, cases, known - cases)
         else:
             sockets = JobSockets(profile.declaration.inputs[CT], one.answer.socket, outputs)
-            submissions[name] = read_submission(sources.submission, sockets, cases, known - cases)
+            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
     return submissions, findings
 
 
@@ -235,16 +226,7 @@ def report_of(
 ) -> dict[str, Any]:
     """The content of metrics.json for scored answers; `findings` become its first warnings."""
     cohort = joined_cohort(answers, task.metrics)
-    return _report(request, task, cohort, _estimate(request, task, cohort), findings)
-
-
-def _report(
-    request: EvaluationRequest,
-    task: TaskProfile,
-    cohort: ScoredCohort,
-    estimates: Estimates,
-    findings: Sequence[Finding],
-) -> dict[str, Any]:
+    estimates = _estimate(request, task, cohort)
     shown = public_estimates(estimates, cohort, task) if request.public else estimates
     about_files = [] if request.public else list(map(str, findings))
     values = {name: one.value for name, one in shown.by_metric.items()}

@@ -85,11 +85,7 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     Raises:
         HecktorError: the task has no masks, or an impossible figure.
     """
-    return UnrankedEntry(source.team, source.reason, _of_observers(content, source.where, teams))
-
-
-def _of_observers(content: Mapping[str, Any], where: str, teams: ComparableTeams) -> dict[str, Estimate]:
-    profile = teams.profile
+    profile, where = teams.profile, source.where
     masks = next((one for one in profile.answers.values() if one.answer.kind == "mask"), None)
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
@@ -103,7 +99,8 @@ def _of_observers(content: Mapping[str, Any], where: str, teams: ComparableTeams
         if name in document.aggregates and all(rules.get(rule) == stated.get(rule) for rule in metric.rules)
     }
     check_ranges(same, profile, where)
-    return {name: estimate for name, estimate in same.items() if name in profile.metrics}
+    values = {name: estimate for name, estimate in same.items() if name in profile.metrics}
+    return UnrankedEntry(source.team, source.reason, values)
 
 
 def mean_entry(table: TeamsTable, draws: Draws | None) -> UnrankedEntry:

@@ -81,26 +81,6 @@ def test_an_evaluation_is_the_content_of_metrics_json(tables):
     assert json.loads((tables / "good" / "metrics.json").read_text()) == result.to_dict()
 
 
-def test_teams_are_ranked_from_results_paths_and_contents(tables):
-    teams = {
-        name: evaluate(
-            tables / "truth.csv",
-            task="rfs",
-            predictions=tables / f"{name}.csv",
-            bootstraps=20,
-            output=tables / name,
-        )
-        for name in ("poor", "good")
-    }
-    paths = {name: tables / name / "metrics.json" for name in teams}
-    result = rank(teams, bootstraps=10)
-    assert (result.order, result.ranks, result.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
-    assert rank_main(["--task", "2", *map(str, paths.values()), "--output", str(tables), "--bootstraps", "10"]) == 0
-    assert json.loads((tables / "leaderboard.json").read_text()) == result.to_dict()
-    for same in (paths, {name: one.to_dict() for name, one in teams.items()}):
-        assert rank(same, bootstraps=10).to_dict() == result.to_dict()
-
-
 def test_errors_are_those_of_the_command_line(tables):
     with pytest.raises(GroundTruthError, match="not found"):
         evaluate(tables / "absent.csv", task="rfs", predictions=tables / "good.csv")
@@ -139,7 +119,10 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     assert board == expected
     assert [row["team"] for row in board["unranked_entries"]] == ["B", "mean of all teams", "A"]
     assert rank(results, bootstraps=20, beside=unranked, mean=True, tau=["c_index"]).to_dict() == expected
-    assert rank(results, bootstraps=0, unranked={"A": results["poor"].to_dict()}).order == ("good", "poor")
+    paths = {name: tables / name / "metrics.json" for name in results}
+    assert rank(paths, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict() == expected
+    plain = rank({name: one.to_dict() for name, one in results.items()}, bootstraps=0, unranked={"A": paths["poor"]})
+    assert (plain.order, plain.ranks, plain.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
 
 
 def test_rows_beside_a_ranking_that_are_refused(tables):

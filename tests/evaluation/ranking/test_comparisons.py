@@ -148,19 +148,6 @@ def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
         assert figures == pytest.approx(expected, abs=1e-10)
 
 
-def test_kang_stands_beside_the_bootstrap_of_the_c_index(compare):
-    rng, n = np.random.default_rng(1), 60
-    values = {name: -np.arange(n) + rng.normal(0, noise, n) for name, noise in (("good", 10), ("poor", 60))}
-    found = compare(RFS, risks, values, "--bootstraps", "200")["c_index"]
-    assert found["test"] == "bootstrap_difference"
-    times, events = 10.0 + np.arange(n), np.arange(n) % 3 != 2
-    expected = kang(TeamRisks(times, events, np.stack(list(values.values())), 0.0))
-    decided, beside = pair_of(found["pairs"], "good", "poor"), pair_of(found["other_tests"]["kang"], "good", "poor")
-    assert beside["p"] == pytest.approx(expected.p[0, 1])
-    assert beside["difference"] == pytest.approx(decided["difference"])
-    assert decided["p"] == pytest.approx(beside["p"], abs=0.01)
-
-
 def test_skipped_cases_are_left_out_of_the_tests_beside(compare):
     """The second team lacks P03 and P04. Kang compares both on the other cases, the bootstrap each team's own value."""
     rng, n = np.random.default_rng(2), 30

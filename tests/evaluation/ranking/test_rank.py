@@ -87,22 +87,9 @@ def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
         rank(files.values(), tmp_path / "out", "--official", "coin")
 
 
-def test_of_options_only_those_that_differ_are_told(files, tmp_path):
-    first, second = (metrics_of((1, 1, 1), options={"connectivity": n, "missing": "worst"}) for n in (26, 6))
-    files["MEDAI"].write_text(json.dumps(first))
-    files["Dolphins"].write_text(json.dumps(second))
-    with pytest.raises(HecktorError, match=r"differ \(\{'connectivity': 26\} and \{'connectivity': 6\}\)"):
-        rank([files["MEDAI"], files["Dolphins"]], tmp_path / "out")
-
-
 def test_order_of_the_files_does_not_matter(files, tmp_path):
     paths = list(files.values())
     assert rank(paths, tmp_path / "a")["teams"] == rank(paths[::-1], tmp_path / "b")["teams"]
-
-
-def test_names_may_be_given(files, tmp_path):
-    board = rank(list(files.values())[:2], tmp_path / "out", "--names", "one", "two")
-    assert [entry["team"] for entry in board["teams"]] == ["one", "two"]
 
 
 def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
@@ -138,11 +125,6 @@ def test_results_that_differ_are_not_mixed(files, tmp_path, key, value):
 def test_another_task_is_refused(files, tmp_path):
     with pytest.raises(HecktorError, match="expected 'rfs'"):
         main(["--task", "rfs", str(files["MEDAI"]), "--without-rows", "--output", str(tmp_path)])
-
-
-def test_two_teams_of_one_name(files, tmp_path):
-    with pytest.raises(HecktorError, match="stands twice"):
-        rank([files["MEDAI"]] * 2, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

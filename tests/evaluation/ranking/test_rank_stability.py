@@ -134,8 +134,8 @@ def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path,
         assert [line["without_rows"] for line in csv.DictReader(file)] == ["no", "yes"]
 
 
-def test_results_against_different_references_are_not_mixed(teams_of, blank):
-    """The same cases, options and predictions; one follow-up, status or mask of the reference was corrected between."""
+def test_results_against_different_references_are_not_mixed(teams_of):
+    """The same cases, options and predictions; one follow-up or status of the reference was corrected between."""
     teams = teams_of(RFS)
     teams.add("a", risks(-np.arange(9)))
     teams.add("b", risks(-np.arange(9)))
@@ -153,29 +153,6 @@ def test_results_against_different_references_are_not_mixed(teams_of, blank):
     teams.files["d"].write_text(json.dumps(changed))
     with pytest.raises(HecktorError, match="c and d: P01"):
         teams.rank("--bootstraps", "5")
-
-    teams = teams_of(SEGMENTATION)
-    for name, voxels in (("e", 4), ("f", 5)):
-        mask = blank()
-        mask[2, 3, :voxels] = 1
-        mask[5, 5, 5] = 2
-        teams.add(name, lambda phase, mask=mask: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
-    with pytest.raises(HecktorError, match="e and f: P1"):
-        teams.rank("--bootstraps", "5")
-
-
-def test_results_from_before_the_rule_of_bounding_boxes_are_ranked(teams_of, blank):
-    teams = teams_of(SEGMENTATION)
-    mask = blank()
-    mask[2, 3, :4] = 1
-    mask[5, 5, 5] = 2
-    for name in "ab":
-        teams.add(name, lambda phase: (phase.truth_mask("P1", mask), phase.mask("P1", mask)))
-        content = json.loads(teams.files[name].read_text())
-        del content["provenance"]["options"]["bounding_box"]
-        teams.files[name].write_text(json.dumps(content))
-    board = teams.rank("--bootstraps", "5")
-    assert [entry["rank"] for entry in board["teams"]] == [1, 1]
 
 
 def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
@@ -195,18 +172,6 @@ def test_rows_that_do_not_give_the_stated_value_are_refused(teams_of):
     teams.files["b"].write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=r"json \(b\): rows of other cases than case_set_sha256"):
         teams.rank()
-
-
-def test_skipped_cases_weigh_nothing(teams_of, tmp_path):
-    """With missing cases skipped, each team counts its own cases; both are perfect on theirs."""
-    teams = teams_of(RFS)
-    skip = {"options": {"missing": "skip"}}
-    teams.add("all", risks(-np.arange(20)), **skip)
-    teams.add("some", risks([None if i in {3, 4} else -i for i in range(20)]), **skip)
-    board = teams.rank("--bootstraps", "40")
-    assert [entry["rank"] for entry in board["teams"]] == [1, 1]
-    assert board["stability"]["rankings"]["c_index"]["teams"]["some"]["times_at_rank"] == {"1": 40}
-    assert board["comparisons"]["c_index"]["pairs"][0]["p"] == 1.0
 
 
 def test_the_best_of_several_runs_counts(teams_of):

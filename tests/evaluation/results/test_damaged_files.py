@@ -16,40 +16,7 @@ from evaluation.ranking.cli import main
 KINDS = ("masks", "risks", "classes", "four_answers")
 NOTHING = object()
 JUNK = st.one_of(
-    st.sampled_from(
-        [
-            NOTHING,
-            None,
-            True,
-            False,
-            0,
-            1,
-            -1,
-            5,
-            0.5,
-            -0.0,
-            10**400,
-            -(10**400),
-            2**63,
-            1e308,
-            -1e308,
-            5e-324,
-            float("nan"),
-            float("inf"),
-            "",
-            "abc",
-            "1",
-            "\ud800",
-            "a\nb",
-            [],
-            {},
-            [[]],
-            {"a": 1},
-            [None],
-            ["value"],
-            {"value": None},
-        ]
-    ),
+    st.sampled_from([NOTHING, None, True, 0, -1, 0.5, 10**400, 1e308, float("nan"), "", "1", "\ud800", [], {}, [None]]),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
