@@ -44,15 +44,6 @@ class Comparison:
     why_not: str = ""
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Name or path of the profile, seed of the bootstraps, and number of processes."""
-
-    profile: str
-    seed: int
-    jobs: int
-
-
 def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: int) -> tuple[str, Path]:
     """Compare plans, ensembles or `NAME:unfiltered`; returns a summary for the console and the path of the page.
 
@@ -137,7 +128,7 @@ def compare_tasks(
             with_masks=algorithm.mask is not None,
         )
         try:
-            results = _ranked(experiments, cases, task, references, _Run(profile, seed, jobs))
+            results = _ranked(experiments, cases, task, references, profile, seed, jobs)
         except HecktorError as problem:
             comparisons.append(Comparison(algorithm.title, None, str(problem)))
         else:
@@ -146,7 +137,13 @@ def compare_tasks(
 
 
 def _ranked(
-    experiments: Sequence[Experiment], cases: Sequence[ReleaseCase], task: TaskProfile, references: Path, run: _Run
+    experiments: Sequence[Experiment],
+    cases: Sequence[ReleaseCase],
+    task: TaskProfile,
+    references: Path,
+    profile: str,
+    seed: int,
+    jobs: int,
 ) -> TaskResults:
     """Evaluate and rank the experiments; metrics.json and leaderboard.json are written beside the references."""
     name, paths = task.algorithm.name, {}
@@ -157,14 +154,14 @@ def _ranked(
             references,
             task=name,
             predictions=answers,
-            edition=run.profile,
+            edition=profile,
             output=folder,
-            seed=run.seed,
-            workers=0 if run.jobs <= 1 else run.jobs,
+            seed=seed,
+            workers=0 if jobs <= 1 else jobs,
         )
         require_all_scored(result.content, one.name)
         paths[one.name] = folder / METRICS_JSON
-    board = rank(paths, task=name, edition=run.profile, seed=run.seed).to_dict()
+    board = rank(paths, task=name, edition=profile, seed=seed).to_dict()
     write_json(references.with_name(LEADERBOARD_JSON), board)
     board[DECIDING] = deciding_metrics(task.ranking.official, task.ranking)
     prefixes = {name: one.prefix for name, one in task.answers.items()} if task.has_several_answers else {}

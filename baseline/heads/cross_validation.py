@@ -189,12 +189,7 @@ def repeated(target: Target, cohort: HeadCohort, seed: int, repeat: int) -> dict
         scored = nested(target, cohort, np.random.default_rng([seed, repeat]))
     except MetricError:
         return None
-    return _both_metrics(cohort, scored)
-
-
-def _both_metrics(cohort: HeadCohort, scored: OutOfSample) -> dict[str, float | None]:
-    single = scored.single or scored
-    return {HEADS: metric(cohort, scored), SINGLE_BEST: metric(cohort, single)}
+    return {HEADS: metric(cohort, scored), SINGLE_BEST: metric(cohort, scored.single or scored)}
 
 
 def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:

@@ -86,7 +86,8 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_document(work)) is not None:
         sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.get("cross_fitted", {})
-    references = _on_references(work)
+    on_references = work.of_reference_masks().cross_validation_json
+    references = read_json(on_references) if on_references.is_file() else {}
     for target in targets_of(edition):
         name = target.name
         content, figures[name] = target_section(
@@ -101,12 +102,6 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())
     footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
     return document_html(HtmlPage("Training report", lead, sections, footer)), figures
-
-
-def _on_references(work: WorkFolders) -> Mapping[str, Any]:
-    """`cross_validation.json` of the heads on reference masks, empty if none have been fitted."""
-    path = work.of_reference_masks().cross_validation_json
-    return read_json(path) if path.is_file() else {}
 
 
 def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:
