@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from baseline import cli
+from baseline import cli, steps
 from contract.errors import HecktorError
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
@@ -39,6 +39,6 @@ def test_ctrl_c_in_any_step_is_one_line(tmp_path: Path, monkeypatch: pytest.Monk
     def interrupted(*_: object) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "measure_out_of_fold", interrupted)
+    monkeypatch.setattr(steps, "measure_out_of_fold", interrupted)
     with pytest.raises(HecktorError, match=r"^interrupted: finished work is saved; run the same command again"):
         cli.main(["heads", "--work", str(tmp_path)])
