@@ -182,7 +182,7 @@ def test_the_figures_of_a_chart_are_a_table(page: Page, report: str) -> None:
     opened(page, report)
     section = page.locator("#task1-metrics")
     section.locator("summary").press("Enter")
-    assert section.locator("tbody tr").count() == 80
+    expect(section.locator("tbody tr")).to_have_count(80)  # filled after the toggle event
     assert section.locator("caption").inner_text() == section.locator("h3").inner_text()
     assert section.locator("thead th[scope=col]").count() == section.locator("tbody tr").first.locator("th, td").count()
 
