@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +36,9 @@ LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
 # Twice a prescribed dose; a dose in cGy reaches thousands.
 MOST_DOSE_GY: Final = 200.0
 
+_NIFTI1_SIZE: Final = 348
+_NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
+
 _Array = npt.NDArray[Any]
 
 
@@ -50,13 +55,15 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
             reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
             try:
                 volumes[role] = read_volume(path)
+                not_finite = list(_finite(path, reporter))
             except HecktorError as problem:
                 problems.append(reporter.unreadable(problem))
                 continue
+            problems += not_finite
             if role == "PET":
                 volumes[role], warnings = _scaled_pet(volumes[role], volumes.get("CT"), case, estimate_suv, reporter)
                 problems += warnings
-            if role in _CHECKS:
+            if role in _CHECKS and not any(problem.is_error for problem in not_finite):
                 problems += _CHECKS[role](volumes[role], reporter)
             if "CT" in volumes:
                 problems += _check_position(role, volumes[role].geometry, volumes["CT"].geometry, reporter)
@@ -157,6 +164,24 @@ def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemRepo
     elif role in {"PET", "dose"} and not overlap(grid, ct):
         problem = report.error if role == "PET" else report.warning
         yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
+
+
+def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
+    """Report NaN and infinity, which ITK silently reads as zero from a NIfTI file."""
+    with gzip.open(path, "rb") as file:
+        header = file.read(_NIFTI1_SIZE)
+        order = "<" if header[:4] == _NIFTI1_SIZE.to_bytes(4, "little") else ">"
+        (code,) = struct.unpack_from(f"{order}h", header, 70)
+        (start,) = struct.unpack_from(f"{order}f", header, 108)
+        if code not in _NIFTI_FLOATS:
+            return
+        content = file.read()
+    values = np.frombuffer(content, f"{order}{_NIFTI_FLOATS[code]}", offset=int(start) - _NIFTI1_SIZE)
+    bad = int(np.count_nonzero(~np.isfinite(values)))
+    if bad == values.size:
+        yield report.error("not-finite", "all voxels are NaN or infinite", "numbers")
+    elif bad:
+        yield report.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
 
 
 def _share(array: _Array, low: float, high: float) -> float:

@@ -102,7 +102,9 @@ IMAGE_FAULTS: dict[str, Plant] = {
         "__CT", lambda ct: np.clip((ct + 160) * 0.64, 0, 255).astype(np.uint8), "error", "hounsfield", "another unit"
     ),
     "constant CT": spoiled_image("__CT", np.zeros_like, "error", "hounsfield", "values from 0 to 0"),
-    "PET of NaN": spoiled_image("__PT", lambda p: p * np.nan, "error", "suv", "all voxels are zero"),
+    "CT with NaN": spoiled_image("__CT", with_values(np.nan, 3), "warning", "not-finite", "3 voxels are NaN or infinite"),
+    "PET of NaN": spoiled_image("__PT", lambda p: p * np.nan, "error", "not-finite", "all voxels are NaN"),
+    "PET with infinity": spoiled_image("__PT", with_values(np.inf, 2), "warning", "not-finite", "2 voxels are NaN or"),
     "PET in Bq/ml": spoiled_image("__PT", lambda p: p * 5000, "error", "suv", r"an activity concentration \(Bq/ml\)"),
     "PET of zeros": spoiled_image("__PT", np.zeros_like, "error", "suv", "all voxels are zero"),
     "negated PET": spoiled_image("__PT", np.negative, "error", "suv", "voxels below zero, "),
