@@ -44,16 +44,19 @@ human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
 
-# One line for each algorithm of the declared editions: its image, evaluation image, edition, task, evaluation profile
-# and time limit in seconds.
+# One line for each algorithm of the shipped editions: its image, evaluation image, edition, task, evaluation profile and
+# time limit in seconds. Reads the declarations with the standard library, because images are built without `.venv`.
 declared_images() {
-    local python=.venv/bin/python
-    [ -x "$python" ] || python=python3
-    "$python" -c '
-from contract.editions import known_editions, load_edition
-for edition in map(load_edition, known_editions()):
-    for task in edition.algorithms:
-        limit = f"{task.time_limit_s:g}"
-        print(task.image, task.evaluation_image, edition.name, task.name, edition.evaluation_profile, limit)
-'
+    python3 - contract/editions/*.json <<'PYTHON'
+import json
+import sys
+
+for path in sys.argv[1:]:
+    with open(path, encoding="utf-8") as file:
+        edition = json.load(file)
+    for task in edition["algorithms"]:
+        name = task.get("image", "hecktor-" + task["name"]).removeprefix("hecktor-")
+        images = f"hecktor-{name} hecktor-evaluation-{name}"
+        print(images, edition["name"], task["name"], edition["evaluation_profile"], f"{task['time_limit_s']:g}")
+PYTHON
 }
