@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import posixpath
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +13,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from contract import labels
-from contract.archives import unpack
+from contract.archives import read_member, unpack
 from contract.documents import Document, Text, parse_document
 from contract.editions import known_editions
 from contract.errors import ModelPackageError
-from contract.files import parse_json, read_json
+from contract.files import MAX_JSON_BYTES, parse_json, read_json
 
 LOGGER = logging.getLogger("hecktor")
 FORMAT_VERSION: Final = 1
@@ -177,7 +174,7 @@ def package_folder(package: Path) -> Iterator[Path]:
         yield package
         return
     with tempfile.TemporaryDirectory(prefix="hecktor-model-", ignore_cleanup_errors=True) as folder:
-        unpack_package(package, Path(folder))
+        unpack(package, Path(folder))
         yield Path(folder)
 
 
@@ -194,22 +191,6 @@ def check_is_package(path: Path) -> None:
             found = "found nnU-Net's results"
             raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
         raise ModelPackageError(name, f"no {MANIFEST}", "a model package")
-
-
-def unpack_package(archive: Path, folder: Path) -> None:
-    """Unpack a `.tar.gz` as the platform does. Raises `ModelPackageError`."""
-    with _unpacking(archive):
-        unpack(archive, folder)
-
-
-@contextmanager
-def _unpacking(archive: Path) -> Iterator[None]:
-    """Turn the errors of a damaged archive into `ModelPackageError`."""
-    try:
-        yield
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as problem:
-        found = f"cannot be unpacked ({str(problem) or type(problem).__name__})"
-        raise ModelPackageError(archive.name, found, "a model package, as a folder or .tar.gz") from None
 
 
 def manifest_sha256(package: Path) -> str:
@@ -244,11 +225,7 @@ def _manifest_bytes(package: Path) -> bytes:
     check_is_package(package)
     if package.is_dir():
         return (package / MANIFEST).read_bytes()
-    with _unpacking(package), tarfile.open(package) as tar:
-        for member in tar:
-            if posixpath.normpath(member.name) == MANIFEST and (file := tar.extractfile(member)) is not None:
-                return file.read()
-    raise ModelPackageError(package.name, f"no {MANIFEST}", "a model package")
+    return read_member(package, MANIFEST, max_bytes=MAX_JSON_BYTES)
 
 
 def file_entry(path: Path) -> dict[str, Any]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
-import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
+from contract.archives import read_members
 from contract.errors import EngineError
 
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
@@ -19,7 +20,7 @@ API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
-_BLOCK_BYTES: Final = 1 << 20
+_UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 
@@ -47,8 +48,8 @@ class ImageFacts:
         cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
     ) -> ImageFacts:
         """Properties of an image with the configuration `config` of its containers."""
-        user, labels = str(config.get("User") or "").strip(), config.get("Labels") or {}
-        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(config.get("Env") or ())
+        user, labels = str(config.get("User") or "").strip(), _object(config.get("Labels"))
+        api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(map(str, config.get("Env") or ()))
         return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
 
 
@@ -70,10 +71,6 @@ def upload_problems(facts: ImageFacts) -> list[str]:
     return [f"{problem}; the platform would refuse the image" for problem in problems]
 
 
-class _Bytes(Protocol):
-    def read(self, size: int = ...) -> bytes: ...
-
-
 def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     """Properties of a saved image, read without an engine.
 
@@ -89,21 +86,16 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     documents: dict[str, Any] = {}
     digests: dict[str, str] = {}
     links: dict[str, str] = {}
-    try:
-        with tarfile.open(path, "r|*", bufsize=_BLOCK_BYTES) as archive:
-            for member in archive:
-                if member.issym():
-                    folder = posixpath.dirname(member.name)
-                    links[member.name] = posixpath.normpath(posixpath.join(folder, member.linkname))
-                elif member.islnk():
-                    links[member.name] = member.linkname
-                elif (file := archive.extractfile(member)) is not None:
-                    start = file.read(member.size) if member.size <= _DOCUMENT_BYTES else b""
-                    documents[member.name] = _document(start)
-                    if verify:
-                        digests[member.name] = _digest(start, file)
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as problem:
-        raise EngineError(path.name, f"not a readable archive ({problem})") from None
+    for member, pieces in read_members(path, max_bytes=_UNPACKED_BYTES, error=EngineError):
+        if member.kind == "symbolic link":
+            links[member.name] = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.target))
+        elif member.kind == "hard link":
+            links[member.name] = member.target
+        elif member.kind == "file":
+            start = b"".join(pieces) if member.size <= _DOCUMENT_BYTES else b""
+            documents[member.name] = _document(start)
+            if verify:
+                digests[member.name] = _digest(path.name, chain([start], pieces))
     if verify:
         digests |= {name: digests[target] for name, target in links.items() if target in digests}
         _check_layers(path.name, documents, digests)
@@ -127,12 +119,15 @@ def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, st
 
 def _facts(path: Path, documents: dict[str, Any]) -> ImageFacts:
     manifest = documents.get("manifest.json")
-    if not isinstance(manifest, list) or not manifest:
+    if not (isinstance(manifest, list) and manifest and isinstance(manifest[0], dict)):
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
-    document = documents.get(str(manifest[0].get("Config")))
-    config = document if isinstance(document, dict) else {}
-    size_bytes, architecture = path.stat().st_size, str(config.get("architecture", ""))
-    return ImageFacts.of(path.name, config.get("config") or {}, architecture, size_bytes, len(manifest))
+    document = _object(documents.get(str(manifest[0].get("Config"))))
+    config, architecture = _object(document.get("config")), str(document.get("architecture", ""))
+    return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest))
+
+
+def _object(content: Any) -> dict[str, Any]:
+    return content if isinstance(content, dict) else {}
 
 
 def _document(content: bytes) -> Any:
@@ -140,15 +135,22 @@ def _document(content: bytes) -> Any:
         return None
     try:
         return json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
-def _digest(start: bytes, file: _Bytes) -> str:
-    """sha256 of `start` and the rest of `file`, uncompressed if it is gzip."""
-    digest, block = hashlib.sha256(), start or file.read(_BLOCK_BYTES)
-    inflate = zlib.decompressobj(wbits=31) if block[:2] == _GZIP_MAGIC else None
-    while block:
-        digest.update(block if inflate is None else inflate.decompress(block))
-        block = file.read(_BLOCK_BYTES)
+def _digest(archive: str, pieces: Iterable[bytes]) -> str:
+    """sha256 of a file's content, uncompressed if it is gzip."""
+    digest, blocks = hashlib.sha256(), filter(None, pieces)
+    start = next(blocks, b"")
+    inflate = zlib.decompressobj(wbits=31) if start.startswith(_GZIP_MAGIC) else None
+    try:
+        for block in chain([start], blocks):
+            rest = block
+            while inflate is not None and rest:
+                digest.update(inflate.decompress(rest, _DOCUMENT_BYTES))
+                rest = inflate.unconsumed_tail
+            digest.update(rest)
+    except zlib.error as problem:
+        raise EngineError(archive, f"found a damaged layer ({problem})", "what `docker save` writes") from None
     return digest.hexdigest()

@@ -12,9 +12,10 @@ import numpy as np
 from algorithm.network.package import ModelPackage, load_package
 from baseline.release.record import read_preparation
 from baseline.work import WorkFolders, planned
+from contract.archives import unpack
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
-from contract.packages import MANIFEST, file_entry, manifest_sha256, unpack_package
+from contract.packages import MANIFEST, file_entry, manifest_sha256
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
@@ -90,7 +91,7 @@ def _copied(package: Path, target: Path) -> ModelPackage:
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(package / name, target / name)
         return load_package(target)
-    unpack_package(package, target)
+    unpack(package, target)
     return load_package(target)
 
 

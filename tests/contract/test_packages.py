@@ -144,11 +144,8 @@ def test_an_archive_that_leads_out_or_is_none_is_refused(tmp_path: Path) -> None
     (tmp_path / "outside").write_text("outside")
     with tarfile.open(tmp_path / "bad.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "outside", arcname="../outside")
-    for name in ("weights.zip", "bad.tar.gz"):
-        with (
-            pytest.raises(ModelPackageError, match=rf"{name}: cannot be unpacked .* a folder or \.tar\.gz"),
-            package_folder(tmp_path / name),
-        ):
+    for name, message in (("weights.zip", "cannot be unpacked"), ("bad.tar.gz", "found '../outside', expected names")):
+        with pytest.raises(ModelPackageError, match=rf"^{name}: {message}"), package_folder(tmp_path / name):
             pass
 
 

@@ -88,14 +88,20 @@ def test_an_archive_without_a_manifest(tmp_path: Path):
         facts_of_archive(tmp_path / "e.tar")
 
 
-def saved(path: Path, layers: dict[str, bytes], contents: Sequence[bytes], links: dict[str, str] | None = None) -> Path:
+def saved(
+    path: Path,
+    layers: dict[str, bytes],
+    contents: Sequence[bytes],
+    links: dict[str, str] | None = None,
+    **damaged: bytes,
+) -> Path:
     """What `docker save` writes: a manifest, a configuration with the checksums of `contents`, layers and links."""
     sums = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
     manifest = [{"Config": "c.json", "Layers": [*layers, *(links or {})]}]
     files = {**layers, "c.json": json.dumps({"architecture": "amd64", "rootfs": {"diff_ids": sums}}).encode()}
     files["manifest.json"] = json.dumps(manifest).encode()
     with tarfile.open(path, "w:gz") as archive:
-        for name, content in files.items():
+        for name, content in (files | damaged).items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
@@ -127,10 +133,25 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
         facts_of_archive(archive, verify=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("manifest.json", b"[" * 100_000),
+        ("manifest.json", b'["c.json"]'),
+        ("a", gzip.compress(b"layer")[:-9] + b"\xff" * 9),
+    ],
+)
+def test_damaged_members_of_an_image_are_one_line(tmp_path: Path, name: str, content: bytes) -> None:
+    """JSON nested too deeply, a manifest without objects, and a compressed layer whose checksum is wrong."""
+    archive = saved(tmp_path / "image.tar.gz", {"a": b"layer"}, [b"layer"], **{name: content})
+    with pytest.raises(EngineError, match=r"^image\.tar\.gz: (no manifest|no image with layers|found a damaged layer)"):
+        facts_of_archive(archive, verify=True)
+
+
 def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
     cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
     cut.write_bytes(cut.read_bytes()[:-2000])
-    with pytest.raises(EngineError, match=r"^cut\.tar\.gz: not a readable archive"):
+    with pytest.raises(EngineError, match=r"^cut\.tar\.gz: cannot be unpacked \(Compressed file ended"):
         facts_of_archive(cut, verify=True)
     with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers in it, expected what `docker save`"):
         facts_of_archive(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []), verify=True)

@@ -1,0 +1,196 @@
+"""Archives that are not trusted: what is unpacked, and one line for everything else."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import os
+import random
+import tarfile
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contract.archives import pack, read_member, read_members, unpack
+from contract.errors import HecktorError, ModelPackageError
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", **fields: object) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, target
+    for key, value in fields.items():
+        setattr(info, key, value)
+    return info
+
+
+def archive_of(path: Path, *members: tarfile.TarInfo | tuple[tarfile.TarInfo, bytes], form: int = tarfile.PAX_FORMAT):
+    with tarfile.open(path, "w:gz", format=form) as archive:
+        for one in members:
+            info, content = one if isinstance(one, tuple) else (one, b"")
+            info.size = len(content) or info.size
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
+    """A header of tar's first format, with its checksum: the sum of all bytes, its own field counted as blanks."""
+    block = bytearray(512)
+    block[: len(name)], block[100:108], block[124:136], block[156:157] = name, b"0000644\0", size, kind
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_of_every_format(tmp_path: Path, form: int) -> None:
+    """A name of 205 letters in two parts needs ustar's prefix, GNU's long name or a PAX header."""
+    name = f"{'a' * 102}/{'b' * 90}"
+    path = archive_of(tmp_path / "m.tar.gz", (member(name), b"content"), form=form)
+    unpack(path, tmp_path / "out")
+    assert tree(tmp_path / "out") == {"a" * 102: None, name: b"content"}
+
+
+def test_plain_and_xz_archives_are_read_as_well(tmp_path: Path) -> None:
+    plain = gzip.decompress(archive_of(tmp_path / "m.tar.gz", (member("./a"), b"1")).read_bytes())
+    for name, content in {"m.tar": plain, "m.tar.xz": lzma.compress(plain)}.items():
+        (tmp_path / name).write_bytes(content)
+        assert read_member(tmp_path / name, "a", max_bytes=1) == b"1"
+
+
+def test_modes_follow_the_umask_and_executables_stay_executable(tmp_path: Path) -> None:
+    path = archive_of(tmp_path / "m.tar.gz", member("run", mode=0o6755), member("data", mode=0o600))
+    earlier = os.umask(0o027)
+    try:
+        unpack(path, tmp_path / "out")
+    finally:
+        os.umask(earlier)
+    modes = {one.name: one.stat().st_mode & 0o7777 for one in (tmp_path / "out").iterdir()}
+    assert modes == {"run": 0o750, "data": 0o640}
+
+
+def test_an_archive_that_defeats_the_filter_of_tarfile_writes_nothing_outside(tmp_path: Path) -> None:
+    """CVE-2025-4517: links whose real path is longer than the system's limit are not resolved by the filter "data"."""
+    steps, folder, members = "abcdefghijklmnop", "", []
+    for step in steps:
+        members += [member(f"{folder}{'d' * 247}", tarfile.DIRTYPE, mode=0o755)]
+        members += [member(f"{folder}{step}", tarfile.SYMTYPE, "d" * 247)]
+        folder += f"{'d' * 247}/"
+    long = "/".join([*steps, "l" * 254])
+    members += [member(long, tarfile.SYMTYPE, "../" * len(steps)), member("escape", tarfile.SYMTYPE, f"{long}/..")]
+    path = archive_of(tmp_path / "m.tar.gz", *members, (member("escape/planted", mode=0o755), b"#!"))
+    with pytest.raises(ModelPackageError, match=r"^m\.tar\.gz: found 'a', a symbolic link, expected files and folders"):
+        unpack(path, tmp_path / "out")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tar.gz", "out"]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([member("../a")], "found '../a', expected names inside the folder"),
+        ([member("/a")], "found '/a', expected names inside the folder"),
+        ([member("a/../../b")], "found 'a/../../b', expected names inside the folder"),
+        ([member("a", tarfile.LNKTYPE, "nothing")], "found 'a', a hard link, expected files and folders only"),
+        ([member("a", tarfile.FIFOTYPE)], "found 'a', a device or sparse file, expected files and folders only"),
+        ([member("a", tarfile.GNUTYPE_SPARSE)], "found 'a', a device or sparse file, expected files and folders only"),
+        (
+            [member("a", pax_headers={"GNU.sparse.map": "0,9"})],
+            "found 'a', a device or sparse file, expected files and folders only",
+        ),
+        ([member("a"), member("a")], "found 'a' twice, expected each member once"),
+        ([member("a"), member("a/b")], "found 'a/b' twice, expected each member once"),
+        ([member("a/" * 3000 + "b")], "found a name of 6001 bytes and 3001 levels, expected at most 1024 bytes and 32"),
+        ([member("a" * 256)], f"'{'a' * 80}' cannot be written (File name too long)"),
+        ([member("a", pax_headers={"path": "a\0b"})], "cannot be unpacked (a name with NUL), expected an intact"),
+        ([member("a", pax_headers={"size": "-1"})], "cannot be unpacked ('a' with size '-1'), expected an intact"),
+        ([member("a", pax_headers={"comment": "x" * 2**20})], "cannot be unpacked (a header of 1048"),
+    ],
+)
+def test_members_that_are_refused(tmp_path: Path, members: list[tarfile.TarInfo], message: str) -> None:
+    path = archive_of(tmp_path / "m.tar.gz", *members)
+    with pytest.raises(ModelPackageError) as refusal:
+        unpack(path, tmp_path / "out")
+    assert refusal.value.message.startswith(f"m.tar.gz: {message}")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tar.gz", "out"]
+
+
+@pytest.mark.parametrize("name", ["m.tar", "m.tar.gz", "m.tar.xz"])
+def test_damaged_archives_are_one_line(tmp_path: Path, name: str) -> None:
+    """Each cut of an archive, each of 200 altered bytes and random bytes: refused, or the same content as before.
+
+    An altered byte may hit what no reader uses, such as an owner's name in a header whose checksum it then breaks, or
+    gzip's time stamp.
+    """
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "weights").write_bytes(random.Random(1).randbytes(3000))
+    pack(tmp_path / "folder", tmp_path / "intact.tar.gz")
+    plain = gzip.decompress((tmp_path / "intact.tar.gz").read_bytes())
+    compress: dict[str, Callable[[bytes], bytes]] = {"m.tar.gz": gzip.compress, "m.tar.xz": lzma.compress}
+    content, rng = compress.get(name, bytes)(plain), random.Random(2)
+    cuts = [content[:end] for end in range(0, min(len(content), 5120), 97)]
+    flips = [content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1 :]
+             for place in rng.sample(range(len(content)), 200)]  # fmt: skip
+    messages = []
+    for number, damaged in enumerate([*cuts, *flips, rng.randbytes(5000)]):
+        (tmp_path / name).write_bytes(damaged)
+        try:
+            unpack(tmp_path / name, tmp_path / str(number))
+        except ModelPackageError as error:
+            messages.append(error.message)
+    assert len(messages) >= len(cuts)
+    assert {message.split(" cannot be unpacked (")[0] for message in messages} <= {f"{name}:"}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(records=st.binary(max_size=80), size=st.binary(min_size=12, max_size=12), kind=st.sampled_from(b"xgXLKS0157"))
+def test_headers_of_random_content_are_one_line(tmp_path: Path, records: bytes, size: bytes, kind: int) -> None:
+    extension = header(b"x", b"%011o\0" % len(records), bytes([kind])) + records.ljust(512, b"\0")
+    (tmp_path / "m.tar").write_bytes(extension + header(b"a", size) + bytes(2048))
+    with pytest.raises(HecktorError, match=r"^m\.tar: "):
+        read_member(tmp_path / "m.tar", "manifest.json", max_bytes=1)
+
+
+def test_a_manifest_s_size_and_all_bytes_are_bounded_while_reading(
+    tmp_path: Path,
+) -> None:
+    """60 MB of zeros in a manifest or in a PAX header, 0.1 MB compressed, take less than 20 MB of memory."""
+    path = archive_of(tmp_path / "m.tar.gz", (member("manifest.json"), bytes(60_000_000)))
+    header_bomb = gzip.compress(header(b"x", b"%011o\0" % 60_000_000, b"x") + bytes(60_000_512), 1)
+    (tmp_path / "h.tar.gz").write_bytes(header_bomb)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelPackageError, match=r"manifest\.json of 60000000 bytes, expected at most 16777216"):
+            read_member(path, "manifest.json", max_bytes=16 * 2**20)
+        with pytest.raises(ModelPackageError, match=r"h\.tar\.gz: cannot be unpacked \(a header of 60000000 bytes\)"):
+            read_member(tmp_path / "h.tar.gz", "manifest.json", max_bytes=16 * 2**20)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    with pytest.raises(ModelPackageError, match="more than 1000000 bytes unpacked"):
+        list(read_members(path, max_bytes=10**6))
+
+
+def test_the_number_of_members_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("contract.archives.MAX_MEMBERS", 3)
+    with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(more than 3 members\), expected an intact"):
+        unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "abc")), tmp_path / "out")
+    unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "ab")), tmp_path / "two")
+
+
+def test_content_behind_the_end_is_refused(tmp_path: Path) -> None:
+    plain = gzip.decompress(archive_of(tmp_path / "m.tar.gz", member("a")).read_bytes())
+    for name, rest in {"text.tar": b"hidden", "long.tar": bytes(2**20)}.items():
+        (tmp_path / name).write_bytes(plain + rest)
+        with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(content behind its end\)"):
+            unpack(tmp_path / name, tmp_path / name[:-4])
