@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from contract.errors import HecktorError, InputError
+from convert.dicom.frames import split_frames
 from convert.dicom.headers import DicomHeader, tag_name
 
 _LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
@@ -64,7 +65,7 @@ def quiet_pydicom() -> Iterator[None]:
 
 
 def read_folder(folder: Path) -> DicomFolder:
-    """Read all headers below `folder` with a progress bar; the order of the files does not matter.
+    """Read all headers below `folder`, one for each slice, with a progress bar; the order of the files does not matter.
 
     Raises:
         InputError: no such folder, no DICOM file, or an unreadable one.
@@ -86,16 +87,24 @@ def read_folder(folder: Path) -> DicomFolder:
         raise InputError(str(folder), f"found no DICOM file among {others} files", "a study with CT and PET")
     counts = ((others, "not a DICOM object, or DICOMDIR"), (copies, "further copies of the same object"))
     ignored = [f"{count} file{'s' if count > 1 else ''}: {reason}" for count, reason in counts if count]
-    return DicomFolder(tuple(headers.values()), tuple(ignored))
+    slices: list[DicomHeader] = []
+    for header in headers.values():
+        with _reading(header.name):
+            slices += split_frames(header)
+    return DicomFolder(tuple(slices), tuple(ignored))
 
 
 def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
-    """Decoded stored values: (rows, columns), or (frames, rows, columns), without rescaling.
+    """Decoded stored values without rescaling: (rows, columns), or (frames, rows, columns) of an RT dose.
 
     Raises:
         InputError: truncated, or pixel data that cannot be decoded.
     """
     with _reading(header.name) as dcmread:
+        if header.frame is not None:
+            from pydicom.pixels.utils import pixel_array
+
+            return np.asarray(pixel_array(header.path, index=header.frame))
         dataset = dcmread(header.path, force=True)
         if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
             implicit_vr = dataset.original_encoding[0]

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import InputError
+from convert.dicom.frames import ENHANCED_CT, ENHANCED_PET
 from convert.dicom.headers import DicomHeader
 
 CT, PET, STRUCTURES, DOSE = "CT", "PT", "RTSTRUCT", "RTDOSE"
 _SOP_CLASSES: Final = {
-    CT: "1.2.840.10008.5.1.4.1.1.2",
-    PET: "1.2.840.10008.5.1.4.1.1.128",
-    STRUCTURES: "1.2.840.10008.5.1.4.1.1.481.3",
-    DOSE: "1.2.840.10008.5.1.4.1.1.481.2",
+    CT: ("1.2.840.10008.5.1.4.1.1.2", *ENHANCED_CT),
+    PET: ("1.2.840.10008.5.1.4.1.1.128", *ENHANCED_PET),
+    STRUCTURES: ("1.2.840.10008.5.1.4.1.1.481.3",),
+    DOSE: ("1.2.840.10008.5.1.4.1.1.481.2",),
 }
-_ENHANCED: Final = tuple(f"1.2.840.10008.5.1.4.1.1.{number}" for number in ("2.1", "2.2", "130", "128.1"))
 _SMALLEST_SERIES: Final = 4
 _SCOUTS: Final = frozenset({"LOCALIZER", "SCOUT"})
 _PROJECTIONS: Final = frozenset({"MIP", "MINIP", "PROJECTION"})
@@ -104,11 +104,9 @@ def _objects(series: Iterable[ImageSeries]) -> tuple[DicomHeader, ...]:
 def _unusable(header: DicomHeader) -> str:
     """Why an object is ignored, empty if it is used."""
     modality, sop_class = header.text("Modality"), header.text("SOPClassUID")
-    if sop_class in _ENHANCED:
-        return "enhanced multi-frame image, which is not supported"
     if modality not in _SOP_CLASSES:
         return f"modality {modality or 'absent'}"
-    if sop_class != _SOP_CLASSES[modality]:
+    if sop_class not in _SOP_CLASSES[modality]:
         return "secondary capture" if ".1.1.7" in sop_class else f"SOP class {sop_class}"
     return _no_volume(header) if modality in (CT, PET) else ""
 

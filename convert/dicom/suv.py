@@ -1,4 +1,4 @@
-"""SUV normalised by body weight, as in the pseudo-code of the QIBA FDG-PET/CT profile (docs/cases.md)."""
+"""SUV normalised by body weight, by QIBA's FDG-PET/CT profile and the IBSI-SUV manual (docs/cases.md)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import Finding, InputError
+from convert.dicom.body import body_measure, weight_kg
 from convert.dicom.headers import DicomHeader, tag_name
-from convert.dicom.times import injection, scan_start
+from convert.dicom.times import count_moment, injection, scan_start
 
 F18_HALF_LIFE_S: Final = 6586.2
 _F18_CODES: Final = ("C-111A1", "77004003", "18F")
@@ -17,7 +18,8 @@ _F18_NAMES: Final = ("fluorine", "f-18", "f18", "18f", "^18^f", "fdg", "fluorode
 # No patient is injected with 10 kBq, and no F-18 dose reaches 10 GBq. Older scanners wrote MBq.
 _LARGEST_MBQ: Final = 10_000.0
 _DOSES_BQ: Final = (1e6, 1e10)
-_WEIGHTS_KG: Final = (2.0, 500.0)
+# SUVType of stored SUV by units, the first one where the attribute is absent.
+_SUV_TYPES: Final = {"GML": ("BW", "LBMJAMES128", "LBMJANMA", "IBW"), "CM2ML": ("BSA",)}
 
 
 @dataclass(frozen=True)
@@ -32,39 +34,55 @@ class SuvScale:
 def suv_scale(headers: Sequence[DicomHeader]) -> SuvScale:
     """Factors from rescaled pixel values to SUV for the slices of a PET series.
 
-    Units BQML need weight, dose, times and half-life; CNTS Philips' private factors; GML is SUV already.
+    Units BQML need weight, dose, times and half-life; CNTS Philips' private factors. GML and CM2ML are SUV already,
+    by body weight or by another measure of the body, which is then converted.
 
     Raises:
-        InputError: an attribute is missing or impossible, or the PET is not corrected for attenuation or decay.
+        InputError: an attribute is missing or impossible, or the PET is not corrected for attenuation or, against its
+            own DecayCorrection, for decay.
     """
     first = headers[0]
-    findings = _check_corrections(first)
-    units = str(_uniform(headers, "Units", "BQML, CNTS or GML")).strip().upper()
-    if units == "GML":
-        _check_suv_type(first)
-        return SuvScale((1.0,) * len(headers), "stored as SUV (GML)", findings)
+    units = str(_uniform(headers, "Units", "BQML, CNTS, GML or CM2ML")).strip().upper()
+    findings = _check_corrections(first, decays=units not in _SUV_TYPES)
+    if units in _SUV_TYPES:
+        return _stored_suv(headers, units, findings)
     if units == "CNTS":
         return _philips_scale(headers, findings)
     if units != "BQML":
-        raise InputError(first.name, f"found {tag_name('Units')} {units}", "BQML, CNTS with Philips' factors, or GML")
-    per_becquerel, derivation, more = _suv_per_becquerel(headers)
-    return SuvScale((per_becquerel,) * len(headers), f"Bq/ml, {derivation}", (*findings, *more))
+        expected = "BQML, CNTS with Philips' factors, GML or CM2ML"
+        raise InputError(first.name, f"found {tag_name('Units')} {units}", expected)
+    factors, derivation, more = _suv_per_becquerel(headers)
+    return SuvScale(factors, f"Bq/ml, {derivation}", (*findings, *more))
 
 
-def _check_corrections(header: DicomHeader) -> tuple[Finding, ...]:
+def _check_corrections(header: DicomHeader, *, decays: bool) -> tuple[Finding, ...]:
+    """Check CorrectedImage; with `decays` a PET of DecayCorrection NONE is corrected here, and must not list DECY."""
     name, corrections = tag_name("CorrectedImage"), header.words("CorrectedImage")
+    expected = "ATTN and DECY (corrected for attenuation and decay)"
+    uncorrected = decays and header.text("DecayCorrection").upper() == "NONE"
+    if uncorrected:
+        expected = "ATTN without DECY, since DecayCorrection is NONE"
     if not corrections:
-        return (Finding(header.name, f"found no {name}", "ATTN and DECY", "taken as corrected"),)
-    if "ATTN" not in corrections or not {"DECY", "DECAY"} & set(corrections):
-        expected = "ATTN and DECY (corrected for attenuation and decay)"
+        return (Finding(header.name, f"found no {name}", expected.partition(" (")[0], "taken as corrected"),)
+    if "ATTN" not in corrections or bool({"DECY", "DECAY"} & set(corrections)) == uncorrected:
         raise InputError(header.name, f"found {name} {', '.join(corrections)}", expected)
     return ()
 
 
-def _check_suv_type(header: DicomHeader) -> None:
-    suv_type = header.text("SUVType").upper()
-    if suv_type not in ("", "BW"):
-        raise InputError(header.name, f"found {tag_name('SUVType')} {suv_type}", "BW (by body weight)")
+def _stored_suv(headers: Sequence[DicomHeader], units: str, findings: tuple[Finding, ...]) -> SuvScale:
+    """SUV by weight from stored SUV: unchanged, or times weight over the measure that normalised it."""
+    _check_uniform(headers, "SUVType")
+    first, allowed = headers[0], _SUV_TYPES[units]
+    suv_type = first.text("SUVType").upper() or allowed[0]
+    if suv_type not in allowed:
+        expected = f"{' or '.join(allowed)} with {tag_name('Units')} {units}"
+        raise InputError(first.name, f"found {tag_name('SUVType')} {suv_type}", expected)
+    if suv_type == "BW":
+        return SuvScale((1.0,) * len(headers), "stored as SUV (GML)", findings)
+    weight, (measure, more) = weight_kg(first), body_measure(first, suv_type)
+    shown = f"surface {measure:.5g} cm2" if suv_type == "BSA" else f"{measure / 1000:.4g} kg"
+    derivation = f"stored as SUV by {suv_type} ({units}), {shown}, weight {weight:g} kg"
+    return SuvScale((weight * 1000 / measure,) * len(headers), derivation, (*findings, *more))
 
 
 def _philips_scale(headers: Sequence[DicomHeader], findings: tuple[Finding, ...]) -> SuvScale:
@@ -78,7 +96,7 @@ def _philips_scale(headers: Sequence[DicomHeader], findings: tuple[Finding, ...]
         found = f"found {tag_name('Units')} CNTS without (7053,1000) and (7053,1009)"
         raise InputError(headers[index].name, found, "Philips' SUV factor or activity factor")
     per_becquerel, derivation, more = _suv_per_becquerel(headers)
-    factors = tuple(factor * per_becquerel for factor in activity_factors)
+    factors = tuple(factor * suv for factor, suv in zip(activity_factors, per_becquerel, strict=True))
     return SuvScale(factors, f"counts, Philips' activity factor (7053,1009), {derivation}", (*findings, *more))
 
 
@@ -91,29 +109,41 @@ def _philips_factor(header: DicomHeader, element: int) -> float:
     return factor if math.isfinite(factor) and factor > 0 else 0.0
 
 
-def _suv_per_becquerel(headers: Sequence[DicomHeader]) -> tuple[float, str, list[Finding]]:
-    """SUV of 1 Bq/ml: body weight in g by the dose in Bq at the time to which the pixels are corrected."""
+def _suv_per_becquerel(headers: Sequence[DicomHeader]) -> tuple[tuple[float, ...], str, list[Finding]]:
+    """SUV of 1 Bq/ml by slice: body weight in g by the dose in Bq at the time to which the pixels are corrected."""
     first = headers[0]
-    weight_kg = first.number("PatientWeight", "the weight in kg")
-    if not _WEIGHTS_KG[0] <= weight_kg <= _WEIGHTS_KG[1]:
-        raise InputError(first.name, f"found {tag_name('PatientWeight')} {weight_kg:g}", "the weight in kg")
+    weight = weight_kg(first)
     item = _radiopharmaceutical(first)
     dose_bq, findings = _dose_bq(item)
-    correction = str(_uniform(headers, "DecayCorrection", "START or ADMIN")).strip().upper()
-    shown = f"dose {dose_bq / 1e6:.4g} MBq, weight {weight_kg:g} kg"
+    correction = str(_uniform(headers, "DecayCorrection", "START, ADMIN or NONE")).strip().upper()
+    shown = f"dose {dose_bq / 1e6:.4g} MBq, weight {weight:g} kg"
     if correction == "ADMIN":
-        return weight_kg * 1000 / dose_bq, f"{shown}, corrected to the injection (ADMIN)", findings
-    if correction != "START":
-        raise InputError(first.name, f"found {tag_name('DecayCorrection')} {correction}", "START or ADMIN")
-    scan, source = scan_start(headers)
-    injected, time_findings = injection(first, item, scan)
-    uptake_s, half_life_s = (scan - injected).total_seconds(), _half_life_s(item)
-    remaining_bq = dose_bq * math.exp(-math.log(2) * uptake_s / half_life_s)
+        factors = (weight * 1000 / dose_bq,) * len(headers)
+        return factors, f"{shown}, corrected to the injection (ADMIN)", findings
+    if correction not in ("START", "NONE"):
+        found = f"found {tag_name('DecayCorrection')} {correction}"
+        raise InputError(first.name, found, "START, ADMIN or NONE")
+    half_life_s = _half_life_s(item)
+    if correction == "START":
+        start = scan_start(headers, half_life_s)
+        moments, source = [start.moment] * len(headers), f"{start.source} (START)"
+        findings += start.findings
+    else:
+        moments = [count_moment(header, half_life_s) for header in headers]
+        source = "the average count of each slice (NONE)"
+    injected, time_findings = injection(first, item, min(moments))
+    uptakes_s = [(moment - injected).total_seconds() for moment in moments]
+    remaining_bq = [dose_bq * math.exp(-math.log(2) * uptake_s / half_life_s) for uptake_s in uptakes_s]
     derivation = (
-        f"{shown}, {uptake_s / 60:.1f} min from injection to {source} (START), half-life {half_life_s:g} s, "
-        f"dose at the scan {remaining_bq / 1e6:.4g} MBq"
+        f"{shown}, {_range([uptake_s / 60 for uptake_s in uptakes_s], '.1f')} min from injection to {source}, "
+        f"half-life {half_life_s:g} s, dose at the scan {_range([dose / 1e6 for dose in remaining_bq], '.4g')} MBq"
     )
-    return weight_kg * 1000 / remaining_bq, derivation, [*findings, *time_findings]
+    return tuple(weight * 1000 / dose for dose in remaining_bq), derivation, [*findings, *time_findings]
+
+
+def _range(values: Sequence[float], style: str) -> str:
+    low, high = format(min(values), style), format(max(values), style)
+    return low if low == high else f"{low} to {high}"
 
 
 def _radiopharmaceutical(header: DicomHeader) -> DicomHeader:
@@ -160,8 +190,13 @@ def _is_f18(item: DicomHeader) -> bool:
 def _uniform(headers: Sequence[DicomHeader], keyword: str, expected: str) -> object:
     """The value that all slices share."""
     value = headers[0].required(keyword, expected)
-    for header in headers:
-        if header.optional(keyword) != value:
-            found = f"found {tag_name(keyword)} {header.text(keyword) or 'absent'}"
-            raise InputError(header.name, found, f"{value} as in {headers[0].name}")
+    _check_uniform(headers, keyword)
     return value
+
+
+def _check_uniform(headers: Sequence[DicomHeader], keyword: str) -> None:
+    first = headers[0].text(keyword) or "absent"
+    for header in headers:
+        value = header.text(keyword) or "absent"
+        if value != first:
+            raise InputError(header.name, f"found {tag_name(keyword)} {value}", f"{first} as in {headers[0].name}")

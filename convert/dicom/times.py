@@ -1,9 +1,11 @@
-"""Dates and times of DICOM: start of the scan and time of injection."""
+"""Dates and times of DICOM: start of the scan, average count of a slice and time of injection."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -12,31 +14,124 @@ from convert.dicom.headers import DicomHeader, tag_name
 
 LONGEST_UPTAKE: Final = timedelta(hours=6)
 _DAY: Final = timedelta(days=1)
+_SECOND: Final = timedelta(seconds=1)  # 0.01% of the activity of F-18
 _ANY_DATE: Final = "19000101"  # only differences of times count
 _DATE_TIME: Final = re.compile(r"(\d{4})(\d{2})(\d{2}) *(\d{2}):?(\d{2})?:?(\d{2})?(?:\.(\d{1,6}))?")
 _OFFSET: Final = re.compile(r"([+-])(\d{2})(\d{2})$")
 
 
-def scan_start(headers: Sequence[DicomHeader]) -> tuple[datetime, str]:
-    """Time to which a scanner with decay correction START corrects, and the attribute that gave it.
+# Private attributes with the time to which a vendor's scanner corrects: manufacturer, group, creator, element, name.
+_VENDOR_STARTS: Final = (
+    ("GE", 0x0009, "GEMS_PETD_01", 0x0D, "GE scan time (0009,100D)"),
+    ("SIEMENS", 0x0071, "SIEMENS MED PT", 0x22, "Siemens decay correction time (0071,1022)"),
+)
 
-    The series time, unless it is later than the first acquisition: then the series was processed later, and GE's
-    private scan time counts, or else the first acquisition.
+
+@dataclass(frozen=True)
+class ScanStart:
+    """Time to which a scanner with decay correction START corrects, and the attribute that gave it."""
+
+    moment: datetime
+    source: str
+    findings: tuple[Finding, ...] = ()
+
+
+def scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanStart:
+    """Start of the scan, to which DecayCorrection START refers.
+
+    In this order: DecayCorrectionDateTime; the vendor's private attribute; SeriesTime, if the first acquisition began
+    then; AcquisitionTime plus the time of the average count less FrameReferenceTime. A series that was processed later
+    has a later SeriesTime. Without FrameReferenceTime, the earlier one of SeriesTime and the first acquisition, with a
+    warning.
 
     Raises:
-        InputError: no SeriesTime and no AcquisitionTime.
+        InputError: no SeriesTime and no AcquisitionTime, or an enhanced image without DecayCorrectionDateTime.
     """
     first = headers[0]
+    recorded = _recorded_start(first)
+    if recorded is not None:
+        return recorded
     series = _moment(first, ("SeriesDate", "AcquisitionDate", "StudyDate"), "SeriesTime")
-    acquired = min(filter(None, (_acquired(header, series) for header in headers)), default=None)
-    if series is not None and (acquired is None or series <= acquired):
-        return series, "SeriesTime"
+    acquisitions = [(moment, header) for header in headers if (moment := _acquired(header, series)) is not None]
+    acquired = min((moment for moment, _ in acquisitions), default=None)
     if acquired is None:
-        raise InputError(first.name, f"found no {tag_name('SeriesTime')} and no {tag_name('AcquisitionTime')}", "one")
-    ge_scan = first.private(0x0009, "GEMS_PETD_01", 0x0D)
-    if series is not None and ge_scan is not None:
-        return _date_time(first, str(ge_scan), "GE scan time (0009,100D)"), "GE scan time (0009,100D)"
-    return acquired, "first AcquisitionTime"
+        if series is None:
+            names = f"{tag_name('SeriesTime')} and no {tag_name('AcquisitionTime')}"
+            raise InputError(first.name, f"found no {names}", "one")
+        return ScanStart(series, "SeriesTime")
+    if series is not None and abs(series - acquired) <= _SECOND:
+        return ScanStart(series, "SeriesTime")
+    computed = _computed_start(acquisitions, half_life_s)
+    if isinstance(computed, datetime):
+        return ScanStart(computed, "AcquisitionTime and FrameReferenceTime")
+    is_series = series is not None and series < acquired
+    source = "SeriesTime" if is_series else "first AcquisitionTime"
+    finding = Finding(
+        first.name, computed, "the time from the start of the scan in ms", f"{source} is taken as the start"
+    )
+    return ScanStart(series if series is not None and is_series else acquired, source, (finding,))
+
+
+def _recorded_start(header: DicomHeader) -> ScanStart | None:
+    text, source = header.text("DecayCorrectionDateTime"), tag_name("DecayCorrectionDateTime")
+    if not text and header.text("DecayCorrected").upper() == "YES":  # an enhanced image has no other
+        raise InputError(header.name, f"found no {source}", "the time to which the pixels are corrected")
+    manufacturer = header.text("Manufacturer").upper()
+    for vendor, group, creator, element, name in _VENDOR_STARTS:
+        if not text and (vendor in manufacturer or not manufacturer):
+            text, source = str(header.private(group, creator, element) or ""), name
+    return ScanStart(_local(_date_time(header, text, source), text, header), source) if text else None
+
+
+def _computed_start(acquisitions: Sequence[tuple[datetime, DicomHeader]], half_life_s: float) -> datetime | str:
+    """Start by the acquisitions and their FrameReferenceTime, or why it cannot be known."""
+    starts = []
+    for moment, header in acquisitions:
+        reference_ms, average = header.optional_number("FrameReferenceTime"), _average_count(header, half_life_s)
+        if reference_ms is None or average is None:
+            missing = "FrameReferenceTime" if reference_ms is None else "ActualFrameDuration"
+            return f"found no {tag_name(missing)}"
+        starts.append(moment - timedelta(milliseconds=reference_ms) + (timedelta() if _is_ge(header) else average))
+    acquired = min(moment for moment, _ in acquisitions)
+    if max(starts) - min(starts) > 5 * _SECOND or not acquired - LONGEST_UPTAKE <= min(starts) <= acquired + _SECOND:
+        name = tag_name("FrameReferenceTime")
+        return f"found {name} that puts the start at {min(starts):%H:%M:%S} to {max(starts):%H:%M:%S}"
+    return min(starts)
+
+
+def _is_ge(header: DicomHeader) -> bool:
+    """GE's FrameReferenceTime is that of the frame's start, that of others of its average count."""
+    manufacturer = header.text("Manufacturer").upper()
+    return manufacturer.split(" ")[0] in ("GE", "GEMS") or "GENERAL ELECTRIC" in manufacturer
+
+
+def count_moment(header: DicomHeader, half_life_s: float) -> datetime:
+    """Time of the average count of a slice, for which pixels without decay correction are true.
+
+    Raises:
+        InputError: neither FrameReferenceDateTime nor the acquisition's time and duration.
+    """
+    text = header.text("FrameReferenceDateTime")
+    if text:
+        return _local(_date_time(header, text, tag_name("FrameReferenceDateTime")), text, header)
+    series = _moment(header, ("SeriesDate", "AcquisitionDate", "StudyDate"), "SeriesTime")
+    moment, average = _acquired(header, series), _average_count(header, half_life_s)
+    if moment is None or average is None:
+        missing = tag_name("AcquisitionTime" if moment is None else "ActualFrameDuration")
+        raise InputError(header.name, f"found no {missing}", "time and duration of a PET without decay correction")
+    return moment + average
+
+
+def _average_count(header: DicomHeader, half_life_s: float) -> timedelta | None:
+    """From the start of a frame to the time at which its activity equals its average (DICOM PS3.3, C.8.9.4.1.5).
+
+    A frame of T seconds with decay constant L has it after ln(L T / (1 - exp(-L T))) / L, shortly before its middle.
+    """
+    duration_ms = header.optional_number("ActualFrameDuration") or header.optional_number("FrameAcquisitionDuration")
+    if duration_ms is None or duration_ms <= 0:
+        return None
+    decay = math.log(2) * duration_ms / 1000 / half_life_s
+    return timedelta(seconds=math.log(decay / -math.expm1(-decay)) * half_life_s / math.log(2))
 
 
 def injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tuple[datetime, list[Finding]]:
@@ -70,6 +165,9 @@ def injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tuple[d
 
 
 def _acquired(header: DicomHeader, series: datetime | None) -> datetime | None:
+    text = header.text("FrameAcquisitionDateTime")
+    if text:
+        return _local(_date_time(header, text, tag_name("FrameAcquisitionDateTime")), text, header)
     moment = _moment(header, ("AcquisitionDate", "SeriesDate", "StudyDate"), "AcquisitionTime")
     if moment and series and not header.text("AcquisitionDate") and series - moment > _DAY / 2:
         return moment + _DAY  # past midnight

@@ -137,16 +137,6 @@ def test_a_study_without_a_modality(study: StudyFolder, convert: Convert, presen
     refuse(convert, f"input folder: found no {absent} series, expected a study with CT and PET")
 
 
-def test_enhanced_pet_is_named(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet(SOPClassUID="1.2.840.10008.5.1.4.1.1.130")
-    with pytest.raises(InputError) as stop:
-        convert()
-    assert stop.value.found == (
-        "found no PET series (ignored: 'PET AC' (PT, 12 files): enhanced multi-frame image, which is not supported)"
-    )
-
-
 def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Convert) -> None:
     study.ct()
     study.pet()
