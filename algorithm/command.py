@@ -30,7 +30,7 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.images.volumes import image_suffix
 from contract.options import chosen_algorithm
 from contract.packages import package_edition, package_folder
-from contract.platform import NAMED_IMAGE_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 LOGGER = logging.getLogger("hecktor")
 _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
@@ -86,7 +86,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
 
 def _is_mask_file(output: Path) -> bool:
     """True for the name of an image: only the mask is written, to this file. Raises `OutputError`."""
-    suffix = None if output.is_dir() else image_suffix(output, NAMED_IMAGE_SUFFIXES)
+    suffix = None if output.is_dir() else image_suffix(output, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
     if suffix is not None and suffix not in _MASK_SUFFIXES:
         raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
     return suffix is not None

@@ -17,9 +17,11 @@ PREDICTIONS_JSON: Final = "predictions.json"
 METRICS_JSON: Final = "metrics.json"
 MASK_FILE_NAME: Final = "output.mha"
 
-# The platform passes on .mha and TIFF. .nii.gz is for local use; an algorithm must not write it.
-PLATFORM_IMAGE_SUFFIXES: Final = (".mha", ".tif", ".tiff")
-READABLE_IMAGE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".nii.gz")
+# The platform passes on .mha and TIFF, which is refused here: it has no origin, and odd pages corrupt ITK's memory.
+TIFF_SUFFIXES: Final = (".tif", ".tiff")
+PLATFORM_IMAGE_SUFFIXES: Final = (".mha", *TIFF_SUFFIXES)
+# .nii.gz is for local use; an algorithm must not write it.
+READABLE_IMAGE_SUFFIXES: Final = (".mha", ".nii.gz")
 # Only for images that a user names one by one: a submitted .mhd could point to any file.
 NAMED_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii", ".mhd")
 MAX_FILES_IN_IMAGE_FOLDER: Final = 1000

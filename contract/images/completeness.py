@@ -1,6 +1,6 @@
 """Detect truncated or damaged pixel data, which ITK reads silently or with a mere warning.
 
-ITK fills the rest of a damaged MetaImage or a truncated NIfTI with zeros, and returns fewer pages of a truncated TIFF.
+ITK fills the rest of a damaged MetaImage or a truncated NIfTI with zeros.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import gzip
 import math
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -19,10 +19,6 @@ from contract.images.metaimage import is_plain_header, mha_fields
 _BLOCK: Final = 1 << 20
 # Bytes allowed after the pixels of a NIfTI; a decompression bomb has more.
 _SURPLUS: Final = 1 << 24
-# TIFF field types of offsets and byte counts: SHORT, LONG, LONG8.
-_TIFF_INTEGERS: Final = {3: "H", 4: "I", 16: "Q"}
-# Tags of strip and tile offsets, with the tags of their byte counts.
-_TIFF_DATA: Final = {273: 279, 324: 325}
 HEADER_BYTES: Final = 348
 
 # Bits per voxel by datatype code; source: nifti1.h.
@@ -52,8 +48,7 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
     """The defect of an image's pixel data as (found, expected); None if the data is complete.
 
     Args:
-        path: `.mha`, `.mhd`, `.nii.gz`, `.nii`, `.tif` or `.tiff` file with a valid header; other files are not
-            checked.
+        path: `.mha`, `.mhd`, `.nii.gz` or `.nii` file with a valid header; other files are not checked.
         voxel_count: number of voxels by the header.
         bytes_per_voxel: size of the file's pixel type.
     """
@@ -64,8 +59,6 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
         return _mhd_defect(path, voxel_count * bytes_per_voxel)
     if name.endswith((".nii.gz", ".nii")):
         return _nifti_defect(path)
-    if name.endswith((".tif", ".tiff")):
-        return _tiff_defect(path)
     return None
 
 
@@ -152,64 +145,6 @@ def _nifti_defect(path: Path) -> Fault | None:
     except (gzip.BadGzipFile, zlib.error) as problem:
         return f"a damaged gzip stream ({problem})", "a complete stream"
     return None if size >= header.content_bytes else _truncated(size, header.content_bytes)
-
-
-def _tiff_defect(path: Path) -> Fault | None:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        try:
-            for number, end in enumerate(_tiff_page_ends(file), start=1):
-                if end > size:
-                    return f"truncated, page {number} ends at byte {end} of {size}", "all pages"
-        except (struct.error, KeyError):
-            return f"truncated or damaged, its {size} bytes end inside the list of pages", "all pages"
-    return None
-
-
-def _tiff_page_ends(file: BinaryIO) -> Iterator[int]:
-    """Yield the offset at which each page's pixels end."""
-    order = {b"II": "<", b"MM": ">"}[file.read(2)]
-    (version,) = struct.unpack(f"{order}H", file.read(2))
-    big = version == 43
-    if big:
-        file.seek(8)
-    pointer = f"{order}{'Q' if big else 'I'}"
-    offset = _unpacked(file, pointer)
-    visited: set[int] = set()
-    while offset and offset not in visited:
-        visited.add(offset)
-        file.seek(offset)
-        count = _unpacked(file, f"{order}{'Q' if big else 'H'}")
-        table = file.read(count * (20 if big else 12))
-        offset = _unpacked(file, pointer)
-        yield _page_end(file, table, order, big)
-
-
-def _page_end(file: BinaryIO, table: bytes, order: str, big: bool) -> int:
-    entries = {}
-    for tag, kind, count, value in struct.iter_unpack(f"{order}HHQ8s" if big else f"{order}HHI4s", table):
-        if kind in _TIFF_INTEGERS:
-            entries[tag] = (f"{order}{count}{_TIFF_INTEGERS[kind]}", value)
-    ends = [0]
-    for offsets, byte_counts in _TIFF_DATA.items():
-        if offsets in entries and byte_counts in entries:
-            starts, lengths = (_tiff_values(file, *entries[tag], order) for tag in (offsets, byte_counts))
-            ends += [start + length for start, length in zip(starts, lengths, strict=False)]
-    return max(ends)
-
-
-def _tiff_values(file: BinaryIO, layout: str, value: bytes, order: str) -> tuple[int, ...]:
-    size = struct.calcsize(layout)
-    if size <= len(value):
-        return struct.unpack(layout, value[:size])
-    (offset,) = struct.unpack(f"{order}{'Q' if len(value) == 8 else 'I'}", value)
-    file.seek(offset)
-    return struct.unpack(layout, file.read(size))
-
-
-def _unpacked(file: BinaryIO, layout: str) -> int:
-    number: int = struct.unpack(layout, file.read(struct.calcsize(layout)))[0]
-    return number
 
 
 def _overlong(expected: int) -> Fault:

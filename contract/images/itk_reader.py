@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.errors import HecktorError
 from contract.images.metaimage import GEOMETRY_FIELDS, mha_fields
+from contract.platform import TIFF_SUFFIXES
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 _ITK_READERS: Final = {
     ".mha": "MetaImageIO",
     ".mhd": "MetaImageIO",
-    ".tif": "TIFFImageIO",
-    ".tiff": "TIFFImageIO",
     ".nii.gz": "NiftiImageIO",
     ".nii": "NiftiImageIO",
 }
@@ -39,6 +38,8 @@ def open_reader(path: Path, suffix: str | None, error: type[HecktorError]) -> si
         raise error(path.name, "not a regular file", "an image")
     if path.stat().st_size == 0:
         raise error(path.name, "empty file", "an image")
+    if suffix in TIFF_SUFFIXES:
+        raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
     if suffix in (".mha", ".mhd"):
         _check_metaimage_text(path, error)
     import SimpleITK as sitk

@@ -20,7 +20,7 @@ from contract.files import atomic_path, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
 from contract.images.itk_reader import itk_reason, open_reader
-from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MAX_VOXELS: Final = 2**30
 # Formats of one file.
 WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
+# TIFFs are images by name, so that one in a folder is refused instead of overlooked.
+_KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
 
 _Array = npt.NDArray[Any]
 
@@ -58,7 +60,7 @@ class ImageHeader:
     is_integer: bool
 
 
-def image_suffix(path: Path, suffixes: Sequence[str] = READABLE_IMAGE_SUFFIXES) -> str | None:
+def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str | None:
     """Image suffix of a file name (by default `.mha`, `.tif`, `.tiff` or `.nii.gz`) in lower case, or None."""
     name = path.name.lower()
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
@@ -95,7 +97,7 @@ def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageH
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    reader = open_reader(path, image_suffix(path, NAMED_IMAGE_SUFFIXES), error)
+    reader = open_reader(path, image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)), error)
     return _checked_header(reader, path, error)
 
 
@@ -103,7 +105,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """Read a three-dimensional scalar image.
 
     Args:
-        path: `.mha`, `.tif`, `.tiff`, `.nii.gz`, `.nii`, or `.mhd` with its pixels in a file beside it.
+        path: `.mha`, `.nii.gz`, `.nii`, or `.mhd` with its pixels in a file beside it.
         dtype: type of the array; None keeps the type of the file.
         error: class of the exceptions raised.
 
@@ -116,7 +118,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     stamp = _stamp(path)
     try:
-        reader = open_reader(path, image_suffix(path, NAMED_IMAGE_SUFFIXES), error)
+        reader = open_reader(path, image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)), error)
         header = _checked_header(reader, path, error)
         array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:

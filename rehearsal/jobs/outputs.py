@@ -17,7 +17,7 @@ from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import ImageHeader, read_header, read_volume
-from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES
+from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 # The platform also imports MetaIO in two files, though no job of ours writes it.
 _IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
@@ -77,6 +77,9 @@ def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) 
     warnings = []
     if ignored:
         warnings.append(f"{ignored} file(s) in {socket.relative_path} are no image; the platform would ignore them")
+    if path.name.lower().endswith(TIFF_SUFFIXES):
+        warnings.append(f"{path.name}: a TIFF; the platform would accept it, the evaluation would score it as missing")
+        return path, warnings
     header = read_header(path, error=OutputError)
     _check_labels(path, header, answer)
     differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)

@@ -28,9 +28,8 @@ def truncated(path: Path) -> None:
 
 
 def placeholder(path: Path) -> None:
-    """The one-pixel image of the challenge's template, as TIFF."""
-    path.unlink()
-    sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path.with_suffix(".tif")))
+    """The one-pixel image of the challenge's template."""
+    sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
 
 
 ALONE = "going on with the CT alone"
@@ -50,7 +49,7 @@ ANSWERED = {
     "no PET": Fault(lambda c: c.pet_path.unlink(), f"images/pet: found nothing, .*; {ALONE}"),
     "PET truncated": Fault(lambda c: truncated(c.pet_path), rf"4e5f6a7b-pet\.mha: truncated, .*; {ALONE}"),
     "PET a placeholder": Fault(
-        lambda c: placeholder(c.pet_path), rf"4e5f6a7b-pet\.tif: 2 dimensions \(1 x 1\), expected a 3D image; {ALONE}"
+        lambda c: placeholder(c.pet_path), rf"4e5f6a7b-pet\.mha: 2 dimensions \(1 x 1\), expected a 3D image; {ALONE}"
     ),
     "two PETs": Fault(
         lambda c: shutil.copy(c.pet_path, c.pet_path.parent / "b.mha"), rf"images/pet: found 2 images .*; {ALONE}"
@@ -71,7 +70,7 @@ EMPTY_MASK = {
 }
 REFUSED = {
     "no CT": Fault(lambda c: c.ct_path.unlink(), "images/ct: found nothing, expected exactly one image"),
-    "CT a placeholder": Fault(lambda c: placeholder(c.ct_path), r"0a1b2c3d-ct\.tif: 2 dimensions \(1 x 1\), expected"),
+    "CT a placeholder": Fault(lambda c: placeholder(c.ct_path), r"0a1b2c3d-ct\.mha: 2 dimensions \(1 x 1\), expected"),
     "CT garbage": Fault(lambda c: c.ct_path.write_bytes(b"\x00" * 999), r"0a1b2c3d-ct\.mha: not a readable image"),
 }
 

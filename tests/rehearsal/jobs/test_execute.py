@@ -243,3 +243,11 @@ def test_a_missing_command_is_an_error(tmp_path: Path):
     call = Call("n", tmp_path, tmp_path, tmp_path, tmp_path / "o", tmp_path / "e", Limits(2**30, 5))
     with pytest.raises(EngineError, match="no such command"):
         ProcessRunner(("no-such-program-here",)).run(call)
+
+
+def test_a_tiff_is_a_warning_since_the_platform_accepts_it(tmp_path: Path):
+    write_four_answers(tmp_path)
+    mask = FOUR.answer("segmentation").socket.path_under(tmp_path) / "output.mha"
+    mask.rename(mask.with_suffix(".tif"))
+    warning = "output.tif: a TIFF; the platform would accept it, the evaluation would score it as missing"
+    assert check_outputs(tmp_path, FOUR, GRID).warnings == (warning,)
