@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.staging import staged
-from algorithm.heads.values import answer_value
+from algorithm.heads.values import answer_value, time_note
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from algorithm.steps import Measured
@@ -126,7 +126,7 @@ def _classes_of_mask(
 def _by_head(
     run: RunContext, declared: Answer, measured: Measured, excluded: Collection[ClassValue]
 ) -> tuple[HeadValue, list[str]]:
-    """The head's value, and a line for each thing that it goes without."""
+    """The head's value, a line for each thing that it goes without, and one for the meaning of days."""
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
     head = run.head(declared)
@@ -134,7 +134,8 @@ def _by_head(
     value = answer_value(declared, head, measured.features, excluded)
     if not _is_valid(declared, value):
         raise ModelPackageError(f"head {declared.head!r}", f"gives {value!r}", "a possible answer")
-    return value, lines
+    note = time_note(declared, head, measured.features)
+    return value, [*lines, *([note] if note else [])]
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:

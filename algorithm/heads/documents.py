@@ -7,7 +7,7 @@ missing value takes the training median (`fill`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
@@ -128,9 +128,26 @@ class Survival(Document):
         The integral of exp(-H0(t) exp(score)) over t from 0 to the horizon, which falls strictly in the score as long
         as it differs from its limits, 0 and the horizon, in double precision.
         """
-        ratio = math.exp(max(-LARGEST_SCORE, min(LARGEST_SCORE, score)))
-        steps = pairwise(zip((0.0, *self.days), (0.0, *self.cumulative_hazard), strict=True))
-        return sum((end - start) * _mean_survival(ratio * low, ratio * high) for (start, low), (end, high) in steps)
+        ratio = _hazard_ratio(score)
+        return sum(
+            (end - start) * _mean_survival(ratio * low, ratio * high) for (start, low), (end, high) in self._steps()
+        )
+
+    def median(self, score: float) -> float | None:
+        """Day by which half of the patients with this score have a recurrence, None if that is after the horizon."""
+        half = math.log(2) / _hazard_ratio(score)
+        for (start, low), (end, high) in self._steps():
+            if high >= half:
+                return start + (end - start) * (half - low) / (high - low)
+        return None
+
+    def _steps(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
+        """Start and end of each linear part, each as day and hazard."""
+        return pairwise(zip((0.0, *self.days), (0.0, *self.cumulative_hazard), strict=True))
+
+
+def _hazard_ratio(score: float) -> float:
+    return math.exp(max(-LARGEST_SCORE, min(LARGEST_SCORE, score)))
 
 
 def _mean_survival(low: float, high: float) -> float:

@@ -58,6 +58,20 @@ def answer_value(
     return score
 
 
+def time_note(answer: Answer, head: Head, features: Features) -> str:
+    """What the days of a head mean, with the predicted median; empty for other answers."""
+    if isinstance(head, CLASS_HEADS) or answer.direction != "time" or head.survival is None:
+        return ""
+    score, horizon = head.score(features), head.survival.horizon_days
+    median = head.survival.median(score)
+    shown = f"after {horizon:.0f} days" if median is None else f"{median:.0f} days"
+    return (
+        f"{answer.name}: {head.survival.restricted_mean(score):.0f} days is the mean without recurrence within "
+        f"{horizon:.0f} days, not a time to recurrence; the predicted median is {shown}. The order of patients "
+        "transfers to new centres, the days do not"
+    )
+
+
 def class_probability(head: ScoreHead, score: float) -> float | None:
     """The calibrated probability of the second of two classes, None for a head without calibration.
 

@@ -25,6 +25,13 @@ FEATURE_SHARE: Final = 0.5
 MOST_CORRELATION: Final = 0.7
 # Follow-up ends on day 1 at the earliest, since days of a survival ascend from above 0.
 FIRST_DAY: Final = 1.0
+# A hazard is above 0 from the first node on.
+LEAST_HAZARD: Final = 1e-9
+# Of the patients at risk, by their hazard ratios; the others' ratios may vanish beside it.
+LARGEST_SHARE: Final = 1 - 1e-9
+# Steps that have a node at their foot and one at their top: all, or the last ones.
+MOST_EXACT_STEPS: Final = (MOST_STEPS - 1) // 2
+EXACT_STEPS: Final = 12
 
 
 def unfitted(
@@ -145,23 +152,34 @@ def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
 
 
 def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
-    """Breslow's cumulative hazard at score 0 (Breslow 1972) from follow-up and log partial hazards.
+    """Baseline hazard at score 0 from follow-up and log partial hazards, up to the longest follow-up, the horizon.
 
-    The horizon is the longest follow-up. Out-of-fold scores make the days agree with patients that the model never saw;
-    lifelines has no estimate for scores that it did not fit. The estimate steps at each event; a node of the linear
-    hazard lies on the middle of a step. Of more than 64 events nodes are taken at equal ranks.
+    The hazard is the product limit of Kalbfleisch and Prentice (1973), tied events at their mean ratio; with equal
+    scores the survival is Kaplan-Meier's. Events on the horizon do not count: nobody is followed after them, so that
+    they say nothing about the days before. Out-of-fold scores make the days agree with patients that the model never
+    saw; lifelines has no estimate for scores that it did not fit.
+
+    The estimate steps at each event. The last steps, which few patients make large, keep their height within a day; of
+    more than 31 events the earlier ones have nodes at equal ranks, on the middle of a step.
     """
-    days = np.maximum(outcomes.times_days, FIRST_DAY)
-    ratios = np.exp(scores)
-    event_days, events = np.unique(days[outcomes.positive], return_counts=True)
-    steps = events / np.array([ratios[days >= day].sum() for day in event_days])
-    after = np.cumsum(steps)
+    days, ratios = np.maximum(outcomes.times_days, FIRST_DAY), np.exp(scores)
     horizon = float(days.max())
-    nodes = np.flatnonzero(event_days < horizon)
-    nodes = nodes[np.unique(np.linspace(0, len(nodes) - 1, min(len(nodes), MOST_STEPS - 1)).round().astype(int))]
-    middle = after - steps / 2
-    hazard = (*middle[nodes].tolist(), float(after[-1]))
-    return Survival(days=(*event_days[nodes].tolist(), horizon), cumulative_hazard=hazard)
+    is_event = outcomes.positive & (days < horizon)
+    if not is_event.any():
+        return Survival(days=(horizon,), cumulative_hazard=(LEAST_HAZARD,))
+    event_days, of_day, tied = np.unique(days[is_event], return_inverse=True, return_counts=True)
+    at_events = np.bincount(of_day, ratios[is_event])
+    at_risk = np.array([ratios[days >= day].sum() for day in event_days])
+    after = np.cumsum(-np.log1p(-np.minimum(at_events / at_risk, LARGEST_SHARE)) * tied / at_events)
+    before = np.concatenate([[0.0], after[:-1]])
+    start = 0 if len(after) <= MOST_EXACT_STEPS else len(after) - EXACT_STEPS
+    early = np.unique(np.linspace(0, start - 1, min(start, MOST_STEPS - 1 - 2 * EXACT_STEPS)).round().astype(int))
+    rise = np.minimum(1.0, np.diff(event_days, prepend=0.0) / 2)
+    late_days = np.column_stack([event_days - rise, event_days])[start:].ravel()
+    late = np.column_stack([before, after])[start:].ravel()
+    nodes = np.concatenate([event_days[early], late_days, [horizon]])
+    hazard = np.concatenate([(before[early] + after[early]) / 2, late, [after[-1]]])
+    return Survival(days=tuple(nodes.tolist()), cumulative_hazard=tuple(np.maximum(hazard, LEAST_HAZARD).tolist()))
 
 
 def _head(terms: Sequence[Term], weights: npt.ArrayLike) -> LinearHead:

@@ -38,6 +38,20 @@ def test_answers_fall_strictly_over_any_score_that_a_model_gives() -> None:
     assert days[0] == pytest.approx(400)
 
 
+@pytest.mark.parametrize(
+    ("ratio", "day"),
+    [
+        (2.0, 100 * math.log(2)),  # ln 2 / 2 = 0.347 of 0.5
+        (math.log(2) / 0.5, 100.0),  # half at the foot of the plateau
+        (1.0, 200 + 200 * (math.log(2) - 0.5) / 0.5),
+        (0.5, None),  # 1.386 is above 1
+    ],
+)
+def test_a_median_by_hand(ratio: float, day: float | None) -> None:
+    median = STEPS.median(math.log(ratio))
+    assert median == (None if day is None else pytest.approx(day))
+
+
 ascending = st.lists(st.floats(1e-3, 1e5), min_size=1, max_size=64, unique=True).map(sorted)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from algorithm.heads.documents import Calibration, ClassHead, Head, LinearHead, Survival
-from algorithm.heads.values import answer_value, check_head, class_probability
+from algorithm.heads.values import answer_value, check_head, class_probability, time_note
 from contract.editions import Answer
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import linear, term
@@ -40,6 +40,17 @@ def test_a_time_is_the_expected_days_within_the_horizon() -> None:
     expected = [(100 + 200 * math.exp(-k)) * (1 - math.exp(-k)) / k for k in (1.0, 2.0, 0.5)]
     assert times == pytest.approx(expected)
     assert times[0] == pytest.approx(109.72, abs=0.01)
+
+
+def test_what_days_mean_is_said_with_the_median() -> None:
+    """H is 1 on day 100 and 2 on day 300. At score 0 it is ln 2 on day 69; at score ln 0.25 it ends at 0.5, below ln 2."""
+    head = head_of(1.0, survival=Survival(days=(100.0, 300.0), cumulative_hazard=(1.0, 2.0)))
+    assert time_note(TIME, head, {"x": 0.0}) == (
+        "risk: 110 days is the mean without recurrence within 300 days, not a time to recurrence; the predicted median "
+        "is 69 days. The order of patients transfers to new centres, the days do not"
+    )
+    assert "the predicted median is after 300 days." in time_note(TIME, head, {"x": math.log(0.25)})
+    assert time_note(RISK, head, {"x": 0.0}) == time_note(STAGE, STAGES, {"x": 0.0}) == ""
 
 
 def test_the_second_class_gives_way_where_it_is_excluded() -> None:

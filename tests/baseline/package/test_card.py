@@ -212,6 +212,7 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     ):
         assert line in text.splitlines(), line
     assert "within 1500 days, the longest follow-up of the training. Higher means later recurrence." in text
+    assert "The order of patients transfers to new centres, days do not" in text
 
 
 def test_scans_that_are_no_longer_there(work: WorkFolders) -> None:

@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.heads.documents import MOST_STEPS
 from baseline.heads.cohort import Outcomes
@@ -54,26 +56,86 @@ def test_nothing_to_fit() -> None:
 # The baseline hazard that turns a risk into days
 
 
-def test_breslow_by_hand() -> None:
-    """Hazard ratios 1, 2, 1, 4. Event on day 10 with all at risk: 1/8; on day 30 with the last two: 1/5. Nodes lie in
-    the middle of the steps: 1/16 and 1/8 + 1/10. Follow-up ends on day 50 with 1/8 + 1/5."""
+def test_product_limit_by_hand() -> None:
+    """Hazard ratios 1, 2, 1, 4. Event on day 10, 1 of 8: -ln(7/8) = 0.133531; on day 30, 1 of 5: -ln(4/5) = 0.223144.
+    Each step rises within a day; follow-up ends on day 50."""
     outcomes = Outcomes(np.array([1, 0, 1, 0]), np.array([10.0, 20.0, 30.0, 50.0]))
     survival = baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
-    assert survival.days == (10, 30, 50)
-    assert survival.cumulative_hazard == pytest.approx([1 / 16, 9 / 40, 13 / 40])
+    assert survival.days == (9, 10, 29, 30, 50)
+    assert survival.cumulative_hazard == pytest.approx([0, 0.133531, 0.133531, 0.356675, 0.356675], abs=1e-6)
 
 
-def test_an_event_on_the_last_day_ends_the_hazard() -> None:
-    """All four relapse: ties on day 10 count together, 2/4, then 1/2 and on the last day 1/1."""
+def test_a_step_of_a_high_risk_by_hand() -> None:
+    """The patient of ratio 4 among 1, 2, 1 has the event: -ln(1 - 4/8) / 4 = 0.173287."""
+    outcomes = Outcomes(np.array([0, 0, 0, 1]), np.array([20.0, 30.0, 40.0, 10.0]))
+    survival = baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
+    assert survival.cumulative_hazard[-1] == pytest.approx(0.173287, abs=1e-6)
+
+
+def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
+    """All four relapse: on day 10 two of four, on day 20 one of two, on day 40 the last. Kaplan-Meier's mean is
+    10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within a day, of means (1 - 1/2) / ln 2 and half of that: 19.5820."""
     outcomes = Outcomes(np.ones(4, dtype=np.int64), np.array([10.0, 10.0, 20.0, 40.0]))
     survival = baseline_survival(outcomes, np.zeros(4))
-    assert survival.days == (10, 20, 40)
-    assert survival.cumulative_hazard == pytest.approx([0.25, 0.75, 2.0])
+    assert survival.days == (9, 10, 19, 20, 40)
+    assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2), 2 * math.log(2), 2 * math.log(2)])
+    assert survival.restricted_mean(0) == pytest.approx(19.5820, abs=1e-4)
+    assert survival.median(0) == 10
+
+
+def test_only_events_on_the_last_day() -> None:
+    """Nobody relapsed before the horizon: all answers are the horizon, in the order of the scores."""
+    outcomes = Outcomes(np.array([0, 0, 1]), np.array([10.0, 20.0, 30.0]))
+    survival = baseline_survival(outcomes, np.zeros(3))
+    assert survival.restricted_mean(0) == pytest.approx(30)
+    assert survival.restricted_mean(1) < survival.restricted_mean(0)
+    assert survival.median(0) is None
 
 
 def test_an_event_on_day_zero_counts_on_the_first_day() -> None:
     survival = baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, 9.0])), np.zeros(2))
-    assert survival.days == (1, 9)
+    assert survival.days == (0.5, 1, 9)
+
+
+def _follow_up(kind: str) -> Outcomes:
+    rng = np.random.default_rng(4)
+    if kind == "plateau":  # half relapse on days 10 to 500, the others are followed to day 2,000
+        return Outcomes(np.repeat([1, 0], 50), np.r_[np.arange(10.0, 510, 10), np.full(49, 2000.0), 2001.0])
+    if kind == "sparse":
+        return Outcomes(np.tile([1, 0], 10), np.r_[np.arange(100.0, 600, 50), np.arange(1000.0, 2000, 100)])
+    if kind == "long tail":
+        return Outcomes(np.ones(1000, dtype=np.int64), np.ceil(rng.lognormal(6, 1.5, 1000)))
+    if kind == "all relapse":
+        return Outcomes(np.ones(30, dtype=np.int64), np.ceil(rng.weibull(0.6, 30) * 900))
+    event, censored = np.ceil(rng.weibull(0.6, 200) * 900), np.ceil(rng.uniform(300, 3500, 200))
+    return Outcomes((event <= censored).astype(np.int64), np.minimum(event, censored))
+
+
+@pytest.mark.parametrize("last", [0, 1], ids=["censored last", "event last"])
+@pytest.mark.parametrize("kind", ["plateau", "sparse", "long tail", "all relapse", "censored"])
+def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> None:
+    """Within 1%, whether the longest follow-up ends in an event or not."""
+    outcomes = _follow_up(kind)
+    values = outcomes.values.copy()
+    values[outcomes.times_days.argmax()] = last
+    outcomes = Outcomes(values, outcomes.times_days)
+    survival = baseline_survival(outcomes, np.zeros(len(values)))
+    assert len(survival.days) <= MOST_STEPS
+    curve = kaplan_meier(outcomes.times_days, outcomes.positive)
+    expected = restricted_mean_years(curve, survival.horizon_days) * DAYS_A_YEAR
+    assert survival.restricted_mean(0) == pytest.approx(expected, rel=0.01)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 500), st.floats(-3, 3)), min_size=2, max_size=80),
+    st.integers(501, 900),
+)
+def test_the_outcome_of_the_longest_follow_up_changes_nothing(rows: list[tuple[int, int, float]], horizon: int) -> None:
+    values, days, scores = map(np.array, zip(*rows, (0, horizon, 0.0), strict=True))
+    first = baseline_survival(Outcomes(values, days.astype(float)), scores)
+    values[-1] = 1
+    assert baseline_survival(Outcomes(values, days.astype(float)), scores) == first
+    assert all(0 < first.restricted_mean(score) <= horizon * (1 + 1e-9) for score in scores)
 
 
 @pytest.mark.parametrize(("patients", "tolerance"), [(60, 0.15), (600, 0.05)])
@@ -104,7 +166,9 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
     outcomes = Outcomes(np.ones(500, dtype=np.int64), days)
     survival = baseline_survival(outcomes, np.zeros(500))
     assert len(survival.days) == MOST_STEPS
-    hazard = np.concatenate([[0.0], np.cumsum(1 / np.arange(500, 0, -1))])
+    hazard = np.concatenate(
+        [[0.0], np.cumsum(-np.log1p(-1 / np.arange(500, 1, -1)))]
+    )  # the last event is the horizon's
     for score in (-1.0, 0.0, 1.0):
-        exact = float(np.diff(np.concatenate([[0.0], days])) @ np.exp(-hazard[:-1] * math.exp(score)))
+        exact = float(np.diff(np.concatenate([[0.0], days])) @ np.exp(-hazard * math.exp(score)))
         assert survival.restricted_mean(score) == pytest.approx(exact, rel=0.01)
