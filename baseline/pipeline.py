@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
+from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.document import cross_validation_document, metrics_only, summary
@@ -104,7 +105,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         plan_networks(work, options.plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, options.machine)
-    features = postprocess_masks(work, measure_out_of_fold(work, options.machine.device), jobs)
+    features = postprocess_masks(work, measure_out_of_fold(work, options.machine.device, jobs), jobs)
     show(postprocessing_lines(work))
     if options.outcome is not None:
         try:
@@ -136,7 +137,7 @@ def train_networks(work: WorkFolders, machine: Machine) -> None:
     train_jobs(work, package_jobs(work), machine)
 
 
-def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Features]:
+def measure_out_of_fold(work: WorkFolders, device: str = "auto", jobs: int = 1) -> dict[str, Features]:
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
     Returns features by patient ID, also written below `out_of_fold/unfiltered` with the masks;
@@ -151,12 +152,13 @@ def measure_out_of_fold(work: WorkFolders, device: str = "cpu") -> dict[str, Fea
     run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
     patients = [case.patient_id for case in cases]
     prepared = read_preparation(work).data
-    made_from = {"networks": run.made_from, "patients": patients, "images": prepared, "version": MEASURE_VERSION}
+    versions = {"version": MEASURE_VERSION, "features": features_version()}
+    made_from = {"networks": run.made_from, "patients": patients, "images": prepared, **versions}
     key = key_of([case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
     complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
     if features is None or not complete:
-        measured = segment_out_of_fold(work, cases, run)
+        measured = segment_out_of_fold(work, cases, run, jobs)
         if features is None:
             cache(work.unfiltered_features_json, key, measured)
         features = measured

@@ -152,7 +152,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if not has_networks and work.features_json.is_file():  # of `heads --masks`
         _show("no postprocessing: there are no networks to compute probabilities")
         return 0
-    postprocess_masks(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+    postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs), arguments.jobs)
     _show(postprocessing_lines(work))
     return 0
 
@@ -182,7 +182,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
-        features = features_for_heads(work, measure_out_of_fold(work, arguments.device), jobs)
+        features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs), jobs)
     _show(fit_heads(target, features, jobs))
     return 0
 
@@ -224,7 +224,7 @@ def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
             raise HecktorError("--plans", "found with --name", "one of them")
         work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
         # Unchanged steps are skipped; networks trained since then are measured again.
-        features = postprocess_masks(work, measure_out_of_fold(work, arguments.device), arguments.jobs)
+        features = postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs), arguments.jobs)
         _show(postprocessing_lines(work))
         _show(fit_heads(work, features, arguments.jobs))
     package = export_model(work, arguments.output, read_description(arguments.description))

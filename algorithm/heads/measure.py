@@ -5,7 +5,10 @@ docs/features.md lists them; the definitions are in `algorithm.heads.features`.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from functools import cache
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,8 @@ from contract.images.volumes import Volume
 from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
+# Increment when a feature is measured otherwise under the same name.
+_DEFINITIONS: Final = 1
 
 
 def image_features(
@@ -64,6 +69,22 @@ def image_features(
     features["spread_mm"] = spread_mm(lesions)
     features |= distances(primary, nodes, lesions)
     return features | stage_features(features)
+
+
+@cache
+def image_feature_names() -> frozenset[str]:
+    """Names of the features that `image_features` gives, with or without lesions, as its code has them now."""
+    grid = Geometry((8, 8, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    mask = np.zeros(grid.array_shape, np.uint8)
+    mask[1:3, 1:3, 1:3], mask[5:7, 1:3, 1:3], mask[5:7, 5:7, 5:7] = labels.GTVP, labels.GTVN, labels.GTVN
+    image = np.ones(grid.array_shape, np.float32)
+    whole = image_features(mask, image, image, grid, Volume(image, grid))
+    return frozenset(whole) | frozenset(image_features(np.zeros_like(mask), image, None, grid))
+
+
+def features_version() -> str:
+    """Digest of names and definitions: stored features of another version are measured again."""
+    return hashlib.sha256(f"{_DEFINITIONS} {sorted(image_feature_names())}".encode()).hexdigest()
 
 
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:

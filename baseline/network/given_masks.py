@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import Features
-from algorithm.masks.segmentation import Segmentation
-from algorithm.region.grids import resample_mask
+from algorithm.heads.measure import features_version
 from baseline.cache import cache, key_of, load_cached, map_items
-from baseline.network.out_of_fold import features_of
+from baseline.network.out_of_fold import features_of_mask
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import CHANNELS, image_path, label_path
 from baseline.work import WorkFolders
@@ -92,21 +91,15 @@ def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str
 
 def _reference_key(case: ReleaseCase, work: WorkFolders) -> str:
     images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-    return key_of((*images, label_path(work.raw, case), case.dose), {"version": _VERSION})
+    return key_of(
+        (*images, label_path(work.raw, case), case.dose), {"version": _VERSION, "features": features_version()}
+    )
 
 
 def _measure_reference(case: ReleaseCase, work: WorkFolders, keys: Mapping[str, str]) -> tuple[str, Features]:
-    row = _measured(case, work, read_volume(label_path(work.raw, case), np.uint8))
+    row = features_of_mask(case, work, read_volume(label_path(work.raw, case), np.uint8))
     cache(work.features(case.patient_id), keys[case.patient_id], row)
     return case.patient_id, row
-
-
-def _measured(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:
-    """Features of a mask on the grid of the prepared images."""
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    usable_pet = pet.array if pet.array.any() else None
-    on_grid = resample_mask(mask, ct.geometry)
-    return features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
 
 
 def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
@@ -135,7 +128,8 @@ def _check_grid(path: Path, case: ReleaseCase) -> None:
 
 def _key(case: ReleaseCase, work: WorkFolders, mask: Path, lesions: tuple[int, ...] | None) -> str:
     images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-    made_from = {"version": _VERSION, "mask": file_entry(mask)["sha256"], **({"lesions": lesions} if lesions else {})}
+    made_from = {"version": _VERSION, "features": features_version(), "mask": file_entry(mask)["sha256"]}
+    made_from |= {"lesions": list(lesions)} if lesions else {}
     return key_of((*images, case.ct, case.dose), made_from)
 
 
@@ -153,7 +147,7 @@ def _measure(
 ) -> tuple[str, Features]:
     name = case.patient_id
     mask = _read_mask(paths[name], lesions)
-    row = _measured(case, work, mask)
+    row = features_of_mask(case, work, mask)
     work.features(name).unlink(missing_ok=True)  # of an earlier mask
     work.uncertainty(name).unlink(missing_ok=True)
     write_mask(work.mask(name), mask.array, mask.geometry)

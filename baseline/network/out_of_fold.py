@@ -17,8 +17,8 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
-from algorithm.heads.measure import image_features
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.heads.measure import features_version, image_features
+from algorithm.masks.segmentation import Segmentation, argmax, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import prepared_device
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
@@ -26,17 +26,18 @@ from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, planned_passes
 from algorithm.network.windows import Pass
+from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
-from baseline.cache import cache, key_of, load_cached
+from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import CHANNELS, image_path, label_path, read_training_case
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import atomic_path
 from contract.images.geometry import Geometry
-from contract.images.volumes import read_header, read_volume, write_mask
+from contract.images.volumes import Volume, read_header, read_volume, write_mask
 
 _Float = npt.NDArray[np.float32]
 _Others = Mapping[str, MemberImage]
@@ -44,7 +45,7 @@ _Scans = Callable[[], tuple[Case, Region]]
 
 # Training has no deadline; the budget must never stop a pass.
 _NO_LIMIT_S = 1e9
-# Increment when the same networks and images give other masks or features.
+# Increment when the same networks and images give other masks.
 MEASURE_VERSION: Final = 2
 # Increment when they give another uncertainty.
 _UNCERTAINTY_VERSION = 1
@@ -71,22 +72,35 @@ class OutOfFoldRun:
         return None if self.fold_of is None else self.fold_of[patient_id]
 
 
-def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: OutOfFoldRun) -> dict[str, Features]:
+def segment_out_of_fold(
+    work: WorkFolders, cases: Sequence[ReleaseCase], run: OutOfFoldRun, jobs: int = 1
+) -> dict[str, Features]:
     """Image features by patient ID, from prepared images and the networks that never saw the patient.
 
     These are the networks of the fold that held the patient out. Features are then measured on the network's grid and
     without mirroring; one more pass per mirror axis gives the uncertainty. If no network has seen a patient, all of
     them make all passes of inference. Masks are unfiltered: `hecktor train postprocess` reads them and the
-    probabilities. Cached results of the same networks and images are reused.
+    probabilities. Cached results of the same networks and images are reused; stored masks whose features are of
+    another version are measured again in `jobs` processes.
     """
-    keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
-    uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, keys[case.patient_id]) for case in cases}
+    mask_keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
+    keys = {name: key_of((), {"mask": key, "features": features_version()}) for name, key in mask_keys.items()}
+    uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, mask_keys[case.patient_id]) for case in cases}
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
         name: row for name, row in cached.items() if row is not None and is_segmented(work, name)
     }
-    complete = {name for name in rows if load_cached(work.uncertainty(name), uncertainty_keys[name]) is not None}
-    waiting = [case for case in cases if case.patient_id not in complete]
+    # The uncertainty is written last, so that a current one stands for a current mask.
+    segmented = {
+        name
+        for name, key in uncertainty_keys.items()
+        if is_segmented(work, name) and load_cached(work.uncertainty(name), key) is not None
+    }
+    again = [case for case in cases if case.patient_id in segmented - rows.keys()]
+    for name, row in map_items(functools.partial(_measure_again, work=work), again, jobs, "measure stored masks"):
+        rows[name] = row
+        cache(work.features(name), keys[name], row)
+    waiting = [case for case in cases if case.patient_id not in segmented]
     if waiting:
         networks, device = Networks(load_package(run.package())), prepared_device(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
@@ -95,7 +109,7 @@ def segment_out_of_fold(work: WorkFolders, cases: Sequence[ReleaseCase], run: Ou
             if name not in rows:
                 grid = read_header(case.ct).geometry
                 write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
-                write_probabilities(work.probabilities(name), softmax(segmentation.logits))
+                write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
                 rows[name] = features_of(case, segmentation)
                 cache(work.features(name), keys[name], rows[name])
             cache(work.uncertainty(name), uncertainty_keys[name], _uncertainty(case, work, segmentation, passes))
@@ -107,12 +121,21 @@ def is_segmented(work: WorkFolders, name: str) -> bool:
     return work.unfiltered_mask(name).is_file() and work.probabilities(name).is_file()
 
 
-def write_probabilities(path: Path, probabilities: _Float) -> None:
-    """Write the foreground of probabilities (label, z, y, x) as uint8 of 255."""
+def write_probabilities(path: Path, probabilities: _Float, mask: npt.NDArray[np.uint8]) -> None:
+    """Write the foreground of probabilities (label, z, y, x) as uint8 of 255, and the mask on the same grid."""
     whole = np.rint(probabilities[1:] * np.float32(255)).astype(np.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(file, gtvp=whole[0], gtvn=whole[1])
+        np.savez_compressed(file, gtvp=whole[0], gtvn=whole[1], mask=mask)
+
+
+def _measure_again(case: ReleaseCase, work: WorkFolders) -> tuple[str, Features]:
+    """Features of the stored mask, or of the stored probabilities' where there is no mask beside them."""
+    with np.load(work.probabilities(case.patient_id)) as stored:
+        gtvp, gtvn = (stored[name].astype(np.int16) for name in ("gtvp", "gtvn"))
+        mask = stored["mask"] if "mask" in stored else argmax(np.stack([255 - gtvp - gtvn, gtvp, gtvn]))
+    grid = read_header(image_path(work.raw, case, 0)).geometry
+    return case.patient_id, features_of_mask(case, work, Volume(mask, grid))
 
 
 def _key(case: ReleaseCase, work: WorkFolders, made_from: str) -> str:
@@ -208,6 +231,14 @@ def _uncertainty(
     for lesion, (label, voxels) in zip(record["lesions"], places, strict=True):
         lesion["reference_overlap"] = None if reference is None else float((reference[voxels] == label).mean())
     return record
+
+
+def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:
+    """Image features of a mask on the grid of the prepared images."""
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    usable_pet = pet.array if pet.array.any() else None
+    on_grid = mask.array if mask.geometry == ct.geometry else resample_mask(mask, ct.geometry)
+    return features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
 
 
 def features_of(case: ReleaseCase, segmentation: Segmentation) -> Features:

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from algorithm.heads.documents import Head
-from algorithm.heads.measure import clinical_names, image_features
+from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads
@@ -25,7 +23,6 @@ from baseline.release.cases import head_answers
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.images.geometry import Geometry
 
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
@@ -221,10 +218,7 @@ def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str,
 
 def known_features(edition: Edition) -> frozenset[str]:
     """Names of all features that the algorithm measures."""
-    empty = np.zeros((1, 1, 1), dtype=np.float32)
-    grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    measured = image_features(empty.astype(np.uint8), empty, empty, grid)
-    return frozenset(measured) | frozenset(clinical_names(edition.clinical))
+    return image_feature_names() | frozenset(clinical_names(edition.clinical))
 
 
 def _notes(trained: Sequence[_Trained], normalised_over: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.heads.measure import features_version
 from baseline.cache import key_of
 from baseline.heads.document import FORMAT_VERSION as HEADS_VERSION
 from baseline.heads.metrics import mask_metric_titles
@@ -121,8 +122,12 @@ def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict
 
 def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
     """Digest of the inputs of the heads."""
+    families = [
+        one for target in targets_of(edition_of(work)) for one in (*target.families, *target.comparators.values())
+    ]
+    models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
-    made_from |= outcome_stamp(work)
+    made_from |= {"features": features_version(), "models": models, **outcome_stamp(work)}
     return key_of((work.features_json,), made_from)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 from baseline import make_report
 from baseline.cli import main
+from baseline.heads.models.targets import RISK_FEATURES, targets_of
 from baseline.release.cases import ReleaseCase, read_cases
+from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
+from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
@@ -73,6 +77,28 @@ def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path
     assert read_json(first)["result"]["gtvp_volume_ml"] > 1.4 * volume_ml  # 1000 / 512 voxels
     assert [one.stat().st_mtime_ns for one in others] == [before[one] for one in others]
     assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
+
+
+def test_other_definitions_and_other_models_make_heads_outdated(
+    prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feature with another definition is measured again; a feature more in a model of the heads fits them again."""
+    work, masks = prepared
+    heads(work, masks)
+    cases = read_cases(work)
+    times = [work.features(case.patient_id).stat().st_mtime_ns for case in cases]
+    monkeypatch.setattr("algorithm.heads.measure._DEFINITIONS", 10**6)
+    assert not heads_are_current(work)
+    heads(work, masks)
+    assert heads_are_current(work)
+    assert all(
+        work.features(case.patient_id).stat().st_mtime_ns > before for case, before in zip(cases, times, strict=True)
+    )
+    targets = targets_of(load_edition())
+    family = replace(targets[0].families[0], transforms={**RISK_FEATURES, "spread_mm": "identity"})
+    others = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
+    monkeypatch.setattr("baseline.report.report.targets_of", lambda _: others)
+    assert not heads_are_current(work)
 
 
 def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from scipy import ndimage
 
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
+from algorithm.heads.features import intensity
+from algorithm.heads.measure import image_feature_names
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.images import ReadyImage, network_grid, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
@@ -31,6 +34,7 @@ from contract.patient import Patient
 GRID = Geometry((14, 13, 12), (9.0, 9.0, 9.0), (-58.0, -54.0, -50.0))
 CT = Geometry((20, 18, 16), (6.0, 6.5, 6.0), (-57.0, -55.0, -45.0))
 FOLD_OF = {"CHUM-001": 0, "HMR-002": 1}
+LESIONS = ("gtvp", "gtvn")
 
 
 @pytest.fixture
@@ -54,12 +58,13 @@ def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
     return cases, work
 
 
-def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None) -> dict[str, object]:
+def measured(cohort: tuple[list[ReleaseCase], WorkFolders], package: Path | None) -> dict[str, dict[str, Any]]:
     def package_of() -> Path:
         assert package is not None, "expected nothing to be left to do"
         return package
 
-    return {**segment_out_of_fold(cohort[1], cohort[0], OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu"))}
+    run = OutOfFoldRun(package_of, FOLD_OF, "networks", "cpu")
+    return {name: dict(row) for name, row in segment_out_of_fold(cohort[1], cohort[0], run).items()}
 
 
 def logits_of(
@@ -261,3 +266,37 @@ def test_the_held_out_fold_of_every_member(
     """The pair holds U-Net 0, SegResNet 0, U-Net 1, SegResNet 1; both packages may be mirrored along x."""
     networks = Networks(load_package(request.getfixturevalue(package)))
     assert _passes(fold, networks) == [Pass(number, axes) for axes in ((), (2,)) for number in expected]
+
+
+def test_a_new_feature_is_measured_on_stored_masks_without_networks(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mean SUV of GTVp under a new name equals the old feature; masks stay as they are, and all names are there.
+
+    The second patient has no mask beside the probabilities, as in older working directories: of the rounded
+    probabilities (255 - p - n, p, n) the largest decides.
+    """
+    work = cohort[1]
+    rows = measured(cohort, tiny_package)
+    with np.load(work.probabilities("HMR-002")) as stored:
+        gtvp, gtvn = (stored[name].astype(int) for name in ("gtvp", "gtvn"))
+        rounded = np.argmax([255 - gtvp - gtvn, gtvp, gtvn], axis=0)
+    np.savez(work.probabilities("HMR-002"), gtvp=gtvp.astype(np.uint8), gtvn=gtvn.astype(np.uint8))
+    masks = [work.unfiltered_mask(name).stat().st_mtime_ns for name in FOLD_OF]
+
+    def with_novelty(structure: object, pet: object) -> dict[str, float | None]:
+        values = intensity.statistics(structure, pet)  # type: ignore[arg-type]
+        return {**values, "novelty": values["suv_mean"]}
+
+    monkeypatch.setattr("algorithm.heads.measure.statistics", with_novelty)
+    image_feature_names.cache_clear()
+    try:
+        again = measured(cohort, None)
+        assert measured(cohort, None) == again
+    finally:
+        image_feature_names.cache_clear()
+    assert [work.unfiltered_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks
+    first = again["CHUM-001"]
+    assert first == rows["CHUM-001"] | {f"{name}_novelty": rows["CHUM-001"][f"{name}_suv_mean"] for name in LESIONS}
+    assert again["HMR-002"]["gtvp_volume_ml"] == pytest.approx((rounded == 1).sum() * 0.729)
+    assert read_json(work.features("CHUM-001"))["result"] == first
