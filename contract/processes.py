@@ -8,11 +8,15 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Final
+
+from contract.errors import HecktorError
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 
@@ -20,15 +24,35 @@ CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> ProcessPoolExecutor:
     """Start a pool of spawned interpreters; forked ones inherit the locks of ITK's threads and can hang.
 
+    They do not import the program's main module, so that a script needs no `if __name__ == "__main__"`; the work must
+    be a function of another module.
+
     Args:
         count: number of processes, at least 1.
         begin: initializer of each process, a function at module level.
 
     Returns:
         The pool. Its processes exit when the parent is killed; without that they would wait for work forever.
+
+    Raises:
+        HecktorError: there is no shared memory for the locks of a pool.
     """
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(begin,))
+    try:
+        return _Pool(count, mp_context=context, initializer=_begin, initargs=(begin,))
+    except OSError as problem:
+        found = f"no shared memory in /dev/shm ({problem.strerror})"
+        raise HecktorError("worker processes", found, "a writable tmpfs there") from None
+
+
+class _Pool(ProcessPoolExecutor):
+    def _spawn_process(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super()._spawn_process()  # type: ignore[misc]
+        finally:
+            sys.modules["__main__"] = main
 
 
 def _begin(begin: Callable[[], object] | None) -> None:

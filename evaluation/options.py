@@ -36,7 +36,7 @@ def add_workers(parser: argparse.ArgumentParser, *, automatic: bool = False) -> 
         "--workers",
         type=whole_number(0),
         default=None if automatic else usable_cpus(),
-        help=f"number of worker processes, 0 for none (default: {default})",
+        help=f"number of processes that read and compare masks; 0 is 1 (default: {default})",
     )
 
 

@@ -23,7 +23,7 @@ from contract.processes import usable_cpus
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
-from evaluation.execution.pool import IN_THIS_PROCESS, AnyWorkers, AutomaticWorkers, dask_workers
+from evaluation.execution.pool import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import JobSockets, Submission, read_submission
@@ -43,8 +43,7 @@ class EvaluationRequest:
     Attributes:
         submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
         output_dir: where metrics.json goes; None writes nothing.
-        workers: processes that compare masks; None takes as many as pay, and one at least for a platform's submission,
-            whose files are other people's.
+        workers: processes that compare masks; None takes as many as pay, 0 one for all calls of this program.
         scheduler: address of a Dask cluster that scores cases instead of local processes.
 
     The others are the arguments of `evaluation.evaluate`.
@@ -61,7 +60,7 @@ class EvaluationRequest:
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
     interval: str = INTERVAL_METHODS[0]
-    workers: int | None = IN_THIS_PROCESS
+    workers: int | None = ONE_FOR_ALL_CALLS
     scheduler: str | None = None
     public: bool = False
 
@@ -176,7 +175,7 @@ def _workers(request: EvaluationRequest) -> AnyWorkers:
     if request.scheduler is not None:
         return dask_workers(request.scheduler)
     if request.workers is None:
-        return AutomaticWorkers(usable_cpus(), isolate=request.predictions is None)
+        return AutomaticWorkers(usable_cpus())
     return request.workers
 
 

@@ -81,7 +81,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
         interval: "percentile" or "bca".
-        workers: processes that score cases; 0 stays in this one.
+        workers: processes that score cases; 0 keeps one for all calls.
         public: leave out everything that a submitter must not see.
 
     Raises:

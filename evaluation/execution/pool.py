@@ -1,18 +1,23 @@
-"""Apply a function to every case in several processes, local or on an existing Dask cluster, in a fixed order.
+"""Apply a function to every case in other processes, local or on an existing Dask cluster, in a fixed order.
 
-A process that dies costs only its own case: the other cases lost with it are repeated one at a time. Dask itself passes
-the cases of a dead worker to another one, and gives up a case that kills several workers. The cluster's workers must
-see the masks under the same paths and have the same version of this package.
+Cases hold submitted files, so no case is read in the program's own process. A local process has a limit of memory and,
+for each case, of time. A process that dies costs only its own case: the other cases lost with it are repeated one at a
+time. Dask itself passes the cases of a dead worker to another one, and gives up a case that kills several workers. The
+cluster's workers must see the masks under the same paths and have the same version of this package.
 """
 
 from __future__ import annotations
 
 import os
+import resource
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, as_completed
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from tqdm import tqdm
@@ -24,7 +29,12 @@ Item = TypeVar("Item")
 Row = TypeVar("Row")
 Step = TypeVar("Step")
 
-IN_THIS_PROCESS: Final = 0
+ONE_FOR_ALL_CALLS: Final = 0
+# Far more than any scan takes: a floating mask of 2^30 voxels with its reference takes 12 GiB.
+MEMORY_BYTES: Final = 16 * 2**30
+CASE_TIME_LIMIT_S: Final = 900
+# For messages about a case whose process died.
+DEATH: Final = f"a crash, more than {MEMORY_BYTES >> 30} GiB of memory, or {CASE_TIME_LIMIT_S} s"
 CONNECT_TIMEOUT_S: Final = 30
 _SECONDS_A_VOXEL: Final = 1.5e-9
 _START_S: Final = 1.0
@@ -40,36 +50,56 @@ class Workers:
 
     executor: Callable[[int], AbstractContextManager[Executor]]
     deaths: tuple[type[Exception], ...]
+    are_local: bool = True
+
+    def submit(self, executor: Executor, work: Callable[[Item], Row], item: Item) -> Future[Row]:
+        """Submit one item; local processes work in this process's folder and within the time limit."""
+        if not self.are_local:
+            return executor.submit(work, item)
+        return executor.submit(_limited, work, item, Path.cwd(), CASE_TIME_LIMIT_S)
 
 
 @dataclass(frozen=True)
 class AutomaticWorkers:
-    """As many local processes as pay, up to `most`.
-
-    With `isolate` at least one is started, so that a case that ends its process does not end this one.
-    """
+    """As many local processes as pay, up to `most`."""
 
     most: int
-    isolate: bool
 
     def count(self, n_cases: int, voxels: int) -> int:
         """The number of processes for cases of about this many voxels.
 
         Comparing takes about 1.5 ns a voxel, starting interpreters and their libraries about a second, whatever their
         number: W processes pay if they save more than they take, work (1 - 1/W) > 1 s. Twelve masks of 27 million
-        voxels (0.5 s) are compared in this process, a test set of a hundred (4 s) in all.
+        voxels (0.5 s) are compared in one process, a test set of a hundred (4 s) in all.
         """
         processes = min(self.most, n_cases)
         saved_s = n_cases * voxels * _SECONDS_A_VOXEL * (1 - 1 / max(1, processes))
-        return processes if saved_s > _START_S else int(self.isolate)
+        return processes if saved_s > _START_S else ONE_FOR_ALL_CALLS
 
 
 AnyWorkers: TypeAlias = int | Workers | AutomaticWorkers
 
 
 def local_processes(count: int) -> Workers:
-    """Fresh interpreters on this machine, at most `count`."""
-    return Workers(lambda n_items: fresh_processes(max(1, min(count, n_items)), _be_silent), (BrokenProcessPool,))
+    """Fresh interpreters on this machine, at most `count`; 0 is one that later calls use again."""
+    if count == ONE_FOR_ALL_CALLS:
+        return Workers(lambda _: _lasting_process(), (BrokenProcessPool,))
+    return Workers(lambda n_items: fresh_processes(max(1, min(count, n_items)), _begin), (BrokenProcessPool,))
+
+
+@contextmanager
+def _lasting_process() -> Iterator[Executor]:
+    try:
+        _pool_of(os.getpid()).submit(int).result()
+    except RuntimeError:  # its process died, or an error or Ctrl-C shut it down
+        _pool_of.cache_clear()
+    yield _pool_of(os.getpid())
+
+
+@cache
+def _pool_of(_parent: int) -> ProcessPoolExecutor:
+    """One process, by that of its parent, since a fork cannot use it."""
+    return fresh_processes(1, _begin)
 
 
 def dask_workers(address: str) -> Workers:
@@ -78,7 +108,7 @@ def dask_workers(address: str) -> Workers:
         from distributed.scheduler import KilledWorker
     except ImportError:
         raise HecktorError("--scheduler", "dask.distributed is not installed", "`hecktor[cluster]`") from None
-    return Workers(lambda _: _connected(address), (KilledWorker,))
+    return Workers(lambda _: _connected(address), (KilledWorker,), are_local=False)
 
 
 @contextmanager
@@ -99,12 +129,28 @@ def _connected(address: str) -> Iterator[Executor]:
             yield executor
 
 
-def _be_silent() -> None:
-    """Silence image libraries, which print paths and binary data about odd files; a submitter sees the last line."""
+def _begin() -> None:
+    """Limit the memory, and silence image libraries, which print paths and binary data about odd files."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
     os.close(nowhere)
+
+
+def _limited(work: Callable[[Item], Row], item: Item, folder: Path, time_limit_s: float) -> Row:
+    """Do the work; the kernel ends the process after the time limit, even inside a library."""
+    os.chdir(folder)
+    signal.setitimer(signal.ITIMER_REAL, time_limit_s)
+    try:
+        return work(item)
+    except MemoryError:
+        os._exit(1)  # for this case alone, as if the kernel had ended the process
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def map_cases(
@@ -112,11 +158,10 @@ def map_cases(
 ) -> list[Row]:
     """Apply `work`, a function of the module level with picklable argument and result, to every item in order.
 
-    `workers` 0 stays in this process, which a crash of the work then ends, too; `on_death` returns the row of an item
-    that kills its process even when processed alone.
+    `on_death` returns the row of an item whose process dies even when it is processed alone.
     """
-    if workers == IN_THIS_PROCESS or not items:
-        return [work(item) for item in _progress(items)]
+    if not items:
+        return []
     place = local_processes(workers) if isinstance(workers, int) else workers
     rows: dict[int, Row] = {}
     _process_all(work, items, place, rows)
@@ -131,7 +176,9 @@ def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Wo
     """Add the row of every item to `rows`, except for items whose process died."""
     with workers.executor(len(items)) as executor:
         try:
-            futures: dict[Future[Row], int] = {executor.submit(work, item): index for index, item in enumerate(items)}
+            futures: dict[Future[Row], int] = {
+                workers.submit(executor, work, item): index for index, item in enumerate(items)
+            }
         except workers.deaths:
             return
         try:
@@ -151,7 +198,7 @@ def _process_one_by_one(
     with workers.executor(1) as executor:
         try:
             for current in waiting:
-                rows[current] = executor.submit(work, items[current]).result()
+                rows[current] = workers.submit(executor, work, items[current]).result()
         except workers.deaths:
             return current
     return None

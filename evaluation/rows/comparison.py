@@ -13,7 +13,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import read_header
-from evaluation.execution.pool import AnyWorkers, AutomaticWorkers, map_cases
+from evaluation.execution.pool import DEATH, AnyWorkers, AutomaticWorkers, map_cases
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -163,5 +163,5 @@ class MaskScorer:
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     # The reference alone must be readable here; if the reference kills a process, the run stops with it.
     read_labels(pair.reference, GroundTruthError)
-    why = "the worker was killed while comparing this mask (possibly out of memory)"
+    why = f"the process that compared this mask ended ({DEATH})"
     return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))

@@ -17,6 +17,7 @@ from contract.files import write_csv, write_json, write_text
 from contract.versions import installed_version
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import load_profile
+from evaluation.execution.pool import DEATH
 from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
 
@@ -93,7 +94,7 @@ def mask_rules(edition: str = DEFAULT_PROFILE) -> MaskRules:
 
 def raise_dead_worker(case: str, work: str) -> NoReturn:
     """Raise GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(case, f"the process that {work} died, out of memory perhaps")
+    raise GroundTruthError(case, f"the process that {work} ended ({DEATH})")
 
 
 def interval_text(figures: Mapping[str, Any]) -> str:

@@ -11,20 +11,24 @@ from pathlib import Path
 import pytest
 
 from contract import processes
+from contract.errors import HecktorError
 from contract.processes import fresh_processes, usable_cpus
 
 PATHS = {"PYTHONPATH": ":".join(sys.path)}
-WORKERS = """
+PAUSE = """
 import os, time
-from contract.processes import fresh_processes
 
 def work(number):
     print(os.getpid(), flush=True)
     time.sleep(600)
+"""
+# Without a guard: the processes do not run the script again.
+WORKERS = """
+from contract.processes import fresh_processes
+from pause import work
 
-if __name__ == "__main__":
-    with fresh_processes(2) as pool:
-        list(pool.map(work, [1, 2]))
+with fresh_processes(2) as pool:
+    list(pool.map(work, [1, 2]))
 """
 
 
@@ -71,8 +75,18 @@ def test_workers_are_new_processes_that_run_the_initializer() -> None:
     assert read_variable(0) is None
 
 
+def test_no_shared_memory_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refuse)
+    with pytest.raises(HecktorError, match=r"^worker processes: no shared memory in /dev/shm \(No such file"):
+        fresh_processes(1)
+
+
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
 def test_workers_end_when_the_parent_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "pause.py").write_text(PAUSE)
     process, children = start(WORKERS, tmp_path / "workers.py", 2)
     assert all(map(is_running, children))
     process.kill()

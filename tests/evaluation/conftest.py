@@ -70,6 +70,14 @@ class Phase:
 
 
 @pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare masks in the test's own process, where a monkeypatch applies."""
+    monkeypatch.setattr(
+        "evaluation.rows.comparison.map_cases", lambda work, items, workers, on_death: [work(item) for item in items]
+    )
+
+
+@pytest.fixture
 def phase_of(tmp_path):
     """Make a phase of a task."""
     return lambda task: Phase(tmp_path / task.name, task)

@@ -13,6 +13,7 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import list_images, read_header, write_mask
+from evaluation.execution.pool import DEATH
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.hostile import hostile
 from evaluation.inputs.masks import read_prediction
@@ -126,6 +127,6 @@ def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry,
 
 def row_of_dead_worker(item: EnsembleCase) -> EnsembleRow:
     """The row of a case that kills its process: no team has a vote."""
-    why = "the process that combined the case died, out of memory perhaps"
+    why = f"the process that combined the case ended ({DEATH})"
     lost = {team: SubmittedAnswer(item.case, None, why, failed=True) for team in item.answers}
     return combine_case(replace(item, answers=lost))

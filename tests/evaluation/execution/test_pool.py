@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from contract.errors import GroundTruthError
+from evaluation.execution import pool
 from evaluation.execution.pool import AutomaticWorkers, map_cases
 
+PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 SCORES = """
+import itertools
 import os
 from contract.errors import GroundTruthError
 
 def double(number):
     if number == "die":
         os._exit(9)
+    if number == "hang":
+        sum(itertools.repeat(0))  # in C, without releasing Python's lock
+    if number == "eat":
+        bytearray(20 << 30)
+    if number == "process":
+        return os.getpid()
+    if number == "folder":
+        return os.getcwd()
     if number == "bad":
         raise GroundTruthError("bad.mha: empty file")
     return 2 * number
@@ -33,6 +46,7 @@ def double(tmp_path, monkeypatch):
     assert spec is not None
     import scores_for_pool
 
+    pool._pool_of.cache_clear()  # a lasting process does not know the module
     yield scores_for_pool.double
     del sys.modules["scores_for_pool"]
 
@@ -41,10 +55,12 @@ def test_order_is_kept(double):
     assert map_cases(double, [5, 1, 4, 2, 3], 2, on_death=lambda _: None) == [10, 2, 8, 4, 6]
 
 
-@pytest.mark.parametrize("items", [["die"], [1, 2, "die", 3, 4], ["die", 1, "die", 2]])
-def test_a_process_that_dies_costs_its_own_case_only(double, items):
-    rows = map_cases(double, items, 2, on_death=lambda item: f"lost {item}")
-    assert rows == ["lost die" if item == "die" else 2 * item for item in items]
+@pytest.mark.parametrize("items", [["die"], [1, 2, "die", 3, 4], ["die", 1, "hang", 2], [1, "eat", 2]])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_crash_and_too_much_time_or_memory_cost_their_own_case_only(double, items, workers, monkeypatch):
+    monkeypatch.setattr("evaluation.execution.pool.CASE_TIME_LIMIT_S", 3)
+    rows = map_cases(double, items, workers, on_death=lambda item: f"lost {item}")
+    assert rows == [f"lost {item}" if isinstance(item, str) else 2 * item for item in items]
 
 
 def test_errors_come_through(double):
@@ -52,20 +68,39 @@ def test_errors_come_through(double):
         map_cases(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
 
 
-def test_no_workers_stay_in_this_process():
-    assert map_cases(lambda number: number + 1, [1, 2], 0, on_death=lambda _: None) == [2, 3]
+def test_without_workers_one_process_serves_all_calls_in_the_present_folder(double, tmp_path, monkeypatch):
+    processes, folders = set(), []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        process, folder = map_cases(double, ["process", "folder"], 0, on_death=lambda _: None)
+        processes.add(process)
+        folders.append(Path(folder).name)
+    assert len(processes) == 1
+    assert processes != {os.getpid()}
+    assert folders == ["first", "second"]
+
+
+def test_a_script_needs_no_guard(tmp_path):
+    """The processes do not run the script again, which would evaluate without end."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from evaluation.execution.pool import map_cases\n"
+        "print(map_cases(abs, [-1, 2], 0, on_death=abs), map_cases(abs, [-3, 4], 2, on_death=abs))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=PATHS)
+    assert done.stdout == "[1, 2] [3, 4]\n", done.stderr
 
 
 @pytest.mark.parametrize(
-    ("cases", "voxels", "own", "others"),
+    ("cases", "voxels", "processes"),
     [
-        (12, 27_000_000, 0, 1),  # 0.49 s of work: four processes would save 0.36 s and take 1 s
-        (100, 27_000_000, 4, 4),
-        (3, 250_000_000, 0, 1),
-        (8, 250_000_000, 4, 4),  # 3 s
-        (1, 500_000_000, 0, 1),
+        (12, 27_000_000, 0),  # 0.49 s of work: four processes would save 0.36 s and take 1 s
+        (100, 27_000_000, 4),
+        (3, 250_000_000, 0),
+        (8, 250_000_000, 4),  # 3 s
+        (1, 500_000_000, 0),
     ],
 )
-def test_processes_start_where_they_save_more_than_they_take(cases, voxels, own, others):
-    assert AutomaticWorkers(4, isolate=False).count(cases, voxels) == own
-    assert AutomaticWorkers(4, isolate=True).count(cases, voxels) == others
+def test_processes_start_where_they_save_more_than_they_take(cases, voxels, processes):
+    assert AutomaticWorkers(4).count(cases, voxels) == processes

@@ -101,15 +101,15 @@ def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, mon
         return reader(read, error=error)
 
     monkeypatch.setattr(masks, "read_volume", without_memory)
-    failed = phase.run()["cases"]["failed"]
-    assert failed == [{"case": "A", "why": "anything.mha: cannot be read (MemoryError)"}]
+    with pytest.raises(PredictionError, match=r"^anything\.mha: cannot be read \(MemoryError\)$"):
+        masks.read_prediction(path, grid, "exact")
 
 
 @pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])
 @pytest.mark.parametrize(
     "place", ["inputs.masks._resampled", "inputs.masks.Geometry.differences", "rows.comparison.count_overlaps"]
 )
-def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
+def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, in_this_process, place, bug):
     """It must not be scored as a case without a prediction."""
 
     def broken(*_):
