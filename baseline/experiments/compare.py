@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.experiments.answers import Experiment, answered_by_all, experiment_of, write_answers
+from baseline.experiments.answers import UNFILTERED, Experiment, answered_by_all, experiment_of, write_answers
+from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
@@ -61,7 +62,7 @@ def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: 
     cases, lines = common_patients(experiments)
     folder = work.shared / "comparisons"
     comparisons = compare_tasks(experiments, cases, folder / "results", jobs)
-    lines = [*outdated, *lines]
+    lines = [*outdated, *searched_rules(experiments), *lines]
     reasons = [f"{one.title}: {one.why_not}" for one in comparisons if one.why_not]
     page = given_page or folder / f"{'-against-'.join(one.name for one in experiments).replace(':', '-')}.html"
     results = [one.results for one in comparisons if one.results is not None]
@@ -81,6 +82,12 @@ def without_outdated_heads(experiments: Sequence[Experiment]) -> tuple[list[Expe
                 f"heads{one.work.name_option}` fits them again)"
             )
     return current, lines
+
+
+def searched_rules(experiments: Sequence[Experiment]) -> list[str]:
+    """A line for each plan whose masks follow a search for postprocessing rules."""
+    records = [(one.name, current_record(one.work)) for one in experiments if not one.name.endswith(UNFILTERED)]
+    return [f"{name}: {record.effect}" for name, record in records if record is not None and record.settings]
 
 
 def common_patients(experiments: Sequence[Experiment]) -> tuple[list[ReleaseCase], list[str]]:

@@ -22,7 +22,7 @@ from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import COMPARATORS, targets_of
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
-from baseline.postprocessing.record import GAIN_HEADS, current_document, gain_rows
+from baseline.postprocessing.record import GAIN_HEADS, current_record, gain_rows
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
@@ -225,14 +225,17 @@ def _training(work: WorkFolders) -> str:
 
 def _postprocessing(work: WorkFolders) -> str:
     """The rules on the current masks with their cross-fitted gains, or why there are none."""
-    document = current_document(work)
-    if document is None or document["why_not"]:
-        return f"None: {'no rules were searched for these masks' if document is None else document['why_not']}."
+    record = current_record(work)
+    if record is None or record.why_not:
+        return f"None: {'no rules were searched for these masks' if record is None else record.why_not}."
     rules = [
         [PostprocessingRules.words(rule), "yes" if value is True else value]
-        for rule, value in document["rules"].items()
+        for rule, value in record.rules.as_json().items()
     ]
-    return f"{table(['Rule', 'Value'], rules)}\n\n{table(GAIN_HEADS, list(gain_rows(document)))}"
+    gains = table(GAIN_HEADS, list(gain_rows(record)))
+    return (
+        f"{table(['Rule', 'Value'], rules)}\n\n{record.effect}. The rules above are those of all patients.\n\n{gains}"
+    )
 
 
 def _report(work: WorkFolders) -> Record | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from algorithm.masks.postprocessing import LesionMeasures, apply_rules, at_thres
 from algorithm.masks.removed import REMOVED
 from algorithm.masks.segmentation import Segmentation
 from baseline.postprocessing.lesions import lesion_table, read_images, read_logits, read_reference
+from baseline.postprocessing.record import FilteredLesion
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract import labels
@@ -28,10 +29,10 @@ _TRUE_IOU: Final = 0.3
 
 @dataclass(frozen=True)
 class FilteredPatient:
-    """Features after the rules, None if they changed nothing; and the lesions as plain data."""
+    """Features after the rules, None if they changed nothing; and the lesions."""
 
     features: Features | None
-    lesions: list[dict[str, Any]]
+    lesions: list[FilteredLesion]
 
 
 def filter_patient(
@@ -84,7 +85,7 @@ def follow(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:
 
 def _lesions(
     case: ReleaseCase, measures: LesionMeasures, reference: Volume | None, rules: PostprocessingRules
-) -> list[dict[str, Any]]:
+) -> list[FilteredLesion]:
     """Each lesion with its measures, the rule that removes it, and whether it is true.
 
     A GTVp is true if it meets the reference's, a GTVn with an IoU above 0.3 with one of its nodes.
@@ -92,15 +93,15 @@ def _lesions(
     table = lesion_table(measures, reference)
     overlaps = np.where(measures.label == labels.GTVP, table.common > 0, (table.node_iou > _TRUE_IOU).any(1))
     return [
-        {
-            "patient": case.patient_id,
-            "centre": case.centre,
-            "label": labels.NAMES[int(measures.label[row])],
-            "volume_ml": round(float(measures.volume_ml[row]), 3),
-            "mean_probability": round(float(measures.mean_probability[row]), 3),
-            "suv_max": None if np.isnan(measures.suv_max[row]) else round(float(measures.suv_max[row]), 2),
-            "rule": rule,
-            "true": None if reference is None else bool(overlaps[row]),
-        }
+        FilteredLesion(
+            patient=case.patient_id,
+            centre=case.centre,
+            label=labels.NAMES[int(measures.label[row])],
+            volume_ml=round(float(measures.volume_ml[row]), 3),
+            mean_probability=round(float(measures.mean_probability[row]), 3),
+            suv_max=None if np.isnan(measures.suv_max[row]) else round(float(measures.suv_max[row]), 2),
+            rule=rule,
+            true=None if reference is None else bool(overlaps[row]),
+        )
         for row, rule in enumerate(removal_reasons(measures, rules))
     ]

@@ -1,46 +1,151 @@
-"""Read `postprocessing.json` for the later steps, the report and the console; loads no network library."""
+"""`postprocessing.json` for the later steps, the report and the console; loads no network library."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from pydantic import Field, field_serializer, model_validator
 
 from baseline.cache import load_cached
 from baseline.work import WorkFolders
-from contract.documents import parse_document
+from contract.documents import Document, parse_document, read_document
 from contract.editions import Edition
-from contract.errors import ModelPackageError
+from contract.errors import HecktorError, ModelPackageError
 from contract.files import read_json
-from contract.packages import PostprocessingRules
+from contract.packages import NO_RULES, PostprocessingRules
 
+# Increment when the same probabilities give other rules, masks or features.
+FORMAT_VERSION: Final[Literal[3]] = 3
 GAIN_HEADS: Final = ("Rules found with", "Metric", "Unfiltered", "Filtered", "Difference (95% interval)")
+_SCORE: Final = "score"
 
 
-def stored_rules(document: Mapping[str, Any], name: str = "postprocessing.json") -> PostprocessingRules:
-    """The rules of a document. Raises `ModelPackageError` for rules that the algorithm could not apply."""
-    return parse_document(document["rules"], PostprocessingRules, name, error=ModelPackageError)
+class GainInterval(Document):
+    """The difference that the rules make, with its 95% interval."""
+
+    value: float
+    ci95_low: float | None
+    ci95_high: float | None
 
 
-def current_document(work: WorkFolders) -> dict[str, Any] | None:
+class RuleGain(Document):
+    """A metric of the masks without and with rules."""
+
+    unfiltered: float
+    filtered: float
+    difference: GainInterval
+
+
+class FilteredLesion(Document):
+    """A lesion of an out-of-fold mask; `rule` removes it, or is empty; `true` is None without a reference."""
+
+    patient: str
+    centre: str
+    label: str
+    volume_ml: float
+    mean_probability: float
+    suv_max: float | None
+    rule: str
+    true: bool | None
+
+
+class PostprocessingRecord(Document):
+    """The content of `postprocessing.json`.
+
+    Attributes:
+        rules: found on all patients, for the package alone; empty with the reason in `why_not`.
+        settings: number of settings that were scored, 0 without a search.
+        patients: number of patients with a reference.
+        weights: of each metric in the score.
+        titles: of the metrics.
+        cross_fitted: gain of each metric with folds and with centres left out.
+        rules_by_group: rules found without each fold, which its out-of-fold masks have, and without each centre.
+        lesions: of all masks, if there are rules.
+        seconds: time of the search.
+        made_from: digest of all inputs.
+    """
+
+    format_version: Literal[3]
+    edition: str
+    rules: PostprocessingRules = NO_RULES
+    settings: int = 0
+    patients: int
+    why_not: str
+    weights: dict[str, float] = Field(default_factory=dict)
+    bootstraps: int = 0
+    titles: dict[str, str] = Field(default_factory=dict)
+    cross_fitted: dict[str, dict[str, RuleGain]] = Field(default_factory=dict)
+    rules_by_group: dict[str, dict[str, PostprocessingRules]] = Field(default_factory=dict)
+    lesions: list[FilteredLesion] = Field(default_factory=list)
+    seconds: float = 0.0
+    made_from: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_other_versions(cls, content: Any) -> Any:
+        version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
+        if version != FORMAT_VERSION:
+            expected = f"{FORMAT_VERSION}; `hecktor train postprocess` finds the rules again, or delete the file"
+            raise ModelPackageError("postprocessing.json", f"found format version {version!r}", expected)
+        return content
+
+    @field_serializer("rules")
+    def _plain_rules(self, rules: PostprocessingRules) -> dict[str, Any]:
+        return rules.as_json()
+
+    @field_serializer("rules_by_group")
+    def _plain_groups(self, groups: Mapping[str, Mapping[str, PostprocessingRules]]) -> dict[str, Any]:
+        return {split: {name: one.as_json() for name, one in rules.items()} for split, rules in groups.items()}
+
+    @property
+    def search(self) -> str:
+        """The search in one sentence without its point."""
+        if not self.settings:
+            return "No rules were searched"
+        return f"{self.settings} settings of rules were searched on the masks of {self.patients} patients"
+
+    @property
+    def effect(self) -> str:
+        """What the search means for the out-of-fold masks and their figures."""
+        if self.why_not:
+            return f"{self.search}; the masks are unfiltered ({self.why_not})"
+        return f"{self.search}; each mask has the rules that were found without its fold"
+
+
+def read_record(path: Path) -> PostprocessingRecord:
+    """Read `postprocessing.json`. Raises `ModelPackageError` for rules that the algorithm could not apply."""
+    return read_document(path, PostprocessingRecord, error=ModelPackageError)
+
+
+def current_record(work: WorkFolders) -> PostprocessingRecord | None:
     """The content of `postprocessing.json` if the current masks and features follow it; None otherwise."""
     return _followed(work.postprocessing_json, work.features_json)
 
 
-def _followed(path: Path, features_json: Path) -> dict[str, Any] | None:
+def _followed(path: Path, features_json: Path) -> PostprocessingRecord | None:
     if not path.is_file():
         return None
-    document: dict[str, Any] = read_json(path)
-    return None if load_cached(features_json, document.get("made_from", "")) is None else document
+    record = read_record(path)
+    return None if load_cached(features_json, record.made_from) is None else record
+
+
+def recorded(work: WorkFolders, made_from: str) -> bool:
+    """Whether `postprocessing.json` holds the result of these inputs; a damaged or older one does not."""
+    try:
+        return work.postprocessing_json.is_file() and read_record(work.postprocessing_json).made_from == made_from
+    except HecktorError:
+        return False
 
 
 def rules_in_use(work: WorkFolders) -> dict[str, Any] | None:
-    """The rules behind the current masks and features, as plain data; None without any.
+    """The rules of all patients behind the current masks and features, as plain data; None without any.
 
     Rules of earlier probabilities, or beside masks of the user's own, are not in use.
     """
-    document = current_document(work)
-    return stored_rules(document).as_json() if document is not None and document["rules"] else None
+    record = current_record(work)
+    return None if record is None or record.why_not else record.rules.as_json()
 
 
 def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tuple[dict[str, Any], list[str]]:
@@ -53,44 +158,50 @@ def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tu
     """
     if given is None:
         path = None if heads is None else heads.parent / "postprocessing.json"
-        document = None if path is None else _followed(path, path.parent / "features.json")
-        if path is None or document is None or not document.get("rules"):
+        record = None if path is None else _followed(path, path.parent / "features.json")
+        if path is None or record is None or record.why_not:
             return {}, []
         fault = "the heads were fitted after the postprocessing rules of"
         return {}, [f"{fault} {path.name}, which are not packed; add --postprocessing {path}"]
     content = read_json(given, error=ModelPackageError)
     if not isinstance(content, dict) or "rules" not in content:
-        return stored_rules({"rules": content}, given.name).as_json(), []
-    if (found := content.get("edition", edition.name)) != edition.name:
-        raise ModelPackageError(given.name, f"found edition {found!r}", repr(edition.name))
-    rules = stored_rules(content, given.name).as_json()
-    reason = content.get("why_not") or "it holds none"
-    return rules, [] if rules else [f"no postprocessing rules from {given.name}: {reason}"]
+        return parse_document(content, PostprocessingRules, given.name, error=ModelPackageError).as_json(), []
+    record = parse_document(content, PostprocessingRecord, given.name, error=ModelPackageError)
+    if record.edition != edition.name:
+        raise ModelPackageError(given.name, f"found edition {record.edition!r}", repr(edition.name))
+    rules = record.rules.as_json()
+    return rules, [] if rules else [f"no postprocessing rules from {given.name}: {record.why_not}"]
 
 
-def gain_rows(document: Mapping[str, Any]) -> Iterator[list[str]]:
+def gain_rows(record: PostprocessingRecord) -> Iterator[list[str]]:
     """A row of `GAIN_HEADS` for each metric, with rules found without the patient's fold, and without the centre."""
-    for split, figures in document["cross_fitted"].items():
+    for split, figures in record.cross_fitted.items():
         for name, one in figures.items():
-            low, high = one["difference"]["ci95_low"], one["difference"]["ci95_high"]
-            gain = f"{one['difference']['value']:+.4f} ({low:+.4f} to {high:+.4f})"
-            title = document["titles"].get(name, name)
-            yield [f"{split} left out", title, f"{one['unfiltered']:.4f}", f"{one['filtered']:.4f}", gain]
+            title = record.titles.get(name, name)
+            row = [f"{split} left out", title, f"{one.unfiltered:.4f}", f"{one.filtered:.4f}"]
+            yield [*row, change_text(one.difference)]
+
+
+def change_text(gain: GainInterval) -> str:
+    """A difference with its interval in words."""
+    if gain.ci95_low is None or gain.ci95_high is None:
+        return f"{gain.value:+.4f}"
+    return f"{gain.value:+.4f} ({gain.ci95_low:+.4f} to {gain.ci95_high:+.4f})"
 
 
 def postprocessing_lines(work: WorkFolders) -> str:
-    """Lines for the console: each rule, and the gain of the score with its interval."""
-    document = work.read(work.postprocessing_json)
-    if document["why_not"]:
-        return f"no postprocessing rules: {document['why_not']}"
-    lines = [f"postprocessing rules ({document['settings']} settings, {document['seconds']:.0f} s):"]
-    lines += [f"  {PostprocessingRules.words(rule)}: {value}" for rule, value in document["rules"].items()]
-    for split, figures in document["cross_fitted"].items():
-        one = figures["score"]
-        change = one["difference"]
+    """Lines for the console: the search, each rule, and the gain of the score with its interval."""
+    work.read(work.postprocessing_json)  # names the step if the file is absent
+    record = read_record(work.postprocessing_json)
+    if record.why_not:
+        return f"no postprocessing rules: {record.why_not}" + (f"; {record.search}" if record.settings else "")
+    lines = [f"postprocessing rules ({record.settings} settings, {record.seconds:.0f} s), for the package:"]
+    lines += [f"  {PostprocessingRules.words(rule)}: {value}" for rule, value in record.rules.as_json().items()]
+    for split, figures in record.cross_fitted.items():
+        one = figures[_SCORE]
         lines.append(
-            f"  score, rules found without the patient's {split[:-1]}: {one['unfiltered']:.4f} to "
-            f"{one['filtered']:.4f} (difference {change['value']:+.4f}, {change['ci95_low']:+.4f} to "
-            f"{change['ci95_high']:+.4f})"
+            f"  score, rules found without the patient's {split[:-1]}: {one.unfiltered:.4f} to {one.filtered:.4f}, "
+            f"difference {change_text(one.difference)}"
         )
+    lines.append("  out-of-fold masks, features and figures have the rules found without the patient's fold")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import numpy as np
 
 from baseline.heads.metrics import difference
 from baseline.postprocessing.lesions import THRESHOLDS, Floats
+from baseline.postprocessing.record import GainInterval, RuleGain
 from baseline.postprocessing.score import MaskCohort
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
@@ -80,15 +81,16 @@ def cross_fitted(
 ) -> tuple[Floats, dict[str, PostprocessingRules]]:
     """Counts in which each group has the rules that were found without it, and these rules by group.
 
-    `groups` holds patient IDs by name; patients of no group stay unfiltered.
+    `groups` holds patient IDs by name; patients of no group stay unfiltered. A group that has no patient of the cohort
+    gets the rules of all patients, none of whom is its own.
     """
     names = np.array([patient.patient_id for patient in cohort.patients])
     inside = {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
-    rules = {group: search(cohort, 1 - members) for group, members in inside.items() if members.any()}
+    rules = {group: search(cohort, 1 - members) for group, members in inside.items()}
     return cohort.assembled([(inside[group], one) for group, one in rules.items()]), rules
 
 
-def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, dict[str, Any]]:
+def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:
     """The score and each metric, unfiltered and filtered, and the difference with its 95% interval.
 
     The interval is that of the paired bootstrap of patients.
@@ -100,10 +102,10 @@ def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, dict[str, 
     rng = np.random.default_rng(seed)
     drawn = estimate(known, len(cohort.patients), DEFAULT_BOOTSTRAPS, rng).by_metric
     return {
-        name: {
-            "unfiltered": float(before[name](everyone)[0]),
-            "filtered": float(after[name](everyone)[0]),
-            "difference": asdict(drawn[name]),
-        }
+        name: RuleGain(
+            unfiltered=float(before[name](everyone)[0]),
+            filtered=float(after[name](everyone)[0]),
+            difference=GainInterval(**asdict(drawn[name])),
+        )
         for name in known
     }

@@ -14,7 +14,14 @@ from algorithm.heads.documents import Features
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.apply import filter_patient
 from baseline.postprocessing.lesions import measure_patient
-from baseline.postprocessing.record import stored_rules
+from baseline.postprocessing.record import (
+    FORMAT_VERSION,
+    FilteredLesion,
+    PostprocessingRecord,
+    RuleGain,
+    change_text,
+    recorded,
+)
 from baseline.postprocessing.score import SCORE, MaskCohort, score_of
 from baseline.postprocessing.search import cross_fitted, gains, search
 from baseline.release.cases import ReleaseCase, read_cases
@@ -26,8 +33,6 @@ from contract.files import write_json
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
-# Increment when the same probabilities give other rules, masks or features.
-FORMAT_VERSION: Final = 2
 # With fewer patients a single lesion changes the score by more than any rule gains.
 LEAST_PATIENTS: Final = 30
 
@@ -40,15 +45,15 @@ def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int =
     """
     cases, key = read_cases(work), _key(work)
     cached: dict[str, Features] | None = load_cached(work.features_json, key)
-    path = work.postprocessing_json
-    recorded = path.is_file() and work.read(path).get("made_from") == key
-    if cached is not None and recorded and all(work.mask(case.patient_id).is_file() for case in cases):
+    complete = all(work.mask(case.patient_id).is_file() for case in cases)
+    if cached is not None and complete and recorded(work, key):
         return cached
     started = time.monotonic()
-    document = _document(work, cases, jobs)
-    document["seconds"] = round(time.monotonic() - started, 1)
-    filtered, document["lesions"] = _filter(work, cases, _rules_of_masks(cases, document), features, jobs)
-    write_json(path, document | {"made_from": key})
+    record = _record(work, cases, key, jobs)
+    seconds = round(time.monotonic() - started, 1)
+    filtered, lesions = _filter(work, cases, _rules_of_masks(read_splits(work), record), features, jobs)
+    record = record.model_copy(update={"seconds": seconds, "lesions": lesions})
+    write_json(work.postprocessing_json, record.model_dump(mode="json"))
     cache(work.features_json, key, filtered)
     return filtered
 
@@ -67,12 +72,20 @@ def apply_given(
     return filtered
 
 
-def _rules_of_masks(cases: Sequence[ReleaseCase], document: Mapping[str, Any]) -> dict[str, PostprocessingRules]:
-    """The rules that filter each patient's out-of-fold mask: those of all patients, which the package gets.
+def _rules_of_masks(splits: Splits, record: PostprocessingRecord) -> dict[str, PostprocessingRules]:
+    """The rules that filter each patient's out-of-fold mask, by ID: those found without the patient's fold.
 
-    `document["rules_by_group"]` has the rules that were found without each fold and centre.
+    The rules of all patients would be tested on the patients that chose them. Without stored rules there are none.
     """
-    return {case.patient_id: stored_rules(document) for case in cases}
+    folds = enumerate(splits.folds)
+    if record.why_not:
+        return {patient: NO_RULES for _, fold in folds for patient in fold}
+    of_fold = record.rules_by_group["folds"]
+    return {patient: of_fold[_fold_name(number)] for number, fold in folds for patient in fold}
+
+
+def _fold_name(number: int) -> str:
+    return f"fold {number}"
 
 
 def _key(work: WorkFolders) -> str:
@@ -84,27 +97,30 @@ def _key(work: WorkFolders) -> str:
     return key_of(files, made_from)
 
 
-def _document(work: WorkFolders, cases: Sequence[ReleaseCase], jobs: int) -> dict[str, Any]:
+def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int) -> PostprocessingRecord:
     """The content of `postprocessing.json` but for the lesions."""
     edition = edition_of(work)
     scored = [case for case in cases if case.mask is not None]
-    content = {
-        "format_version": FORMAT_VERSION,
-        "edition": edition.name,
-        "rules": {},
-        "settings": 0,
-        "patients": len(scored),
-    }
+
+    def record(why_not: str, **content: Any) -> PostprocessingRecord:
+        return PostprocessingRecord(
+            format_version=FORMAT_VERSION,
+            edition=edition.name,
+            patients=len(scored),
+            made_from=key,
+            why_not=why_not,
+            **content,
+        )
+
     if why_not := _why_not(scored):
-        return content | {"why_not": why_not}
+        return record(why_not)
     score = score_of(edition, scored)
     measure = partial(measure_patient, work=work, with_stages=bool(score.stages))
     tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
-    content |= {"weights": dict(score.weights)}
     if not any(patient.nodes for patient in cohort.patients):
-        return content | {"why_not": "no reference has a GTVn"}
-    return content | _search_result(cohort, read_splits(work))
+        return record("no reference has a GTVn", weights=dict(score.weights))
+    return record(**search_result(cohort, read_splits(work)))
 
 
 def _why_not(scored: Sequence[ReleaseCase]) -> str:
@@ -116,35 +132,38 @@ def _why_not(scored: Sequence[ReleaseCase]) -> str:
     return ""
 
 
-def _search_result(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
-    """The rules of all patients, and the gains with folds and with centres left out."""
-    folds = {f"fold {number}": fold for number, fold in enumerate(splits.folds)}
+def search_result(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
+    """The rules of all patients, and the gains with folds and with centres left out, as parts of the record.
+
+    Rules are stored only if the lower ends of both gains are above 0.
+    """
+    folds = {_fold_name(number): fold for number, fold in enumerate(splits.folds)}
     rules, gain_of, by_group = search(cohort, np.ones(len(cohort.patients))), {}, {}
     for split, groups in (("folds", folds), ("centres", splits.centres)):
-        counts, found = cross_fitted(cohort, groups)
+        counts, by_group[split] = cross_fitted(cohort, groups)
         gain_of[split] = gains(cohort, counts, splits.seed)
-        by_group[split] = {name: one.as_json() for name, one in found.items()}
     why_not = _fault(rules, gain_of)
     return {
         "settings": cohort.settings,
+        "weights": dict(cohort.score.weights),
         "bootstraps": DEFAULT_BOOTSTRAPS,
         "titles": dict(cohort.score.titles),
         "cross_fitted": gain_of,
         "rules_by_group": by_group,
-        "in_sample": gains(cohort, cohort.counts(rules), splits.seed),
         "why_not": why_not,
-        "rules": {} if why_not else rules.as_json(),
+        "rules": NO_RULES if why_not else rules,
     }
 
 
-def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, Any]]) -> str:
+def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGain]]) -> str:
     """The reason why the rules are not used; empty if they are."""
     if rules == NO_RULES:
         return "no rule gains enough"
     for split, figures in gain_of.items():
-        gain = figures[SCORE]["difference"]["value"]
-        if gain <= 0:
-            return f"with rules found without the patient's {split[:-1]}, the score changes by {gain:+.4f}"
+        gain = figures[SCORE].difference
+        if gain.ci95_low is None or gain.ci95_low <= 0:
+            found = f"with rules found without the patient's {split[:-1]}, the score changes by {change_text(gain)}"
+            return f"{found}, expected a lower end above 0"
     return ""
 
 
@@ -154,7 +173,7 @@ def _filter(
     rules_of: dict[str, PostprocessingRules],
     features: Mapping[str, Features],
     jobs: int,
-) -> tuple[dict[str, Features], list[dict[str, Any]]]:
+) -> tuple[dict[str, Features], list[FilteredLesion]]:
     """Write each patient's mask; returns features by patient ID, and all lesions with the rules' effect."""
     work.features_json.unlink(missing_ok=True)  # of earlier masks
     if all(rules == NO_RULES for rules in rules_of.values()):

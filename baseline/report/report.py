@@ -12,7 +12,7 @@ from baseline.heads.document import FORMAT_VERSION as HEADS_VERSION
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.outcome.folds import outcome_stamp
-from baseline.postprocessing.record import current_document
+from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
@@ -28,7 +28,7 @@ from evaluation.page.html import paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 # What is said of heads that are not current.
@@ -84,9 +84,9 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
         Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
         Section("uncertainty", "Uncertainty", content),
     ]
-    if (rules := current_document(work)) is not None:
+    if (rules := current_record(work)) is not None:
         sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
-        figures["postprocessing"] = rules.get("cross_fitted", {})
+        figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
     on_references = work.of_reference_masks().cross_validation_json
     references = read_json(on_references) if on_references.is_file() else {}
     for target in targets_of(edition):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from baseline.postprocessing.record import FilteredLesion, PostprocessingRecord
 from baseline.report import page
 from baseline.report.figures import expected_dsc, risk_by_coverage
 from baseline.report.masks import dsc_of
@@ -32,9 +33,11 @@ _UNCERTAINTY_TITLES: Final = {
     "below_random": "AURC below random order's",
 }
 _POSTPROCESSING: Final = (
-    "Rules on 26-connected lesions of the out-of-fold masks, measured on the network's grid. For the gains, rules were "
-    "found without the patient's fold or without the patient's centre; intervals are from the paired bootstrap. A true "
-    "GTVp overlaps the reference's GTVp; a true GTVn has an IoU above 0.3 with a node of the reference."
+    "Rules are on 26-connected lesions of the out-of-fold masks, measured on the network's grid. Masks, features and "
+    "all figures of this page have the rules that were found without the patient's fold; the package has those of all "
+    "patients. For the gains, rules were found without the patient's fold or without the patient's centre; intervals "
+    "are from the paired bootstrap, and without lower ends above 0 no rules would be stored. A true GTVp overlaps the "
+    "reference's GTVp; a true GTVn has an IoU above 0.3 with a node of the reference."
 )
 _COUNTED: Final = ("Kept, true", "Kept, false", "Removed, true", "Removed, false")
 _REMOVED_MEASURES: Final = ("patient", "label", "volume_ml", "mean_probability", "suv_max")
@@ -115,38 +118,47 @@ def _label_table(by_label: Mapping[str, LabelUncertainty]) -> str:
     return table(caption, heads, rows)
 
 
-def postprocessing_section(document: Mapping[str, Any]) -> str:
+def postprocessing_section(record: PostprocessingRecord) -> str:
     """The content of `postprocessing.json` as HTML."""
-    if document["why_not"]:
-        return paragraph(f"No postprocessing rules: {document['why_not']}.")
+    if record.why_not:
+        return paragraph(f"No postprocessing rules: {record.why_not}. {record.search}.")
     parts = [
-        page.listing("Rules", _rules(document["rules"])),
-        page.listing("Gains", _gains(document)),
-        page.listing("Lesions, true and false", _counts(document["lesions"])),
-        page.listing("Removed lesions", _removed([one for one in document["lesions"] if one["rule"]])),
+        page.listing("Rules", _rules(record)),
+        page.listing("Gains", _gains(record)),
+        page.listing("Lesions, true and false", _counts(record.lesions)),
+        page.listing("Removed lesions", _removed([one for one in record.lesions if one.rule])),
     ]
-    return paragraph(_POSTPROCESSING) + page.grid(parts)
+    return paragraph(f"{record.search}. {_POSTPROCESSING}") + page.grid(parts)
 
 
-def _rules(rules: Mapping[str, Any]) -> str:
-    rows = [Row([PostprocessingRules.words(rule), "yes" if value is True else value]) for rule, value in rules.items()]
-    return table("Rules of the package", ["Rule", "Value"], rows)
+def _rules(record: PostprocessingRecord) -> str:
+    """A row for each rule: that of the package, found on all patients, and those found without each fold."""
+    by_fold = record.rules_by_group["folds"]
+    chosen = [one.as_json() for one in (record.rules, *by_fold.values())]
+    rows = [
+        Row(
+            [PostprocessingRules.words(rule), *("yes" if (value := one.get(rule)) is True else value for one in chosen)]
+        )
+        for rule in dict.fromkeys(rule for one in chosen for rule in one)
+    ]
+    caption = "Rules of the package, and those of the out-of-fold masks, found without the fold"
+    return table(caption, ["Rule", "Package", *(f"Without {name}" for name in by_fold)], rows)
 
 
-def _gains(document: Mapping[str, Any]) -> str:
+def _gains(record: PostprocessingRecord) -> str:
     rows = []
-    for split, figures in document["cross_fitted"].items():
+    for split, figures in record.cross_fitted.items():
         for name, one in figures.items():
-            gain = one["difference"]
-            estimate = Estimate(gain["value"], gain["ci95_low"], gain["ci95_high"])
-            title = document["titles"].get(name, name)
-            rows.append(Row([f"{split} left out", title, one["unfiltered"], one["filtered"], estimate]))
+            gain = one.difference
+            estimate = Estimate(gain.value, gain.ci95_low, gain.ci95_high)
+            title = record.titles.get(name, name)
+            rows.append(Row([f"{split} left out", title, one.unfiltered, one.filtered, estimate]))
     heads = ["Rules found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     return table("Metrics on the network's grid, with 95% intervals of the difference", heads, rows, header_column=1)
 
 
-def _counts(lesions: Sequence[Mapping[str, Any]]) -> str:
-    counted = Counter((one["label"], bool(one["rule"]), one["true"]) for one in lesions)
+def _counts(lesions: Sequence[FilteredLesion]) -> str:
+    counted = Counter((one.label, bool(one.rule), one.true) for one in lesions)
     rows = [
         Row([label, *(counted[(label, removed, true)] for removed in (False, True) for true in (True, False))])
         for label in ("GTVp", "GTVn")
@@ -154,10 +166,16 @@ def _counts(lesions: Sequence[Mapping[str, Any]]) -> str:
     return table("Lesions of patients with a reference", ["Label", *_COUNTED], rows)
 
 
-def _removed(lesions: Sequence[Mapping[str, Any]]) -> str:
+def _removed(lesions: Sequence[FilteredLesion]) -> str:
     truth = {None: "no reference", True: "true", False: "false"}
     rows = [
-        Row([*(one[name] for name in _REMOVED_MEASURES), truth[one["true"]], PostprocessingRules.words(one["rule"])])
+        Row(
+            [
+                *(getattr(one, name) for name in _REMOVED_MEASURES),
+                truth[one.true],
+                PostprocessingRules.words(one.rule),
+            ]
+        )
         for one in lesions
     ]
     return table(f"Removed lesions: {len(lesions)}", _REMOVED_HEADS, rows)

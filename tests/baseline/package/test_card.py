@@ -19,6 +19,7 @@ from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
+from tests.baseline.postprocessing.patients import record_json
 from tests.baseline.prepared import outcomes
 from tests.conftest import head_json
 
@@ -170,7 +171,7 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
 
 def test_a_search_without_rules_gives_its_reason(work: WorkFolders) -> None:
     """Nothing is said of a search on other masks than those of the features."""
-    write_json(work.postprocessing_json, {"rules": {}, "made_from": "key", "why_not": "the score changes by -0.0006"})
+    write_json(work.postprocessing_json, record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
     assert "None: no rules were searched for these masks." in model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
 from baseline.network.out_of_fold import write_probabilities
+from baseline.postprocessing.record import FORMAT_VERSION
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import image_path, label_path
 from baseline.work import WorkFolders
@@ -18,6 +20,12 @@ from contract.patient import Patient
 
 GRID = Geometry((22, 20, 18), (4.0, 4.0, 4.0), (-44.0, -40.0, -36.0))
 CENTRES = ("CHUM", "HMR", "MDA")
+
+
+def record_json(rules: dict[str, Any], why_not: str = "", **content: Any) -> dict[str, Any]:
+    """The smallest `postprocessing.json`."""
+    content = {"edition": "hecktor2025", "patients": 36, "made_from": "key", **content}
+    return {"format_version": FORMAT_VERSION, "rules": rules, "why_not": why_not, **content}
 
 
 def smooth(rng: np.random.Generator) -> npt.NDArray[np.float64]:

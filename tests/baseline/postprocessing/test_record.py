@@ -11,6 +11,7 @@ from baseline.postprocessing.record import packed_rules
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from contract.files import write_json
+from tests.baseline.postprocessing.patients import record_json
 
 RULES = {"gtvn_volume_ml": 0.5}
 EDITION = load_edition("hecktor2025")
@@ -19,16 +20,16 @@ EDITION = load_edition("hecktor2025")
 def test_a_file_without_rules_is_noted_with_its_reason(tmp_path: Path) -> None:
     """`hecktor train postprocess` writes one where no rule gains."""
     file = tmp_path / "postprocessing.json"
-    write_json(file, {"edition": "hecktor2025", "rules": {}, "why_not": "no rule gains enough"})
+    write_json(file, record_json({}, "no rule gains enough"))
     note = "no postprocessing rules from postprocessing.json: no rule gains enough"
     assert packed_rules(file, None, EDITION) == ({}, [note])
-    write_json(file, {"edition": "hecktor2025", "rules": RULES, "why_not": ""})
+    write_json(file, record_json(RULES))
     assert packed_rules(file, None, EDITION) == (RULES, [])
 
 
 def test_rules_of_another_edition_are_refused(tmp_path: Path) -> None:
     """Each edition's rules are found with its own score."""
-    write_json(tmp_path / "postprocessing.json", {"edition": "hecktor2026", "rules": RULES})
+    write_json(tmp_path / "postprocessing.json", record_json(RULES, edition="hecktor2026"))
     with pytest.raises(
         ModelPackageError, match=r"^postprocessing\.json: found edition 'hecktor2026', expected 'hecktor2025'"
     ):
@@ -39,7 +40,7 @@ def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> 
     """Only while the features beside the heads follow the rules: not after `hecktor train heads --masks`."""
     heads, rules_json = tmp_path / "heads.json", tmp_path / "postprocessing.json"
     assert packed_rules(None, heads, EDITION) == ({}, [])
-    write_json(rules_json, {"edition": "hecktor2025", "rules": RULES, "made_from": "key"})
+    write_json(rules_json, record_json(RULES))
     cache(tmp_path / "features.json", "key", {"A-1": {}})
     rules, (note,) = packed_rules(None, heads, EDITION)
     assert rules == {}
@@ -49,3 +50,10 @@ def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> 
     assert note.endswith(f"add --postprocessing {rules_json}")
     cache(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
     assert packed_rules(None, heads, EDITION) == ({}, [])
+
+
+def test_rules_of_an_earlier_version_are_searched_again(tmp_path: Path) -> None:
+    """They were tested on the patients that chose them."""
+    write_json(tmp_path / "postprocessing.json", record_json(RULES) | {"format_version": 2})
+    with pytest.raises(ModelPackageError, match=r"^postprocessing\.json: found format version 2, expected 3; `hecktor"):
+        packed_rules(tmp_path / "postprocessing.json", None, EDITION)

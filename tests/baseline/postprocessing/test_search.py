@@ -11,12 +11,16 @@ from algorithm.masks.postprocessing import LesionMeasures
 from baseline.postprocessing.lesions import THRESHOLDS, LesionTable, PatientLesions
 from baseline.postprocessing.score import SCORE, MaskCohort, score_of
 from baseline.postprocessing.search import GRID, cross_fitted, gains, search
+from baseline.postprocessing.step import search_result
 from baseline.release.cases import ReleaseCase
 from contract.editions import load_edition
 from contract.packages import NO_RULES, PostprocessingRules
 from contract.patient import Patient
+from tests.baseline.postprocessing.null_cohorts import null_cohort, splits_of
 
 EDITION = load_edition("hecktor2025")
+# Chosen because the search finds rules in them.
+NULL_SEEDS = (1, 2, 13)
 # Label, voxels of 1 ml, whether it lies in the reference (wholly or not at all), SUVmax.
 Row = tuple[int, int, bool, float]
 
@@ -89,9 +93,8 @@ def test_a_gate_that_separates_false_nodes_is_found() -> None:
     rules = search(cohort, everyone(cohort))
     assert rules == PostprocessingRules(gtvn_suv_max=3.0)
     figures = gains(cohort, cohort.counts(rules), seed=1)[SCORE]
-    assert (figures["unfiltered"], figures["filtered"]) == (pytest.approx(0.875), pytest.approx(1))
-    low, high = figures["difference"]["ci95_low"], figures["difference"]["ci95_high"]
-    assert (low, high) == (pytest.approx(0.125), pytest.approx(0.125))
+    assert (figures.unfiltered, figures.filtered) == (pytest.approx(0.875), pytest.approx(1))
+    assert (figures.difference.ci95_low, figures.difference.ci95_high) == (pytest.approx(0.125), pytest.approx(0.125))
 
 
 def test_without_false_lesions_there_are_no_rules() -> None:
@@ -104,9 +107,57 @@ def test_a_gain_within_its_noise_is_not_taken() -> None:
     plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 4, False, 2.0), lesion(2, 4, True, 2.0)
     more = [[*plain, false], [*plain, false], [*plain, true]]
     cohort = scored([patient(number, f"C{number % 3}", nodes) for number, nodes in enumerate([plain] * 37 + more)])
-    gain = gains(cohort, cohort.counts(PostprocessingRules(gtvn_suv_max=2.5)), seed=1)[SCORE]["difference"]
-    assert 0.001 < gain["value"] < 0.01
+    gain = gains(cohort, cohort.counts(PostprocessingRules(gtvn_suv_max=2.5)), seed=1)[SCORE].difference
+    assert 0.001 < gain.value < 0.01
     assert search(cohort, everyone(cohort)) == NO_RULES
+
+
+def test_a_gain_whose_interval_holds_0_is_not_stored() -> None:
+    """A gate removes the false nodes of five patients and the true node of a sixth.
+
+    Whoever is left out, the others have a gain of at least 4 - 1 nodes, above its standard deviation sqrt(4 + 1), so that
+    each group gets the gate and the gain is 5 - 1 nodes. About one sample in sixteen has more of the true nodes.
+    """
+    plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 4, False, 2.0), lesion(2, 4, True, 2.0)
+    more = [*([[*plain, false]] * 5), [*plain, true]]
+    cohort = scored([patient(number, f"C{number % 4}", nodes) for number, nodes in enumerate([plain] * 34 + more)])
+    result = search_result(cohort, splits_of(cohort))
+    assert search(cohort, everyone(cohort)).gtvn_suv_max > 2
+    for split, groups in (("folds", 5), ("centres", 4)):
+        gain = result["cross_fitted"][split][SCORE].difference
+        assert [rules.gtvn_suv_max > 2 for rules in result["rules_by_group"][split].values()] == [True] * groups
+        assert gain.value > 0.001
+        assert gain.ci95_low <= 0
+    assert result["rules"] == NO_RULES
+    assert "with rules found without the patient's fold, the score changes by +0.0" in result["why_not"]
+    assert result["why_not"].endswith(", expected a lower end above 0")
+
+
+def test_a_gain_with_its_interval_above_0_is_stored() -> None:
+    """Rules are those of all patients, and each fold's own stand beside them."""
+    cohort = separable(false_suv=2.8, true_suv=3.6)
+    result = search_result(cohort, splits_of(cohort))
+    assert (result["why_not"], result["rules"]) == ("", PostprocessingRules(gtvn_suv_max=3.0))
+    assert set(result["rules_by_group"]["folds"]) == {f"fold {number}" for number in range(5)}
+
+
+def test_a_fold_without_references_has_the_rules_of_all_patients() -> None:
+    """None of them is its own."""
+    cohort = separable(false_suv=2.8, true_suv=3.6)
+    _, rules = cross_fitted(cohort, {"fold 0": ["no reference"]})
+    assert rules == {"fold 0": search(cohort, everyone(cohort))}
+
+
+def test_null_cohorts_store_no_rules() -> None:
+    """Cohorts in which the search finds rules that gain on its own patients, and cross-fitted gains are above 0."""
+    gaining = 0
+    for seed in NULL_SEEDS:
+        cohort = null_cohort(40, seed)
+        result = search_result(cohort, splits_of(cohort))
+        gains_of = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
+        gaining += search(cohort, everyone(cohort)) != NO_RULES and min(gains_of) > 0
+        assert result["rules"] == NO_RULES
+    assert gaining == len(NULL_SEEDS)
 
 
 def test_cross_fitted_rules_come_from_the_other_patients() -> None:

@@ -12,12 +12,13 @@ from scipy import ndimage
 from algorithm.heads.documents import Features
 from algorithm.masks.removed import REMOVED
 from baseline.cache import cache
+from baseline.postprocessing import step
 from baseline.postprocessing.apply import filter_patient, follow
-from baseline.postprocessing.record import gain_rows, postprocessing_lines, rules_in_use
+from baseline.postprocessing.record import gain_rows, postprocessing_lines, read_record, rules_in_use
 from baseline.postprocessing.step import apply_given, postprocess
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.data_set import image_path, label_path
-from baseline.release.splits import load_or_make_splits
+from baseline.release.splits import load_or_make_splits, read_splits
 from baseline.report.sections import postprocessing_section
 from baseline.work import WorkFolders
 from contract import labels
@@ -25,7 +26,7 @@ from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.packages import NO_RULES, PostprocessingRules
-from tests.baseline.postprocessing.patients import GRID, write_patients
+from tests.baseline.postprocessing.patients import GRID, record_json, write_patients
 
 Directory = tuple[list[ReleaseCase], WorkFolders, dict[str, Features]]
 CENTRES = ("CHUM", "HMR", "MDA")
@@ -51,12 +52,12 @@ def filtered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Directory, dict[
 
 def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[str, Features]]) -> None:
     (cases, work, measured), features = filtered
-    document = read_json(work.postprocessing_json)
-    assert document["why_not"] == ""
-    assert document["rules"] == rules_in_use(work) != {}
-    assert document["patients"] == 36
+    record = read_record(work.postprocessing_json)
+    assert record.why_not == ""
+    assert record.rules.as_json() == rules_in_use(work) != {}
+    assert record.patients == 36
     assert read_json(work.features_json)["result"] == features
-    removed = {one["patient"] for one in document["lesions"] if one["rule"]}
+    removed = {one.patient for one in record.lesions if one.rule}
     for case in cases:
         name = case.patient_id
         before, after = (read_volume(path, np.uint8).array for path in (work.unfiltered_mask(name), work.mask(name)))
@@ -67,31 +68,32 @@ def test_rules_masks_and_features_are_written(filtered: tuple[Directory, dict[st
 
 def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Directory, dict[str, Features]]) -> None:
     (_, work, _), _ = filtered
-    document = read_json(work.postprocessing_json)
-    assert set(document["cross_fitted"]) == {"folds", "centres"}
-    assert set(document["rules_by_group"]["centres"]) == set(CENTRES)
-    gain = document["cross_fitted"]["centres"]["score"]
-    assert gain["filtered"] - gain["unfiltered"] == pytest.approx(gain["difference"]["value"])
-    assert gain["difference"]["value"] > 0
+    record = read_record(work.postprocessing_json)
+    assert set(record.cross_fitted) == {"folds", "centres"}
+    assert set(record.rules_by_group["centres"]) == set(CENTRES)
+    gain = record.cross_fitted["centres"]["score"]
+    assert gain.filtered - gain.unfiltered == pytest.approx(gain.difference.value)
+    assert gain.difference.ci95_low > 0
     assert "score, rules found without the patient's centre" in postprocessing_lines(work)
-    assert len(list(gain_rows(document))) == 8  # the score and three metrics, with folds and with centres left out
+    assert len(list(gain_rows(record))) == 8  # the score and three metrics, with folds and with centres left out
 
 
 def test_the_fate_of_each_lesion_is_recorded(filtered: tuple[Directory, dict[str, Features]]) -> None:
     """A removed false GTVn takes its voxels along: recounted from masks and references."""
     (cases, work, _), _ = filtered
-    lesions = read_json(work.postprocessing_json)["lesions"]
-    assert {one["label"] for one in lesions} == {"GTVp", "GTVn"}
+    record = read_record(work.postprocessing_json)
+    assert {one.label for one in record.lesions} == {"GTVp", "GTVn"}
     for case in cases[:6]:
         reference = read_volume(label_path(work.raw, case), np.uint8).array
         mask = read_volume(work.mask(case.patient_id), np.uint8).array
-        kept = [one for one in lesions if one["patient"] == case.patient_id and not one["rule"]]
-        true = [one for one in kept if one["label"] == "GTVp" and one["true"]]
+        kept = [one for one in record.lesions if one.patient == case.patient_id and not one.rule]
+        true = [one for one in kept if one.label == "GTVp" and one.true]
         meets = bool(((mask == labels.GTVP) & (reference == labels.GTVP)).any())
         assert bool(true) == meets
-    html = postprocessing_section(read_json(work.postprocessing_json))
-    assert "Removed lesions" in html
-    assert "Kept, true" in html
+    html = postprocessing_section(record)
+    assert f"{record.settings} settings of rules were searched on the masks of 36 patients." in html
+    for heading in ("Removed lesions", "Kept, true", "Package", "Without fold 2"):
+        assert heading in html
 
 
 def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dict[str, Features]]) -> None:
@@ -115,7 +117,7 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
     assert postprocess(work, measured) == measured
     assert postprocessing_lines(work) == f"no postprocessing rules: {why}"
     assert rules_in_use(work) is None
-    assert why in postprocessing_section(read_json(work.postprocessing_json))
+    assert f"{why}. No rules were searched." in postprocessing_section(read_record(work.postprocessing_json))
     assert work.mask(cases[0].patient_id).read_bytes() == work.unfiltered_mask(cases[0].patient_id).read_bytes()
 
 
@@ -152,9 +154,34 @@ def test_given_rules_are_applied_without_a_search(tmp_path: Path) -> None:
     assert work.features_json.stat().st_mtime_ns == stamp
 
 
+def test_each_mask_has_the_rules_that_were_found_without_its_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package's rules empty every mask, those of folds 0 and 1 its GTVn, and fold 2 found none."""
+    _, work, measured = directory(tmp_path, 30)
+    package = PostprocessingRules(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
+    no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
+    by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
+    found = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
+    monkeypatch.setattr(step, "search_result", lambda *_: found)
+    features = postprocess(work, measured)
+    for number, fold in enumerate(read_splits(work).folds):
+        for name in fold:
+            before, after = (read_volume(one(name), np.uint8).array for one in (work.unfiltered_mask, work.mask))
+            if number == 2:
+                np.testing.assert_array_equal(after, before)
+            else:  # but for single voxels, whose label differs between the two grids
+                assert np.sum(after == labels.GTVN) < 0.02 * np.sum(before == labels.GTVN)
+                assert np.sum(after == labels.GTVP) > 0.98 * np.sum(before == labels.GTVP)
+            assert features[name]["gtvn_count"] == (-1 if number == 2 else 0)
+    assert rules_in_use(work) == package.as_json()
+    removed = {one.patient for one in read_record(work.postprocessing_json).lesions if one.rule}
+    assert removed == {*read_splits(work).folds[0], *read_splits(work).folds[1]}
+
+
 def test_rules_are_not_in_use_with_features_of_other_masks(tmp_path: Path) -> None:
     _, work, _ = directory(tmp_path, 3)
-    write_json(work.postprocessing_json, {"rules": {"gtvn_volume_ml": 1.0}, "made_from": "one"})
+    write_json(work.postprocessing_json, record_json({"gtvn_volume_ml": 1.0}, made_from="one"))
     cache(work.features_json, "another", {})
     assert rules_in_use(work) is None
     cache(work.features_json, "one", {})
@@ -186,8 +213,8 @@ def test_a_patient_without_reference_is_filtered_too(tmp_path: Path) -> None:
         image_path(work.raw, cases[0], number).rename(target)
     name, result = filter_patient(case, work, {case.patient_id: PostprocessingRules(gtvn_volume_ml=1.0)})
     assert name == case.patient_id
-    assert {one["true"] for one in result.lesions} == {None}
-    assert {one["rule"] for one in result.lesions} == {"", "gtvn_volume_ml"}
+    assert {one.true for one in result.lesions} == {None}
+    assert {one.rule for one in result.lesions} == {"", "gtvn_volume_ml"}
     nodes = read_volume(work.mask(name), np.uint8).array == labels.GTVN
     parts, count = ndimage.label(nodes, structure=np.ones((3, 3, 3)))
     assert np.bincount(parts.ravel())[1:].min() >= 16
