@@ -23,6 +23,7 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "plan": ("baseline.network.plans", ("StoredPlan",)),
     "prepare": ("baseline.release.record", ("Preparation",)),
     "splits": ("baseline.release.splits", ("Splits",)),
+    "postprocessing": ("baseline.postprocessing.record", ("PostprocessingRecord",)),
     "rehearsal": ("rehearsal.pipeline", ("RehearsalRecord",)),
     "submission": ("rehearsal.submission.record", ("SubmissionDocument",)),
     "description": ("baseline.package.description", ("Description",)),

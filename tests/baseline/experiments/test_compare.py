@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from baseline.cache import cache
 from baseline.experiments.answers import experiment_of
-from baseline.experiments.compare import common_patients, compare
+from baseline.experiments.compare import common_patients, compare, searched_rules
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from tests.baseline.experiments.conftest import answers, write_heads
+from tests.baseline.postprocessing.patients import record_json
 
 
 def test_masks_and_heads_of_two_plans(work: WorkFolders) -> None:
@@ -80,6 +82,20 @@ def test_unfiltered_masks_are_compared_without_heads(work: WorkFolders) -> None:
     summary, _ = compare(work, ["plan", "plan:unfiltered"], None, 1)
     assert "GTVp mean DSC: plan:unfiltered over plan +0.1250" in summary
     assert summary.count("not every experiment has such a head") == 2
+
+
+def test_a_search_for_rules_is_said(work: WorkFolders) -> None:
+    """Beside the unfiltered masks, only those that follow the search have the line."""
+    shutil.copytree(work.masks, work.root / "out_of_fold" / "unfiltered" / "masks")
+    write_json(work.postprocessing_json, record_json({"gtvn_volume_ml": 0.5}, settings=40))
+    cache(work.features_json, "key", {"A-1": {}})
+    summary, page = compare(work, ["plan", "plan:unfiltered"], None, 1)
+    line = "plan: 40 settings of rules were searched on the masks of 36 patients; each mask has the rules that were found without its fold"
+    assert summary.splitlines().count(line) == 1
+    assert line in page.read_text()
+    write_json(work.postprocessing_json, record_json({}, "no rule gains enough", settings=40))
+    line = f"{line.partition(';')[0]}; the masks are unfiltered (no rule gains enough)"
+    assert searched_rules([experiment_of(work.shared, "plan")]) == [line]
 
 
 def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> None:
