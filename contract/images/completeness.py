@@ -17,7 +17,7 @@ from typing import BinaryIO, Final
 from contract.images.metaimage import is_plain_header, mha_fields
 
 _BLOCK: Final = 1 << 20
-# Bytes allowed after the pixels of a NIfTI; a decompression bomb has more.
+# Bytes allowed before the pixels of a NIfTI, in extensions, and after them; a bomb has more.
 _SURPLUS: Final = 1 << 24
 HEADER_BYTES: Final = 348
 
@@ -58,7 +58,7 @@ def defect(path: Path, voxel_count: int, bytes_per_voxel: int) -> Fault | None:
     if name.endswith(".mhd"):
         return _mhd_defect(path, voxel_count * bytes_per_voxel)
     if name.endswith((".nii.gz", ".nii")):
-        return _nifti_defect(path)
+        return nifti_defect(path)
     return None
 
 
@@ -128,13 +128,17 @@ def _zlib_defect(file: BinaryIO, expected: int) -> Fault | None:
     return None if inflater.eof and size == expected else _truncated(size, expected)
 
 
-def _nifti_defect(path: Path) -> Fault | None:
+def nifti_defect(path: Path, *, header_only: bool = False) -> Fault | None:
+    """The defect of a NIfTI; `header_only` reads no more than ITK may see without harm.
+
+    ITK reads a header's extensions, of any size, before anything can be compared.
+    """
     size = 0
     try:
         with path.open("rb") if path.suffix.lower() == ".nii" else gzip.open(path, "rb") as file:
             start = file.read(HEADER_BYTES)
             header, size = parse_header(start), len(start)
-            if header.fault:
+            if header.fault or header_only:
                 return header.fault
             while block := file.read(_BLOCK):
                 size += len(block)
@@ -171,8 +175,10 @@ def parse_header(header: bytes) -> NiftiHeader:
     rank, *lengths = struct.unpack_from(f"{order}8h", header, 40)
     datatype, bits = struct.unpack_from(f"{order}2h", header, 70)
     (start,) = struct.unpack_from(f"{order}f", header, 108)
-    if not math.isfinite(start):
-        return NiftiHeader(HEADER_BYTES, (f"vox_offset {start:g}", "a number of bytes"))
+    if header[344:348] != b"n+1\0":
+        return NiftiHeader(HEADER_BYTES, ("a header whose pixels are in another file", "them in the same file"))
+    if not 0 <= start <= _SURPLUS:
+        return NiftiHeader(HEADER_BYTES, (f"vox_offset {start:g}", f"at most {_SURPLUS} bytes"))
     voxels = math.prod(lengths[:rank])
     content = int(start) + voxels * max(bits, _BITS.get(datatype, 0)) // 8
     return NiftiHeader(content, _pixel_fault(datatype, bits) or _grid_fault(header, order))

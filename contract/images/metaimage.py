@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -28,6 +28,8 @@ _LAST_LINE: Final = b"ElementDataFile = LOCAL\n"
 # A line that all parsers read alike: a key of letters, one `=`, a short printable value.
 _PLAIN_LINE: Final = re.compile(rb"([A-Za-z]+) *= *[!-~][ -~]{0,199}\r?\n")
 _MAX_LINE_BYTES: Final = 4096
+# Of the whole text header; comments may be long, but a parser's time grows with them.
+MAX_HEADER_BYTES: Final = 1 << 18
 _BLOCK: Final = 1 << 20
 _PIECE: Final = 1 << 18
 _ZEROS: Final = bytes(_PIECE)
@@ -121,14 +123,19 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def mha_fields(file: BinaryIO) -> dict[str, str]:
-    """Text header of a MetaImage; leaves the file position at the first pixel."""
+    """Text header of a MetaImage; leaves the file position at the first pixel, or behind the longest header."""
     fields: dict[str, str] = {}
-    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
+    for raw in _header_lines(file):
         key, _, value = raw.decode("latin-1").partition("=")
         fields[key.strip()] = value.strip()
         if key.strip() == _PIXELS_BEGIN:
             break
     return fields
+
+
+def _header_lines(file: BinaryIO) -> Iterator[bytes]:
+    while file.tell() <= MAX_HEADER_BYTES and (raw := file.readline(_MAX_LINE_BYTES)):
+        yield raw
 
 
 def is_plain_header(file: BinaryIO) -> bool:
@@ -138,7 +145,7 @@ def is_plain_header(file: BinaryIO) -> bool:
     `mha_fields` to one place of the pixels and ITK to another, in any file.
     """
     keys: set[bytes] = set()
-    for raw in iter(lambda: file.readline(_MAX_LINE_BYTES), b""):
+    for raw in _header_lines(file):
         line = _PLAIN_LINE.fullmatch(raw)
         if line is None or line[1] in keys:
             return False
