@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
@@ -13,6 +15,16 @@ from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
     from evaluation.editions.profile import EvaluationProfile
     from evaluation.editions.task import TaskProfile
+
+
+def folders_by_team(option: str, pairs: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    """The values of a repeated option TEAM=FOLDER. Raises HecktorError for a team that stands twice."""
+    folders = dict(pairs)
+    if len(folders) < len(pairs):
+        names = [team for team, _ in pairs]
+        twice = next(team for team in names if names.count(team) > 1)
+        raise HecktorError(option, f"team {twice!r} twice", "one folder a team")
+    return folders
 
 
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:

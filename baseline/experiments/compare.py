@@ -221,7 +221,7 @@ def _write_page(
     chosen = ", ".join(picture.case for picture in pictures)
     differing = [f"Mean DSC differs most for {chosen}: their pictures are below, under Cases."] if pictures else []
     about = " ".join([_ABOUT, *(f"{line}." for line in lines), *differing])
-    analyses = {one.task.name: task_analyses(one) for one in results}
+    analyses = {one.key: task_analyses(one) for one in results}
     write_text(page, build_page(PageContent(" against ".join(colours), about, results, analyses, pictures, colours)))
 
 

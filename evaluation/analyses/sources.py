@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from contract import platform
@@ -15,15 +15,16 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from evaluation.editions import known_profiles
-from evaluation.editions.profile import load_declaration, load_profile
+from evaluation.editions.profile import EvaluationProfile, profile_of_edition
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import read_board
 from evaluation.results.documents import MAX_METRICS_BYTES
-from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path, predictions_folder
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.teams import load_teams
+from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path
+from evaluation.results.metrics_json import TeamMetrics, read_metrics
+from evaluation.results.stored import identical_answers
+from evaluation.results.teams import comparable_teams
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
@@ -39,7 +40,7 @@ class TaskResults:
 
     `prefixes` of the metrics' names are by answer; a task with one answer has none. `unranked_entries` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
-    name, if `study baselines` has measured them.
+    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json.
     """
 
     task: Algorithm
@@ -48,6 +49,24 @@ class TaskResults:
     prefixes: Mapping[str, str] = field(default_factory=dict)
     unranked_entries: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """Names the task on a page and in folders; two folders of results may hold tasks of one name."""
+        return f"task{self.task.number}"
+
+    @property
+    def prediction_folders(self) -> dict[str, Path]:
+        """The folders of masks that `rehearse` wrote beside the teams' metrics.json."""
+        of_answer = self.task.mask.name if self.task.mask is not None and len(self.task.answers) > 1 else ""
+        folders = {team: folder / "predictions" / of_answer for team, folder in self.folders.items()}
+        return {team: folder for team, folder in folders.items() if folder.is_dir()}
+
+    def options_of(self, team: TeamMetrics, answer: str) -> Mapping[str, Any]:
+        """The rules by which a team's answer was scored."""
+        options: Mapping[str, Any] = team.provenance.get("options", {})
+        return options.get(answer, {}) if len(self.task.answers) > 1 else options
 
     def rows_of(self, team: TeamMetrics, answer: str) -> list[Mapping[str, Any]]:
         """A team's rows of one answer."""
@@ -71,27 +90,34 @@ class PatientFiles:
     predictions: Mapping[str, Path] = field(default_factory=dict)
 
 
-def edition_of_results(results_dir: Path | None, name: str | None) -> Edition:
-    """The edition of this name; without a name that of the first leaderboard, if it is one of the package.
+def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
+    """The profile and declaration of the edition that the first leaderboard states, or of the default edition.
 
-    Without results, or for results of an edition that is not in the package, the default edition.
+    `name` is needed for an edition that is not in the package; leaderboards of older versions may state none.
 
     Raises:
-        HecktorError: no leaderboard, an unreadable one, or no edition of this name.
+        HecktorError: no leaderboard, an unreadable one, no edition of this name, or another one than the leaderboard's.
     """
-    if name is None and results_dir is not None:
+    stated = ""
+    if results_dir is not None:
         _, folder = leaderboard_folders(results_dir)[0]
         board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-        stated = board.get("edition") if isinstance(board, dict) else None
-        name = stated if stated in known_profiles() else None
-    return load_declaration(name or DEFAULT_EDITION)
+        stated = str(board.get("edition", "")) if isinstance(board, dict) else ""
+        where = f"{folder.name}/{LEADERBOARD_JSON}"
+        if name is None and stated and stated not in known_profiles():
+            expected = f"one of {', '.join(known_profiles())}, or its declaration as --edition"
+            raise HecktorError(where, f"edition {stated!r:.60}", expected)
+    profile = profile_of_edition(name or stated or DEFAULT_EDITION)
+    if stated and profile.name != stated:
+        raise HecktorError("--edition", f"found {profile.name}", f"{stated}, which {where} states")
+    return profile
 
 
-def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
+def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResults]:
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
     Without these folders the leaderboard may lie in `results_dir` itself or in any folder there, and the teams' folders
-    beside it or in `results_dir` (`evaluation.results.layout`).
+    beside it, in `results_dir` or where the leaderboard says (`evaluation.results.layout`).
 
     A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
@@ -99,12 +125,13 @@ def find_results(results_dir: Path, edition: Edition) -> list[TaskResults]:
     `baselines.csv` of `hecktor study baselines` beside them gives SUVmax and field of view.
 
     Raises:
-        HecktorError: no task, a leaderboard or table that cannot be read, or a team without valid metrics.
+        HecktorError: no task, a leaderboard or table that cannot be read, or a team without valid metrics or with
+            other values than those that were ranked.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     results: dict[int, TaskResults] = {}
     for place, folder in leaderboard_folders(results_dir):
-        one = replace(_task_results(folder, results_dir, place, edition), scans=scans)
+        one = replace(_task_results(folder, results_dir, place, profile), scans=scans)
         if one.task.number in results:
             expected = "one, or folders task1, task2, ... for them"
             raise HecktorError(results_dir.name, f"found two leaderboards of task {one.task.name}", expected)
@@ -126,21 +153,44 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     return scans
 
 
-def _task_results(folder: Path, results_dir: Path, place: int | None, edition: Edition) -> TaskResults:
-    board = read_board(folder / LEADERBOARD_JSON)
-    task = _task_of(board, f"{folder.name}/{LEADERBOARD_JSON}", place, edition)
-    names = _names([*board["teams"], *board["unranked"]])
-    paths = {name: _metrics_path(folder, results_dir, name) for name in names}
-    unranked = {name: metrics_path(folder, results_dir, name) for name in _names(board["unranked_entries"])}
-    paths |= {name: path for name, path in unranked.items() if path is not None}
-    loaded = load_teams(paths, task=task.name, own_profile=edition.evaluation_profile)
-    board[DECIDING] = deciding_metrics(board["official"], loaded.profile.ranking)
+def _task_results(folder: Path, results_dir: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
+    board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
+    task = _task_of(board, where, place, profile.declaration)
+    names, unranked = _names([*board["teams"], *board["unranked"]]), _names(board["unranked_entries"])
+    paths = {name: metrics_path(folder, results_dir, name, board["files"]) for name in (*names, *unranked)}
+    found = {name: path for name, path in paths.items() if path is not None}
+    for name in names:
+        if name not in found:
+            wanted = board["files"].get(name, f"{name}/{platform.METRICS_JSON} beside it")
+            raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
+    rules = profile.task(task.name)
+    loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in found.items()])
+    _check_values(board, loaded.teams, where)
+    board["identical_answers"] = identical_answers(loaded.validated)
+    board[DECIDING] = deciding_metrics(board["official"], rules.ranking)
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
-    prefixes = {}
-    if len(task.answers) > 1:
-        answers = load_profile(edition.evaluation_profile).task(task.name).answers
-        prefixes = {name: profile.prefix for name, profile in answers.items()}
-    return TaskResults(task, board, teams, prefixes, entries)
+    prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
+    folders = {name: path.parent for name, path in found.items()}
+    return TaskResults(task, board, teams, prefixes, entries, folders=folders)
+
+
+def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where: str) -> None:
+    """Raise HecktorError if a metrics.json states other values than the leaderboard, such as those of another team."""
+    metrics = {team.team: team for team in teams}
+    for entry in (*board["teams"], *board["unranked_entries"]):
+        team = metrics.get(entry["team"])
+        if team is None:
+            continue
+        for name, figures in entry["metrics"].items():
+            ranked = math.inf if "value" in figures.get("infinite", ()) else figures["value"]
+            stated = team.estimates[name].value if name in team.estimates else None
+            if ranked != stated:
+                found = f"{name} of {entry['team']!r} is {_shown(ranked)}"
+                raise HecktorError(where, found, f"{_shown(stated)}, as {team.source} states; rank the files again")
+
+
+def _shown(value: float | None) -> str:
+    return "absent" if value is None else f"{value:.6g}"
 
 
 def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -166,28 +216,22 @@ def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
     return list(ranking.model_copy(update={"official": official, "schemes": {official: scheme}}).official_metrics)
 
 
-def _metrics_path(folder: Path, results_dir: Path, team: str) -> Path:
-    path = metrics_path(folder, results_dir, team)
-    if path is None:
-        wanted = f"{team}/{platform.METRICS_JSON}"
-        raise HecktorError(
-            f"{folder.name}/{LEADERBOARD_JSON}", f"ranks {team!r} without its metrics", f"{wanted} beside it"
-        )
-    return path
-
-
 def team_names(results: Sequence[TaskResults]) -> list[str]:
     """Every team once, in the order of first appearance."""
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
 
 
-def find_masks(
-    results_dir: Path, edition: Edition, teams: Sequence[str], given: Mapping[str, Path]
-) -> dict[str, dict[str, Path]]:
-    """Predicted masks by team and case: from the folders `given`, else those of a rehearsal.
+def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
+    """The first task with masks, whose cases a page draws."""
+    return next((one for one in results if one.task.mask is not None), None)
 
-    These are in `<task>/<team>/predictions`, or for a task with several answers in the mask's folder there; without
-    such a folder, wherever the team's folder lies. The task is the edition's first one with a mask.
+
+def find_masks(
+    results: TaskResults | None, teams: Sequence[str], given: Mapping[str, Path]
+) -> dict[str, dict[str, Path]]:
+    """Predicted masks by team and case: from the folders `given`, else `predictions` beside the team's metrics.json.
+
+    For a task with several answers they are in the mask's folder there.
 
     Raises:
         HecktorError: a given folder does not exist, or belongs to a team without results.
@@ -195,51 +239,58 @@ def find_masks(
     unknown = sorted(set(given) - set(teams))
     if unknown:
         raise HecktorError("--masks", f"unknown team {unknown[0]!r}", f"one of {', '.join(teams)}")
-    task = next((task for task in edition.algorithms if task.mask), edition.algorithms[0])
-    of_answer = task.mask.name if task.mask is not None and len(task.answers) > 1 else ""
-    masks: dict[str, dict[str, Path]] = {}
-    for team in teams:
-        folder = given.get(team) or predictions_folder(results_dir, task.number, team) / of_answer
-        if folder.is_dir():
-            masks[team] = {case_of(path.name): path for path in list_images(folder)}
-        elif team in given:
-            raise HecktorError("--masks", f"no folder {folder.name!r} for team {team!r}")
-    return masks
+    absent = next((team for team, folder in given.items() if not folder.is_dir()), None)
+    if absent is not None:
+        raise HecktorError("--masks", f"no folder {given[absent].name!r} for team {absent!r}")
+    folders = {**({} if results is None else results.prediction_folders), **given}
+    masks = {
+        team: {case_of(path.name): path for path in list_images(folders[team])} for team in teams if team in folders
+    }
+    return {team: by_case for team, by_case in masks.items() if by_case or team in given}
 
 
-def find_patients(
-    cohort_dir: Path, edition: Edition, masks: Mapping[str, Mapping[str, Path]] = MappingProxyType({})
-) -> list[PatientFiles]:
-    """Patients of a cohort in the platform's layout: `<case>/input/...` and `ground_truth/<case>.mha`, sorted.
+def masks_of_case(masks: Mapping[str, Mapping[str, Path]], case: str) -> dict[str, Path]:
+    """The mask of one case of each team that has one."""
+    return {team: by_case[case] for team, by_case in masks.items() if case in by_case}
 
-    Raises GroundTruthError without ground truth, or for a patient without exactly one CT and one PET.
-    """
-    patients = []
-    for case, reference in read_mask_folder(cohort_dir / GROUND_TRUTH).targets.items():
-        folders = (edition.inputs[scan].path_under(cohort_dir / case / "input") for scan in (CT, PET))
-        ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
-        predictions = {team: by_case[case] for team, by_case in masks.items() if case in by_case}
-        patients.append(PatientFiles(case, ct, pet, reference, predictions))
-    return patients
+
+def require_cases(option: str, cases: Collection[str], cohort: Collection[str]) -> None:
+    """Raise HecktorError if none of the files that an option names belongs to a case of the cohort."""
+    if not set(cases) & set(cohort):
+        raise HecktorError(option, "no file of a case of the cohort", f"files of {', '.join(list(cohort)[:3])}")
+
+
+def without_masks(results: TaskResults | None, masks: Mapping[str, Mapping[str, Path]], cases: Collection[str]) -> str:
+    """A line that names the scored teams without a mask of any of the cases; empty if there is none."""
+    teams = [] if results is None else [team.team for team in results.teams]
+    lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
+    return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""
 
 
 def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     """Every case of a cohort, sorted.
 
-    The cohort has the platform's layout as `find_patients` reads it, or the release's: `<case>/<case>__CT.nii.gz`,
-    `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`.
+    The cohort has the platform's layout, `<case>/input/...` and `ground_truth/<case>.mha`, or the release's:
+    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`.
 
     Raises:
-        GroundTruthError: no case, or a case that lacks one of the three.
+        GroundTruthError: no case, or a case without exactly one of each of the three.
     """
     if (cohort / GROUND_TRUTH).is_dir():
-        return find_patients(cohort, edition)
+        references = read_mask_folder(cohort / GROUND_TRUTH).targets
+        return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]
     folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
     cases = [_released(folder) for folder in folders if _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         raise GroundTruthError(cohort.name, "no case found", wanted)
     return cases
+
+
+def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:
+    folders = (edition.inputs[scan].path_under(inputs) for scan in (CT, PET))
+    ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
+    return PatientFiles(case, ct, pet, reference)
 
 
 def _of_release(folder: Path) -> dict[str, Path]:

@@ -115,9 +115,7 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
 
 def _counted(results: TaskResults, team: TeamMetrics, answer: Answer) -> list[Row]:
     rows = results.rows_of(team, answer.name)
-    options = team.provenance.get("options", {})
-    options = options.get(answer.name, {}) if len(results.task.answers) > 1 else options
-    skip = options.get("missing") == "skip"
+    skip = results.options_of(team, answer.name).get("missing") == "skip"
     return [row for row in rows if not (skip and row.get("error") is not None)]
 
 

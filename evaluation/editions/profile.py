@@ -7,7 +7,7 @@ schema; what depends on the declaration is checked here. An error names the plac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,14 @@ def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
         found = f"{profile.name!r} is an edition of the package with other contents"
         raise HecktorError(f"{path.name}.name", found, "a name of its own")
     return profile
+
+
+def profile_of_edition(name_or_path: str) -> EvaluationProfile:
+    """The profile of a known name, or that of the edition whose declaration the path names."""
+    if name_or_path in known_profiles():
+        return load_profile(name_or_path)
+    declaration = load_edition(name_or_path)
+    return replace(load_profile(declaration.evaluation_profile), declaration=declaration)
 
 
 def load_declaration(name_or_path: str) -> Edition:

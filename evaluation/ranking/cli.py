@@ -13,7 +13,7 @@ from contract.files import write_json
 from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.results.layout import LEADERBOARD_JSON
+from evaluation.results.layout import LEADERBOARD_JSON, files_beside
 
 if TYPE_CHECKING:
     from evaluation.ranking.unranked import UnrankedSource
@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             tau=options.tau,
         )
     )
+    board["files"] = files_beside(options.output, board["files"])
     write_json(options.output / LEADERBOARD_JSON, board)
     write_table(options.output / LEADERBOARD_CSV, board)
     for team, runs in board["runs"].items():

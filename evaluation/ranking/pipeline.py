@@ -22,6 +22,7 @@ from evaluation.ranking.unranked import (
 )
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
+from evaluation.results.stored import identical_answers
 from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
 from evaluation.statistics.bootstrap import Estimates
 
@@ -62,6 +63,7 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
     names = [name for name, _ in (*request.teams, *request.runs)]
     check_team_names([*names, *(one.team for one in request.unranked), *mean])
     observers, unranked = _read_unranked(request.unranked)
+    unranked_files = [(one.team, one.source) for one in request.unranked if one.team in unranked]
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}
     of_runs = [(name, path) for named in runs.values() for name, (_, path) in named.items()]
     sources = [*request.teams, *of_runs, *unranked.items()]
@@ -70,14 +72,23 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
         loaded.require_rows()
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
     chosen = {team: _ordered(loaded, {key: name for key, (name, _) in named.items()}) for team, named in runs.items()}
-    ranked = loaded.select({**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}})
+    counted = {**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}}
+    ranked = loaded.select(counted)
     entries = [
         observers_entry(one, observers[one.team], loaded) if one.team in observers else unranked_entry(one, loaded)
         for one in request.unranked
     ]
     extras = Extras(entries, request.mean, request.tau)
     board = leaderboard(ranked, request.bootstraps, request.seed, extras)
-    return {**board, "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()}}
+    files = {name: path for name, path in (*request.teams, *unranked_files) if isinstance(path, Path)}
+    files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
+    shown = loaded.select({**counted, **{name: name for name in unranked}})
+    return {
+        **board,
+        "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()},
+        "files": {name: str(path.absolute()) for name, path in files.items()},
+        "identical_answers": identical_answers(shown.validated),
+    }
 
 
 def _read_unranked(

@@ -21,7 +21,7 @@ def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def as_text(board: Mapping[str, Any]) -> str:
-    """The table for the screen, then rank stability and the taus that were asked for."""
+    """The table for the screen, then rank stability, the taus that were asked for, and teams with identical answers."""
     metrics, entries = board["metrics"], in_places(board)
     width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["unranked"]]))
     others = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
@@ -38,7 +38,18 @@ def as_text(board: Mapping[str, Any]) -> str:
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _stability_lines(board, width)
     lines += [f"{_tau_text(tau)} by {name} alone" for name, tau in board["tau"].items() if tau["mean"] is not None]
+    lines += identical_lines(board)
     return "\n".join(lines) + "\n"
+
+
+def identical_lines(board: Mapping[str, Any]) -> list[str]:
+    """A line for each group of teams with identical answers."""
+    lines = []
+    for one in board.get("identical_answers", ()):
+        *first, last = one["teams"]
+        count = f"{one['cases']} of {one['cases']} cases"
+        lines.append(f"{', '.join(first)} and {last}: identical answers in {count} ({one['answer']})")
+    return lines
 
 
 def _value_text(figures: Mapping[str, Any]) -> str:

@@ -32,7 +32,12 @@ class CasePicture:
     notes: tuple[str, ...] = ()
 
 
-def cases_html(results: Sequence[TaskResults], pictures: Sequence[CasePicture], colours: Mapping[str, str]) -> str:
+def cases_html(
+    results: Sequence[TaskResults],
+    pictures: Sequence[CasePicture],
+    colours: Mapping[str, str],
+    picture_notes: Sequence[str] = (),
+) -> str:
     """Table and cards of the cases; empty if there are neither rows nor pictures."""
     cases = case_table(results)
     by_case = {picture.case: picture for picture in pictures}
@@ -43,7 +48,7 @@ def cases_html(results: Sequence[TaskResults], pictures: Sequence[CasePicture], 
     centres = {case: known.get(case) for case in names}
     cards = [_card(case, cases, by_case.get(case), centres[case], opened=len(names) <= _FEW_CASES) for case in names]
     return (
-        f"{about_pictures(pictures, colours)}{_table(cases, centres, by_case)}"
+        f"{about_pictures(pictures, colours)}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
         f"{json_element(_answers(cases), 'page-cases')}"
     )

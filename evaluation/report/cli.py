@@ -3,66 +3,71 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
 from contract.options import add_edition_option, name_path, whole_number
-from evaluation.options import add_workers
+from evaluation.options import add_workers, folders_by_team
 
 if TYPE_CHECKING:
     from evaluation.analyses.analysis import Analysis
-    from evaluation.analyses.sources import PatientFiles
     from evaluation.report.cases import CasePicture
+    from evaluation.report.pictures import PictureRequest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    masks = folders_by_team("--masks", options.masks)
+    for option, value in (("--masks", masks), ("--viewer", options.viewer)):
+        if value and options.cohort is None:
+            raise HecktorError(option, "no cohort", "--cohort with the scans")
     # Not for `--help`: these load scipy and SimpleITK.
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.pipeline import task_analyses
-    from evaluation.analyses.sources import edition_of_results, find_masks, find_patients, find_results, team_names
+    from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names
     from evaluation.analyses.tasks import between_tasks
     from evaluation.page.colours import colours_of
     from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
 
     page = page_file(options.output)
-    edition = edition_of_results(options.results, options.edition)
-    results = find_results(options.results, edition)
-    teams = team_names(results)
-    colours = colours_of(teams)
-    analyses: dict[str, list[Analysis]] = {one.task.name: task_analyses(one) for one in results}
+    profile = profile_of_results(options.results, options.edition)
+    results = find_results(options.results, profile)
+    colours = colours_of(team_names(results))
+    analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
+    pictures: list[CasePicture] = []
+    notes: list[str] = []
+    if options.cohort is not None:
+        from evaluation.report.pictures import plan_pictures
+
+        scans = find_scans(options.cohort, profile.declaration)
+        requests, notes = plan_pictures(scans, results, masks, colours, options.max_patients)
+        sys.stderr.writelines(f"warning: {note}\n" for note in notes)
+        pictures = _write_pictures(requests, page, options.workers)
     if options.figures is not None:
         write_analyses(options.figures, analyses)
         print(f"written: {options.figures}")
-    pictures: list[CasePicture] = []
-    if options.cohort is not None:
-        masks = find_masks(options.results, edition, teams, dict(options.masks))
-        patients = find_patients(options.cohort, edition, masks)[: options.max_patients]
-        pictures = _write_pictures(patients, colours, page, options.workers)
-    content = PageContent(options.title, options.note, results, analyses, pictures, colours)
+    content = PageContent(options.title, options.note, results, analyses, pictures, colours, notes)
     write_text(page, build_page(content))
     print(f"written: {page}")
     if options.viewer is not None:
-        _write_viewer(options)
+        _write_viewer(options, masks)
         print(f"written: {options.viewer}")
     return 0
 
 
-def _write_pictures(
-    patients: Sequence[PatientFiles], colours: Mapping[str, str], page: Path, workers: int
-) -> list[CasePicture]:
+def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg`; the folder appears when all pictures are in it."""
     from contract.files import whole_folder, write_bytes
     from evaluation.execution.pool import map_cases
     from evaluation.report.cases import CasePicture
-    from evaluation.report.pictures import PictureRequest, draw_patient, without_predictions
+    from evaluation.report.pictures import draw_patient, without_predictions
 
-    requests = [PictureRequest(files, colours) for files in patients]
     drawn = map_cases(draw_patient, requests, workers, without_predictions)
     folder = page.with_name(f"{page.stem}_files")
     with whole_folder(folder) as partial:
@@ -71,13 +76,11 @@ def _write_pictures(
     return [CasePicture(one.case, f"{folder.name}/{one.case}.jpg", one.notes) for one in drawn]
 
 
-def _write_viewer(options: argparse.Namespace) -> None:
+def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
     from evaluation.viewer.export import export_viewer
 
-    if options.cohort is None:
-        raise HecktorError("--viewer", "no cohort", "--cohort with the scans")
-    request = ViewerRequest(options.cohort, options.results, dict(options.masks), edition=options.edition)
+    request = ViewerRequest(options.cohort, options.results, masks, edition=options.edition)
     export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
 
 
@@ -93,7 +96,10 @@ def _parser() -> argparse.ArgumentParser:
         "tasks in task1/, task2/, ...",
     )
     parser.add_argument(
-        "--cohort", type=Path, help="folder with <case>/input/images/... and ground_truth/<case>.mha, to draw pictures"
+        "--cohort",
+        type=Path,
+        help="folder with CT, PET and reference of each case, in the platform's or the release's layout, for pictures "
+        "of the scored cases",
     )
     parser.add_argument(
         "--masks",

@@ -14,7 +14,8 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.titles import scheme_title
 from evaluation.page.charts import figure
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import notes, paragraph
+from evaluation.page.html import bullets, notes, paragraph
+from evaluation.ranking.table import identical_lines
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard
 
@@ -32,8 +33,8 @@ _TIES: Final = {
 class PageContent:
     """Content of the page.
 
-    `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' names, those of several
-    tasks under `BETWEEN_TASKS`.
+    `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' keys, those of several
+    tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack.
     """
 
     title: str
@@ -42,6 +43,7 @@ class PageContent:
     analyses: Mapping[str, Sequence[Analysis]]
     pictures: Sequence[CasePicture]
     colours: Mapping[str, str]
+    picture_notes: Sequence[str] = ()
 
 
 def page_file(output: Path) -> Path:
@@ -64,7 +66,7 @@ def build_page(content: PageContent) -> str:
     between = content.analyses.get(BETWEEN_TASKS, ())
     if between:
         sections.append(Section(BETWEEN_TASKS, "Between tasks", _figures(between, BETWEEN_TASKS)))
-    cases = cases_html(content.results, content.pictures, content.colours)
+    cases = cases_html(content.results, content.pictures, content.colours, content.picture_notes)
     if cases:
         sections.append(Section("cases", "Cases", cases))
     teams, tasks = len(content.colours), len(content.results)
@@ -84,7 +86,7 @@ def build_page(content: PageContent) -> str:
 
 
 def _task_section(results: TaskResults, content: PageContent) -> Section:
-    anchor = f"task{results.task.number}"
+    anchor = results.key
     title = f"Task {results.task.number}: {results.task.title}"
     cases = results.teams[0].cases
     about = (
@@ -92,9 +94,10 @@ def _task_section(results: TaskResults, content: PageContent) -> Section:
         f"Official order by {scheme_title(results.board['official'], results.board)}; "
         f"equal teams {_TIES[results.board['ties']]}."
     )
-    figures = _figures(content.analyses.get(results.task.name, ()), anchor)
+    figures = _figures(content.analyses.get(results.key, ()), anchor)
     table = leaderboard(results.board, content.colours)
-    return Section(anchor, title, f"{paragraph(about)}{table}{notes(_warning_lines(results))}{figures}")
+    same = bullets(identical_lines(results.board), "warnings")
+    return Section(anchor, title, f"{paragraph(about)}{table}{same}{notes(_warning_lines(results))}{figures}")
 
 
 def _figures(analyses: Sequence[Analysis], prefix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -16,8 +17,17 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import Volume, read_volume
-from evaluation.analyses.sources import PatientFiles
-from evaluation.inputs.masks import read_labels
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
+from evaluation.analyses.sources import (
+    PatientFiles,
+    TaskResults,
+    find_masks,
+    masks_of_case,
+    require_cases,
+    with_masks,
+    without_masks,
+)
+from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.page.colours import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
 from evaluation.report.planes import VIEWS, Floats, Picture, View, centre_of_grid_mm, cut, lesion_centre_mm
@@ -36,11 +46,15 @@ class PictureRequest:
         files: scans and masks.
         colours: by team.
         pet: in SUV, replaces the file's, which may be in Bq/ml.
+        scored: what the masks must agree with; None draws them without a comparison.
+        without_mask: teams that have masks of other cases, but none of this one.
     """
 
     files: PatientFiles
     colours: Mapping[str, str]
     pet: Volume | None = None
+    scored: ScoredMasks | None = None
+    without_mask: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,27 +77,75 @@ class _Scene:
     masks: Sequence[tuple[str, Volume]]
 
 
+def plan_pictures(
+    scans: Sequence[PatientFiles],
+    results: Sequence[TaskResults],
+    given: Mapping[str, Path],
+    colours: Mapping[str, str],
+    most: int,
+) -> tuple[list[PictureRequest], list[str]]:
+    """What to draw of the scored cases, at most `most`, and lines on what is missing.
+
+    `given` are folders of masks by team, in place of those in the results.
+
+    Raises:
+        HecktorError: none of the scans was scored, or a given folder has no mask of them.
+    """
+    task = with_masks(results)
+    masks = find_masks(task, list(colours), given)
+    scored_scans, scored = only_scored(scans, results), scored_masks(task)
+    cases = [files.case for files in scored_scans]
+    for team in given:
+        require_cases(f"--masks {team}", masks[team], cases)
+    drawn = scored_scans[:most]
+    requests = []
+    for files in drawn:
+        predictions = masks_of_case(masks, files.case)
+        without = tuple(team for team in masks if team not in predictions)
+        of_case = replace(files, predictions=predictions)
+        requests.append(PictureRequest(of_case, colours, None, scored.get(files.case), without))
+    lines = [
+        without_masks(task, masks, cases),
+        f"pictures of {len(drawn)} of {len(cases)} cases (--max-patients)" if len(drawn) < len(cases) else "",
+        NOT_COMPARED if task is not None and not scored else "",
+    ]
+    return requests, [line for line in lines if line]
+
+
 def draw_patient(request: PictureRequest) -> PatientPicture:
     """Draw one patient through the reference's GTVp and its largest GTVn.
 
     Without a lesion in the reference the planes go through the predicted lesions, or through the middle of the CT.
 
     Raises:
-        HecktorError: a scan or the reference cannot be read; an unusable prediction is a note.
+        HecktorError: a scan or the reference cannot be read, or the reference is not the one that was scored. A
+            prediction that is unusable or was not scored is a note.
     """
     files = request.files
-    ct, pet = read_volume(files.ct), read_volume(files.pet) if request.pet is None else request.pet
     reference = read_labels(files.reference, HecktorError)
+    if request.scored is not None:
+        request.scored.check_reference(reference, files.reference.name)
+    ct, pet = read_volume(files.ct), read_volume(files.pet) if request.pet is None else request.pet
     drawn = [(REFERENCE_COLOUR, reference)]
     notes = []
     for team, path in files.predictions.items():
         try:
-            drawn.append((request.colours[team], read_labels(path, PredictionError)))
+            drawn.append((request.colours[team], _prediction(request, team, path, reference)))
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
+    if request.without_mask:
+        notes.append(f"no mask of {', '.join(request.without_mask)}")
     centres = _lesion_points([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
     scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
     return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
+
+
+def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume) -> Volume:
+    if request.scored is None:
+        return read_labels(path, PredictionError)
+    mask = read_prediction(path, reference.geometry, request.scored.geometry)
+    request.scored.check_prediction(team, mask, path.name)
+    return Volume(mask, reference.geometry)
 
 
 def without_predictions(request: PictureRequest) -> PatientPicture:

@@ -125,8 +125,20 @@ class MetricTests(Document):
     other_tests: dict[str, list[TeamPair]] = Field(default_factory=dict)
 
 
+class IdenticalAnswers(Document):
+    """Teams with the same answers to all of the cases that any of them answers."""
+
+    teams: Annotated[list[str], Field(min_length=2)]
+    answer: Text
+    cases: Count
+
+
 class LeaderboardDocument(Document):
-    """leaderboard.json of one task. Earlier versions lack unranked entries and taus."""
+    """leaderboard.json of one task. Earlier versions lack unranked entries, taus, files and identical answers.
+
+    `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
+    from files.
+    """
 
     task: Text
     edition: str = ""
@@ -142,6 +154,8 @@ class LeaderboardDocument(Document):
     tau: dict[str, KendallTau] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, Any] = Field(default_factory=dict)
+    files: dict[str, Text] = Field(default_factory=dict)
+    identical_answers: list[IdenticalAnswers] = Field(default_factory=list)
 
 
 def read_board(path: Path) -> dict[str, Any]:
@@ -159,7 +173,7 @@ def read_board(path: Path) -> dict[str, Any]:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return {"unranked_entries": [], "tau": {}, **board}
+    return {"unranked_entries": [], "tau": {}, "files": {}, **board}
 
 
 def _with_new_names(board: Any, where: str) -> Any:

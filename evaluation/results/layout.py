@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -38,14 +39,22 @@ def _with_leaderboard(folders: Iterable[Path]) -> bool:
     return any((folder / LEADERBOARD_JSON).is_file() for folder in folders)
 
 
-def metrics_path(folder: Path, results: Path, team: str) -> Path | None:
-    """The metrics.json of a team, beside the leaderboard in `folder` or directly in `results`; None if it has none."""
-    places = [one / team / platform.METRICS_JSON for one in (folder, results)]
+def metrics_path(folder: Path, results: Path, team: str, files: Mapping[str, str]) -> Path | None:
+    """The metrics.json of a team; None if it has none.
+
+    `files` are the paths that the leaderboard in `folder` states, relative to it. Results that were moved since are
+    also found in a folder with the team's name, beside the leaderboard or directly in `results`.
+    """
+    places = [_without_links(folder / files[team])] if team in files else []
+    places += [one / team / platform.METRICS_JSON for one in (folder, results)]
     return next((path for path in places if path.is_file()), None)
 
 
-def predictions_folder(results: Path, task: int, team: str) -> Path:
-    """The folder of a team's predictions, as `rehearse` writes them below its `--output`; it need not exist."""
-    first = results / f"{_TASK}{task}" / team / "predictions"
-    beside = [folder / team / "predictions" for folder in (results, *sorted(results.glob("*")))]
-    return next((folder for folder in (first, *beside) if folder.is_dir()), first)
+def files_beside(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
+    """Paths relative to the leaderboard's folder, so that both can be moved together."""
+    return {team: os.path.relpath(_without_links(Path(path)), board_folder.resolve()) for team, path in files.items()}
+
+
+def _without_links(file: Path) -> Path:
+    """The path with the links of its folder resolved, so that `..` means the same everywhere; the file may be one."""
+    return file.parent.resolve() / file.name

@@ -63,6 +63,27 @@ def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
 
 
+def identical_answers(teams: Sequence[ValidatedTeam]) -> list[dict[str, Any]]:
+    """Teams that give equal answers to all of the cases that any of them answers, such as a copied submission.
+
+    Two masks are equal if everything that is counted in them is.
+    """
+    groups: list[tuple[str, list[Any], list[str]]] = []
+    for team in teams:
+        for name, rows in team.rows.items():
+            answers = [None if row.error is not None else row for row in rows]
+            same = next((names for of, other, names in groups if of == name and other == answers), None)
+            if same is not None:
+                same.append(team.team.team)
+            elif any(answers):
+                groups.append((name, answers, [team.team.team]))
+    return [
+        {"teams": names, "answer": name, "cases": sum(row is not None for row in answers)}
+        for name, answers, names in groups
+        if len(names) > 1
+    ]
+
+
 def stored_cohort(teams: Sequence[ValidatedTeam]) -> StoredCohort:
     """The teams, of which there is at least one, over the union of the cases that count for them."""
     cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})

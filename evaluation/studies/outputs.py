@@ -11,12 +11,12 @@ from typing import Any, NoReturn, TypeVar
 
 from matplotlib.figure import Figure
 
-from contract.editions import Algorithm, Answer, load_edition
+from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import write_csv, write_json, write_text
 from contract.versions import installed_version
-from evaluation.editions import DEFAULT_PROFILE, known_profiles
-from evaluation.editions.profile import load_profile
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import profile_of_edition
 from evaluation.execution.pool import DEATH
 from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
@@ -84,8 +84,7 @@ def chosen_answer(task: Algorithm, name: str | None, kinds: Sequence[str] = ("ma
 
 def mask_rules(edition: str = DEFAULT_PROFILE) -> MaskRules:
     """How an edition compares masks. Raises HecktorError for an edition without masks."""
-    name = edition if edition in known_profiles() else load_edition(edition).evaluation_profile
-    answers = [answer for task in load_profile(name).tasks.values() for answer in task.answers.values()]
+    answers = [answer for task in profile_of_edition(edition).tasks.values() for answer in task.answers.values()]
     rules = [answer.rules for answer in answers if isinstance(answer.rules, MaskRules)]
     if not rules:
         raise HecktorError(f"edition {edition}", "no masks", "an edition with masks")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
 from contract.options import add_edition_option, name_path, whole_number
+from evaluation.options import folders_by_team
 
 _END = {signal.SIGINT, signal.SIGTERM}
 
@@ -20,9 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
     from evaluation.viewer.server import serving
 
-    cohort = find_cohort(
-        ViewerRequest(options.cohort, options.results, dict(options.masks), dict(options.uncertainty), options.edition)
-    )
+    masks = folders_by_team("--masks", options.masks)
+    maps = folders_by_team("--uncertainty", options.uncertainty)
+    cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, maps, options.edition))
+    sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
     # Blocked in every thread, so that the signal waits for `sigwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _END)
     with serving(cohort, options.port) as address:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from contract.editions import Edition
 from contract.editions.declaration import EHR
-from contract.errors import HecktorError, InputError
+from contract.errors import GroundTruthError, HecktorError, InputError
 from contract.patient import read_ehr
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
     PatientFiles,
-    edition_of_results,
     find_masks,
     find_results,
     find_scans,
+    masks_of_case,
+    profile_of_results,
+    require_cases,
     team_names,
+    with_masks,
+    without_masks,
 )
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import EvaluationProfile
+from evaluation.inputs.masks import read_labels
 from evaluation.metrics.rules import MaskRules
 from evaluation.page.colours import colours_of
 from evaluation.viewer.listing import list_cases, worst_cases
@@ -56,7 +62,7 @@ class CaseSources:
     """The files of a case, and what is needed to show them.
 
     `without_mask` are the teams that have masks, but none of this case. `suv_factor` is the factor from Bq/ml to SUV in
-    the patient's record, None without one.
+    the patient's record, None without one; `scored` what the masks must agree with, None without results.
     """
 
     files: PatientFiles
@@ -65,14 +71,16 @@ class CaseSources:
     suv_factor: float | None
     rules: MaskRules
     colours: Mapping[str, str]
+    scored: ScoredMasks | None = None
 
 
 @dataclass(frozen=True)
 class ViewerCohort:
-    """The cases by name, and the content of cases.json."""
+    """The cases by name, the content of cases.json, and lines on what is missing."""
 
     cases: Mapping[str, CaseSources]
     listing: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
     def worst(self, count: int) -> ViewerCohort:
         """The cases with the lowest mean of the first metric over the teams; the first cases without results."""
@@ -84,33 +92,54 @@ class ViewerCohort:
 
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
     """Find every case with its masks, maps and values."""
-    edition = edition_of_results(request.results, request.edition)
-    task = next((one for one in edition.algorithms if one.mask is not None), None)
-    if task is None:
-        raise HecktorError(f"edition {edition.name}", "no task with a mask", "cases to look at")
-    profile = load_profile(edition.evaluation_profile)
-    (rules,) = (one.rules for one in profile.task(task.name).answers.values() if isinstance(one.rules, MaskRules))
-    results = [] if request.results is None else find_results(request.results, edition)
+    profile = profile_of_results(request.results, request.edition)
+    edition, rules = profile.declaration, _mask_rules(profile)
+    results = [] if request.results is None else find_results(request.results, profile)
+    task = with_masks(results)
     teams = list(dict.fromkeys([*team_names(results), *request.masks]))
-    masks = find_masks(request.results or Path(), edition, teams, request.masks)
-    scans = find_scans(request.cohort, edition)
+    masks = find_masks(task, teams, request.masks)
+    scans = only_scored(find_scans(request.cohort, edition), results)
+    scored = scored_masks(task)
+    _check_first(scans, scored)
     names = [one.case for one in scans]
     for team in request.masks:
-        _check_cases(f"--masks {team}", masks[team], names)
+        require_cases(f"--masks {team}", masks[team], names)
+    shown_teams = [*masks, *(team.team for team in (task.teams if task is not None else ()) if team.team not in masks)]
     colours = colours_of(list(dict.fromkeys([*teams, *request.uncertainty])))
     cases, centres = {}, {}
     for files in scans:
-        predictions = {team: by_case[files.case] for team, by_case in masks.items() if files.case in by_case}
-        without = tuple(team for team in masks if team not in predictions)
+        predictions = masks_of_case(masks, files.case)
+        without = tuple(team for team in shown_teams if team not in predictions)
         maps = _maps_of(files.case, request.uncertainty)
         centres[files.case], suv_factor = _patient(request.cohort, files.case, edition)
-        with_masks = replace(files, predictions=predictions)
-        cases[files.case] = CaseSources(with_masks, without, maps, suv_factor, rules, colours)
+        cases[files.case] = CaseSources(
+            replace(files, predictions=predictions), without, maps, suv_factor, rules, colours, scored.get(files.case)
+        )
     for team in request.uncertainty:
         named = [name for name, one in cases.items() if any(map_.team == team for map_ in one.maps)]
-        _check_cases(f"--uncertainty {team}", named, names)
-    of_masks = next((one for one in results if one.task.name == task.name), None)
-    return ViewerCohort(cases, list_cases(edition.title, centres, of_masks, colours))
+        require_cases(f"--uncertainty {team}", named, names)
+    notes = [without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
+    listing = list_cases(edition.title, centres, task, colours)
+    return ViewerCohort(cases, listing, tuple(note for note in notes if note))
+
+
+def _mask_rules(profile: EvaluationProfile) -> MaskRules:
+    answers = [answer for task in profile.tasks.values() for answer in task.answers.values()]
+    rules = next((answer.rules for answer in answers if isinstance(answer.rules, MaskRules)), None)
+    if rules is None:
+        raise HecktorError(f"edition {profile.name}", "no task with a mask", "cases to look at")
+    return rules
+
+
+def _check_first(scans: Sequence[PatientFiles], scored: Mapping[str, ScoredMasks]) -> None:
+    """Compare the first reference with the scored one: another cohort usually differs in every case.
+
+    The others are compared when they are shown.
+    """
+    first = next((files for files in scans if files.case in scored), None)
+    if first is not None:
+        reference = read_labels(first.reference, GroundTruthError)
+        scored[first.case].check_reference(reference, first.reference.name)
 
 
 def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ...]:
@@ -129,8 +158,3 @@ def _patient(cohort: Path, case: str, edition: Edition) -> tuple[str | None, flo
     except InputError:  # the release has no record beside the scans
         return None, None
     return record.patient.centre, record.suv_factor
-
-
-def _check_cases(option: str, cases: Collection[str], cohort: Collection[str]) -> None:
-    if not set(cases) & set(cohort):
-        raise HecktorError(option, "no file of a case of the cohort", f"files of {', '.join(list(cohort)[:3])}")

@@ -14,7 +14,6 @@ from contract.errors import GroundTruthError, HecktorError, InputError, Predicti
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
-from evaluation.metrics.rules import MaskRules
 from evaluation.page.colours import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
 from evaluation.viewer.grid import Extent
@@ -109,12 +108,14 @@ def _pet(reading: Future[ShownPet], notes: list[str]) -> ShownPet | None:
 def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
     files, connectivity = sources.files, sources.rules.connectivity
     reference = read_labels(files.reference, GroundTruthError)
+    if sources.scored is not None:
+        sources.scored.check_reference(reference, files.reference.name)
     grid = reference.geometry
     masks = [NamedMask(REFERENCE, REFERENCE_COLOUR, lesion_voxels(reference.array, grid, connectivity), True)]
     del reference
     for team, path in files.predictions.items():
         try:
-            voxels = _predicted(path, grid, sources.rules)
+            voxels = _predicted(team, path, grid, sources)
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
         else:
@@ -124,12 +125,15 @@ def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
     return masks
 
 
-def _predicted(path: Path, grid: Geometry, rules: MaskRules) -> LesionVoxels:
-    mask = read_prediction(path, grid, rules.geometry)
+def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources) -> LesionVoxels:
+    scored = sources.scored
+    mask = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry)
+    if scored is not None:
+        scored.check_prediction(team, mask, path.name)
     labelled = int(np.count_nonzero(mask))
     if labelled > _MOST_LABELLED_VOXELS:
         raise PredictionError(path.name, f"{labelled} labelled voxels", f"at most {_MOST_LABELLED_VOXELS}")
-    return lesion_voxels(mask, grid, rules.connectivity)
+    return lesion_voxels(mask, grid, sources.rules.connectivity)
 
 
 def _maps(sources: CaseSources, notes: list[str]) -> list[tuple[UncertaintyMap, Volume]]:

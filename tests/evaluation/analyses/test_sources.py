@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.analyses.sources import deciding_metrics, edition_of_results, find_masks, find_results
+from evaluation.analyses.sources import TaskResults, deciding_metrics, find_masks, find_results, profile_of_results
 from evaluation.editions.profile import load_profile
 
 
@@ -29,35 +29,61 @@ def mask(path: Path) -> Path:
     ("edition", "folder"), [("hecktor2025", "predictions"), ("hecktor2026", "predictions/segmentation")]
 )
 def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path: Path) -> None:
+    """The masks lie beside the team's metrics.json, those of several answers in the mask's folder."""
     path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
-    found = find_masks(tmp_path, load_edition(edition), ["a", "without-masks"], {})
+    task = load_edition(edition).algorithms[0]
+    folders = {"a": tmp_path / "task1" / "a", "without-masks": tmp_path / "task1" / "without-masks"}
+    found = find_masks(TaskResults(task, {}, [], folders=folders), ["a", "without-masks"], {})
     assert found == {"a": {"CHUM-001": path}}
 
 
 @pytest.mark.parametrize(
-    ("stated", "given", "edition"),
+    ("stated", "given", "profile", "declaration"),
     [
-        ("hecktor2026", None, "hecktor2026"),
-        ("hecktor2021", None, "hecktor2025"),  # an evaluation profile with the declaration of 2025
-        ("my_own", None, "hecktor2025"),
-        ("", None, "hecktor2025"),
-        ("hecktor2025", "hecktor2026", "hecktor2026"),
+        ("hecktor2026", None, "hecktor2026", "hecktor2026"),
+        ("hecktor2021", None, "hecktor2021", "hecktor2025"),  # an evaluation profile with the declaration of 2025
+        ("hecktor2021", "hecktor2021", "hecktor2021", "hecktor2025"),
+        ("", None, "hecktor2025", "hecktor2025"),
+        ("", "hecktor2026", "hecktor2026", "hecktor2026"),
     ],
 )
-def test_the_edition_is_that_of_the_results(stated: str, given: str | None, edition: str, tmp_path: Path) -> None:
+def test_the_edition_is_that_of_the_results(
+    stated: str, given: str | None, profile: str, declaration: str, tmp_path: Path
+) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", {"edition": stated})
-    assert edition_of_results(tmp_path, given).name == edition
-    assert edition_of_results(None, given).name == (given or "hecktor2025")
+    of_results = profile_of_results(tmp_path, given)
+    assert (of_results.name, of_results.declaration.name) == (profile, declaration)
+    assert profile_of_results(None, given).name == (given or "hecktor2025")
+
+
+@pytest.mark.parametrize(
+    ("stated", "given", "message"),
+    [
+        ("my_own", None, r"^task1/leaderboard.json: edition 'my_own', expected one of hecktor2020, .* --edition$"),
+        (
+            "hecktor2025",
+            "hecktor2026",
+            "--edition: found hecktor2026, expected hecktor2025, which task1/leaderboard.js",
+        ),
+        ("my_own", "hecktor2025", "--edition: found hecktor2025, expected my_own"),
+    ],
+)
+def test_no_other_edition_takes_the_place_of_the_results(
+    stated: str, given: str | None, message: str, tmp_path: Path
+) -> None:
+    """Another edition's rules would match lesions and check rows as the scores did not."""
+    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": stated})
+    with pytest.raises(HecktorError, match=message):
+        profile_of_results(tmp_path, given)
 
 
 def test_a_folder_that_is_given(tmp_path: Path) -> None:
     path = mask(tmp_path / "mine" / "CHUM-001.mha")
-    edition = load_edition("hecktor2026")
-    assert find_masks(tmp_path, edition, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
+    assert find_masks(None, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
     with pytest.raises(HecktorError, match="no folder 'absent' for team 'a'"):
-        find_masks(tmp_path, edition, ["a"], {"a": tmp_path / "absent"})
+        find_masks(None, ["a"], {"a": tmp_path / "absent"})
     with pytest.raises(HecktorError, match="unknown team 'b', expected one of a"):
-        find_masks(tmp_path, edition, ["a"], {"b": path.parent})
+        find_masks(None, ["a"], {"b": path.parent})
 
 
 @pytest.mark.parametrize("part", ["teams", "unranked_entries"])
@@ -66,6 +92,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     """A report shows rows and values beside each other, so they must agree as in a ranking."""
     declared = load_edition(edition)
     content = valid_metrics(kind)
+    content["aggregates"] |= FIGURES
     (number,) = (task.number for task in declared.algorithms if task.name == content["provenance"]["task"])
     folder = tmp_path / f"task{number}" / "a"
     folder.mkdir(parents=True)
@@ -75,12 +102,12 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     (folder.parent / "leaderboard.json").write_text(json.dumps(board))
     (folder / "metrics.json").write_text(json.dumps(content))
     write_json(sound / "metrics.json", content)
-    (results,) = find_results(tmp_path, declared)
+    (results,) = find_results(tmp_path, load_profile(edition))
     assert [team.team for team in getattr(results, part)][-1] == "a"
     content["aggregates"]["c_index"]["value"] = 0.123
     (folder / "metrics.json").write_text(json.dumps(content))
     with pytest.raises(HecktorError, match=r"^a/metrics\.json: its rows give .*, but it states 0\.123"):
-        find_results(tmp_path, declared)
+        find_results(tmp_path, load_profile(edition))
 
 
 @pytest.mark.parametrize(
@@ -107,21 +134,23 @@ def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] |
     (tmp_path / "task1").mkdir()
     (tmp_path / "task1" / "leaderboard.json").write_text(json.dumps(board))
     with pytest.raises(HecktorError) as error:
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
     assert str(error.value) == f"task1/leaderboard.json{message}"
+
+
+FIGURES = {"x": {"value": 0.5, "ci95_low": None, "ci95_high": None}}
 
 
 def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> dict[str, Any]:
     """A leaderboard of one metric `x`, without bootstrap rankings; all teams share the first rank."""
-    figures = {"x": {"value": 0.5, "ci95_low": None, "ci95_high": None}}
-    ranked = {"rank": 1, "metrics": {"x": {**figures["x"], "rank": 1}}, "rankings": {"x": {"rank": 1}}}
+    ranked = {"rank": 1, "metrics": {"x": {**FIGURES["x"], "rank": 1}}, "rankings": {"x": {"rank": 1}}}
     return {
         "task": task,
         "official": "x",
         "ties": "min",
         "metrics": {"x": "X"},
         "teams": [{"team": team, **ranked} for team in teams],
-        "unranked_entries": [{"team": team, "place": 0, "metrics": figures} for team in beside],
+        "unranked_entries": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
         "unranked": [],
     }
 
@@ -129,7 +158,7 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
 def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
     """Results of the teams, and of the first row out of competition."""
     metrics: dict[str, Any] = {
-        "aggregates": {},
+        "aggregates": FIGURES,
         "cases": {},
         "results": [],
         "warnings": [],
@@ -147,10 +176,10 @@ def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> 
     mask(tmp_path / "a" / "predictions" / "CHUM-001.mha")
     (tmp_path / board).mkdir(exist_ok=True)
     (tmp_path / "leaderboard.json").rename(tmp_path / board / "leaderboard.json")
-    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
     assert [team.team for team in results.unranked_entries] == ["out"]
-    masks = find_masks(tmp_path, load_edition("hecktor2025"), ["a", "b"], {})
+    masks = find_masks(results, ["a", "b"], {})
     assert masks == {"a": {"CHUM-001": tmp_path / "a" / "predictions" / "CHUM-001.mha"}}
 
 
@@ -159,19 +188,36 @@ def test_a_team_without_metrics_and_two_leaderboards_of_a_task(tmp_path: Path) -
     (tmp_path / "first" / "a" / "metrics.json").unlink()
     message = r"^first/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
     with pytest.raises(HecktorError, match=message):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
     for name in ("first", "second"):
         results_of(tmp_path / name, ["a"])
     message = "found two leaderboards of task segmentation, expected one, or folders task1, task2, ... for them"
     with pytest.raises(HecktorError, match=message):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
+
+
+def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
+    """Under the names of `rank --names`, the file is found by its path; another file of the name is refused."""
+    results_of(tmp_path, ["folder"])
+    board = whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
+    write_json(tmp_path / "board" / "leaderboard.json", board)
+    (tmp_path / "leaderboard.json").unlink()
+    prediction = mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    assert [team.team for team in results.teams] == ["team"]
+    assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
+    metrics = json.loads((tmp_path / "folder" / "metrics.json").read_text())
+    write_json(tmp_path / "folder" / "metrics.json", metrics | {"aggregates": {"x": {**FIGURES["x"], "value": 0.4}}})
+    message = r"^board/leaderboard\.json: x of 'team' is 0\.5, expected 0\.4, as folder/metrics\.json \(team\) states"
+    with pytest.raises(HecktorError, match=message):
+        find_results(tmp_path, load_profile("hecktor2025"))
 
 
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
     """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
     for number, team in ((1, "a"), (2, "b")):
         results_of(tmp_path / f"task{number}", [team])
-    results = find_results(tmp_path, load_edition("hecktor2025"))
+    results = find_results(tmp_path, load_profile("hecktor2025"))
     assert [(one.task.number, one.task.name, one.teams[0].team) for one in results] == [
         (1, "segmentation", "a"),
         (2, "segmentation", "b"),
@@ -180,7 +226,7 @@ def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
 
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
-    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert [team.team for team in results.unranked_entries] == ["ensemble"]
 
 
@@ -188,22 +234,22 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"])
     table = tmp_path / "baselines.csv"
     table.write_text("case,gtvp_suv_max,field_of_view_mm\nA,9.5,300\nB,,310\n")
-    (results,) = find_results(tmp_path, load_edition("hecktor2025"))
+    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert results.scans == {"A": {"gtvp_suv_max": 9.5, "field_of_view_mm": 300.0}, "B": {"field_of_view_mm": 310.0}}
     table.write_text("patient,gtvp_suv_max\nA,9.5\n")
     with pytest.raises(HecktorError, match=r"baselines.csv: no column `case`"):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
     table.write_text("case,gtvp_suv_max\nA,high\n")
     with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high', expected a number"):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
 
 
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
     results_of(tmp_path / "task1", ["a"], task="staging")
     with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
-        find_results(tmp_path, load_edition("hecktor2025"))
+        find_results(tmp_path, load_profile("hecktor2025"))
 
 
 def test_metrics_that_decide_a_ranking():

@@ -114,13 +114,22 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     rows = ["--unranked", f"A={files[1]}:withdrawn", "--beside", f"B={files[0]}"]
     assert rank_main([*arguments, *rows, "--output", str(tables / "board")]) == 0
     expected = json.loads((tables / "board" / "leaderboard.json").read_text())
+    of_command = {"good": "../good", "poor": "../poor", "A": "../poor", "B": "../good"}
+    assert expected.pop("files") == {name: f"{folder}/metrics.json" for name, folder in of_command.items()}
+    assert expected["identical_answers"] == [
+        {"teams": ["good", "B"], "answer": "rfs", "cases": 3},
+        {"teams": ["poor", "A"], "answer": "rfs", "cases": 3},
+    ]
     unranked = {"A": (results["poor"], "withdrawn"), "B": files[0]}
     board = rank(results, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
+    assert board.pop("files") == {"B": files[0]}  # the others are no files
     assert board == expected
     assert [row["team"] for row in board["unranked_entries"]] == ["B", "mean of all teams", "A"]
-    assert rank(results, bootstraps=20, beside=unranked, mean=True, tau=["c_index"]).to_dict() == expected
+    earlier = rank(results, bootstraps=20, beside=unranked, mean=True, tau=["c_index"]).to_dict()
+    assert earlier == expected | {"files": {"B": files[0]}}
     paths = {name: tables / name / "metrics.json" for name in results}
-    assert rank(paths, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict() == expected
+    of_paths = rank(paths, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
+    assert of_paths == expected | {"files": {**{name: str(path) for name, path in paths.items()}, "B": files[0]}}
     plain = rank({name: one.to_dict() for name, one in results.items()}, bootstraps=0, unranked={"A": paths["poor"]})
     assert (plain.order, plain.ranks, plain.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
 

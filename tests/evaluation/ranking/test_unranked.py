@@ -74,6 +74,7 @@ def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
         beside = [option for path in aside for option in ("--unranked", f"{path.parent.name}={path}:withdrawn")]
         board = rank(number, ranked, tmp_path / "board", *beside, "--mean")
         assert (len(plain.pop("unranked_entries")), len(board.pop("unranked_entries"))) == (0, 3)
+        assert plain.pop("files").keys() < board.pop("files").keys()
         assert board == plain
 
 

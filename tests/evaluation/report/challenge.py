@@ -36,7 +36,7 @@ def content(
     teams: Sequence[str], case_names: Sequence[str], pictures: Sequence[CasePicture] = (), title: str = "Challenge"
 ) -> PageContent:
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
-    analyses = {one.task.name: task_analyses(one) for one in results}
+    analyses = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
     return PageContent(title, "", results, analyses, pictures, colours_of(teams))
 

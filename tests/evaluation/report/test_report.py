@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -172,6 +173,63 @@ def test_masks_may_lie_elsewhere(demo):
         build(demo, "--masks", f"ours={demo / 'absent'}")
 
 
+def test_another_cohort_stops_the_report(demo):
+    """A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more."""
+    mask = mask_of("A-1")
+    mask[0, 0, 0] = 2
+    write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask, GRID)
+    message = r"^A-1\.mha: 28 voxels of GTVn, expected the 27 that were scored; is this another cohort\?$"
+    with pytest.raises(HecktorError, match=message):
+        build(demo)
+    assert not (demo / "r.html").exists()
+    wide = Geometry(GRID.size, (3.0, 3.0, 6.0), GRID.origin_mm)
+    write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask_of("A-1"), wide)
+    with pytest.raises(HecktorError, match=r"^A-1\.mha: voxels of 54 mm3, expected those of 45 mm3 that were scored"):
+        build(demo)
+
+
+def test_only_scored_cases_are_drawn(demo):
+    """D-4 of the cohort has no results; a cohort without any scored case is an error."""
+    cohort = demo / "cohort"
+    shutil.copytree(cohort / "A-1", cohort / "D-4")
+    shutil.copy(cohort / "ground_truth" / "A-1.mha", cohort / "ground_truth" / "D-4.mha")
+    text = build(demo)
+    assert "D-4" not in text
+    assert {path.stem for path in (demo / "r_files").iterdir()} == {"A-1", "B-2", "C-3"}
+    for case in ("A-1", "B-2", "C-3"):
+        (cohort / "ground_truth" / f"{case}.mha").unlink()
+    with pytest.raises(
+        HecktorError, match=r"--cohort: none of the scored cases, but D-4, expected .* of A-1, B-2, C-3"
+    ):
+        build(demo)
+
+
+def test_a_mask_of_another_run_is_not_drawn(demo):
+    """The scored mask of B-2 has 100 voxels of GTVp, the one in the folder 1."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[0, 0, 0] = 1
+    write_mask(demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha", mask, GRID)
+    note = "ours: B-2.mha: 1 voxels of GTVp, expected the 100 that were scored; is this another run?"
+    assert note in build(demo)
+
+
+def test_missing_masks_are_said(demo, capsys):
+    """The second team has no masks in the results; a folder without a mask of any case is an error."""
+    line = "no masks of &lt;b&gt;bold, whose contours are not shown"
+    assert line in build(demo)
+    assert "warning: no masks of <b>bold" in capsys.readouterr().err
+    (demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha").unlink()
+    assert "no mask of ours" in build(demo, "--max-patients", "2")
+    assert "warning: pictures of 2 of 3 cases (--max-patients)" in capsys.readouterr().err
+    (demo / "empty").mkdir()
+    with pytest.raises(HecktorError, match="--masks ours: no file of a case of the cohort, expected files of A-1, B-2"):
+        build(demo, "--masks", f"ours={demo / 'empty'}")
+    with pytest.raises(HecktorError, match="--masks: team 'ours' twice, expected one folder a team"):
+        build(demo, "--masks", f"ours={demo / 'a'}", "--masks", f"ours={demo / 'b'}")
+    with pytest.raises(HecktorError, match="--masks: no cohort, expected --cohort with the scans"):
+        report(["--results", str(demo), "--masks", f"ours={demo}", "--output", str(demo / "r.html")])
+
+
 def test_a_page_without_pictures_says_so(demo):
     assert report(["--results", str(demo / "demo"), "--output", str(demo / "plain.html")]) == 0
     text = (demo / "plain.html").read_text()
@@ -184,7 +242,7 @@ def test_the_data_of_figures_are_files(demo):
     folder = demo / "figures"
     assert report(["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--figures", str(folder)]) == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
-    assert {"segmentation/metrics.json", "segmentation/metrics.csv", "rfs/survival.csv"} <= written
+    assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
 
 
 def test_no_results(tmp_path):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from evaluation.api.cohorts import evaluate
+from evaluation.ranking.table import identical_lines
+from evaluation.results.stored import identical_answers
 from evaluation.results.teams import load_teams
 from evaluation.statistics.bootstrap import interval, replicates
 
@@ -47,6 +49,21 @@ def test_teams_that_skip_the_same_cases_have_the_draws_of_their_evaluations(tmp_
     cases, intervals = intervals_of_a_ranking(teams)
     assert len(cases) == PATIENTS - len(skipped)
     assert intervals == intervals_of_evaluations(teams)
+
+
+def test_identical_answers_are_named(tmp_path):
+    """`copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; no other team is like `c`."""
+    contents = {"a": (), "b": (3,), "copy": (), "c": (3, 7), "other": (3,)}
+    teams = {name: evaluated(tmp_path / name, skipped) for name, skipped in contents.items()}
+    same = identical_answers(load_teams(teams).validated)
+    assert same == [
+        {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
+        {"teams": ["b", "other"], "answer": "rfs", "cases": 19},
+    ]
+    assert identical_lines({"identical_answers": same}) == [
+        "a and copy: identical answers in 20 of 20 cases (rfs)",
+        "b and other: identical answers in 19 of 19 cases (rfs)",
+    ]
 
 
 def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):

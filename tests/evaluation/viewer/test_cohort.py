@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from contract.errors import HecktorError
+from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
+from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerRequest, find_cohort
 from tests.evaluation.viewer.conftest import GRID, ToyCohort
 
@@ -48,6 +53,51 @@ def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
     assert set(cohort.cases["C-2"].files.predictions) == {"near", "third"}
     assert [team["name"] for team in cohort.listing["teams"]] == ["near", "none", "third"]
     assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
+
+
+def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
+    """The references have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
+    folder = ranked / "cohort" / "ground_truth"
+    other = nodes.copy()
+    other[0, 0, 0] = 1
+    message = "65 voxels of GTVp, expected the 64 that were scored; is this another cohort?"
+    write_mask(folder / "C-2.mha", other, GRID)
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    with pytest.raises(GroundTruthError, match=f"C-2.mha: {re.escape(message)}"):
+        build_case(cohort.cases["C-2"])
+    write_mask(folder / "C-1.mha", other, GRID)
+    with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
+        find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+
+
+def test_only_scored_cases_are_shown(ranked: Path, nodes: np.ndarray) -> None:
+    cohort = ranked / "cohort"
+    shutil.copytree(cohort / "C-1", cohort / "D-1")
+    write_mask(cohort / "ground_truth" / "D-1.mha", nodes, GRID)
+    assert list(find_cohort(ViewerRequest(cohort, ranked / "results")).cases) == ["C-1", "C-2"]
+    assert list(find_cohort(ViewerRequest(cohort)).cases) == ["C-1", "C-2", "D-1"]
+
+
+def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nodes: np.ndarray) -> None:
+    """`none` has no masks in the results; the GTVp of `near` had 64 voxels, and the file now holds none."""
+    write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
+    content = json.loads(build_case(cohort.cases["C-1"])["case.json"])
+    assert content["notes"] == [
+        "near: C-1.mha: 0 voxels of GTVp, expected the 64 that were scored; is this another run?",
+        "no mask of none",
+    ]
+
+
+def test_lesions_are_matched_by_the_edition_of_the_results(ranked: Path) -> None:
+    """HECKTOR 2021 measures distances of GTVp; its declaration is that of 2025, which measures none."""
+    request = ViewerRequest(ranked / "cohort", masks={"near": ranked / "results" / "task1" / "near" / "predictions"})
+    surfaces = {
+        edition: find_cohort(replace(request, edition=edition)).cases["C-1"].rules.surfaces
+        for edition in ("hecktor2021", "hecktor2025")
+    }
+    assert surfaces == {"hecktor2021": "gtvp", "hecktor2025": "none"}
 
 
 def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) -> None:
