@@ -84,20 +84,26 @@ def scheme_ranks(table: TeamsTable, scheme: Scheme, ties: str) -> SchemeRanks:
     counts themselves (nested); this gives the order of the sum of (teams - rank). Weights multiply the ranks. A mean
     rank gives the order of the Borda count, a median rank the order of the median of the parts' ranks. A
     lexicographic order ranks by its first part and breaks ties by the following ones; teams that tie in all parts
-    share a rank.
+    share a rank. `average` averages the ranks that a scheme combines; its own ranks are the minimum, since a team has
+    no place between two others.
     Source: the HECKTOR 2025 rules (nested) and overview (flat).
     """
+    return _combined(table, scheme, ties, "min" if ties == "average" else ties)
+
+
+def _combined(table: TeamsTable, scheme: Scheme, ties: str, last: str) -> SchemeRanks:
+    """Ranks under a scheme whose parts rank ties by `ties` and which itself ranks them by `last`."""
     if isinstance(scheme, str):
-        return SchemeRanks(rank_metric(table, scheme, ties))
-    part_ranks = np.stack([scheme_ranks(table, part, ties).ranks for part in scheme.parts])
+        return SchemeRanks(rank_metric(table, scheme, last))
+    part_ranks = np.stack([_combined(table, part, ties, ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
-        return SchemeRanks(_ranks(part_ranks, ties))
+        return SchemeRanks(_ranks(part_ranks, last))
     if isinstance(scheme, MedianRank):
         median: Floats = np.median(part_ranks, axis=0)
-        return SchemeRanks(_ranks(median[None], ties), {"median_rank": median})
+        return SchemeRanks(_ranks(median[None], last), {"median_rank": median})
     weights = np.array(scheme.weights or np.ones(len(part_ranks)))
     rank_sum: Floats = np.tensordot(weights, part_ranks, axes=1)
-    ranks = _ranks(np.round(rank_sum, SIGNIFICANT_DECIMALS)[None], ties)
+    ranks = _ranks(np.round(rank_sum, SIGNIFICANT_DECIMALS)[None], last)
     if isinstance(scheme, MeanRank):
         return SchemeRanks(ranks, {"mean_rank": rank_sum / weights.sum()})
     return SchemeRanks(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})

@@ -63,10 +63,10 @@ def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
 
 
 def test_hecktor_2025_nested_borda_with_average_ties():
-    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3."""
+    """The three tied inner ranks average (2 + 3 + 4) / 3 = 3; two totals of 6 share rank 2, since nobody is 2.5th."""
     found = scheme_ranks(five_teams(), NESTED, "average")
     assert found.figures["rank_sum"].tolist() == [3, 6, 7, 8, 6]
-    assert found.ranks.tolist() == [1, 2.5, 4, 5, 2.5]
+    assert found.ranks.tolist() == [1, 2, 4, 5, 2]
     assert scheme_ranks(five_teams(), FLAT, "average").ranks.tolist() == [1, 2, 4, 5, 3]
 
 

@@ -76,12 +76,12 @@ def test_the_five_teams_of_2025(files, tmp_path, capsys):
 
 
 def test_another_ranking_and_rule_for_ties_may_be_put_in_force(files, tmp_path):
-    """Flat Borda has no ties; under the median rank two pairs tie, on average at 2.5 and 4.5."""
+    """Flat Borda has no ties; under the median rank two pairs tie; the last rank is the minimum of theirs."""
     board = rank(files.values(), tmp_path / "flat", "--official", "flat_borda")
     assert board["official"] == "flat_borda"
     assert [entry["team"] for entry in board["teams"]][:3] == ["MEDAI", "Dolphins", "SJTU_lab426"]
     board = rank(files.values(), tmp_path / "median", "--official", "median_rank", "--ties", "average")
-    assert [entry["rank"] for entry in board["teams"]] == [1, 2.5, 2.5, 4.5, 4.5]
+    assert [entry["rank"] for entry in board["teams"]] == [1, 2, 2, 4, 4]
     assert board["ties"] == "average"
     with pytest.raises(HecktorError, match='official: found "coin", expected one of nested_borda, flat_borda'):
         rank(files.values(), tmp_path / "out", "--official", "coin")
