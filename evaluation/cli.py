@@ -14,7 +14,6 @@ from contract.options import add_task_option
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
-from evaluation.statistics import INTERVAL_METHODS
 
 if TYPE_CHECKING:
     from evaluation.editions.task import TaskProfile
@@ -38,7 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         seed=options.seed,
         bootstraps=options.bootstraps,
         workers=options.workers,
-        interval=options.interval,
         scheduler=options.scheduler,
         public=options.public,
         predictions=options.predictions,
@@ -132,12 +130,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap(parser)
-    parser.add_argument(
-        "--interval",
-        choices=INTERVAL_METHODS,
-        default=INTERVAL_METHODS[0],
-        help="method of the bootstrap's 95%% intervals (default: %(default)s)",
-    )
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="score cases on the Dask cluster at this address (docs/evaluating.md)"
     )

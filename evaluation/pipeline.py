@@ -32,7 +32,7 @@ from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow
-from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 
 
@@ -59,7 +59,6 @@ class EvaluationRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
-    interval: str = INTERVAL_METHODS[0]
     workers: int | None = ONE_FOR_ALL_CALLS
     scheduler: str | None = None
     public: bool = False
@@ -213,10 +212,10 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
     n_cases, metrics = len(cohort.cases), cohort.metrics
     ranked = {name: metrics[name] for name in task.metrics if name in metrics}
     seed = private_seed(request.seed, cohort) if request.public else request.seed
-    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(seed), request.interval)
+    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(seed))
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    extra = estimate_unranked(others, n_cases, request.bootstraps, seed, request.interval)
+    extra = estimate_unranked(others, n_cases, request.bootstraps, seed)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
 
 
@@ -238,7 +237,6 @@ def report_of(
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,
-            "interval": request.interval,
             "bootstraps": request.bootstraps,
             "redraws": estimates.redraws,
             "redraws_of_extra_metrics": estimates.extra_redraws,

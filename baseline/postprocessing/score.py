@@ -20,11 +20,11 @@ from evaluation.metrics.classification import many_classes_metrics
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import (
     WeightedMetric,
+    WeightedSum,
     dsc_agg_metric,
     dsc_of_case,
     mean_metric,
     on_cohort,
-    weighted_sum_metric,
 )
 from evaluation.metrics.rules import MaskRules
 
@@ -143,7 +143,7 @@ class MaskCohort:
         """The score and each of its metrics as functions of the patients' weights."""
         columns = dict(zip(COUNTS, counts.T, strict=True))
         metrics = {name: self._metric(name, columns) for name in dict.fromkeys((*self.score.weights, *_ALWAYS))}
-        total = weighted_sum_metric([(weight, metrics[name]) for name, weight in self.score.weights.items()])
+        total = WeightedSum([(weight, metrics[name]) for name, weight in self.score.weights.items()])
         return {SCORE: total, **metrics}
 
     def total(self, rules: PostprocessingRules) -> WeightedMetric:

@@ -40,7 +40,7 @@ def model_intervals(models: Sequence[ModelEstimates], metric: str, chance: float
     return Analysis(
         name="models",
         title=f"{metric} of each model",
-        caption="Values with 95% intervals from resampled patients; the dashed line is the expectation at random.",
+        caption="Values with 95% intervals; the dashed line is the expectation at random.",
         columns={"kind": "Cross-validation", "model": "Model", "value": metric, **_INTERVAL},
         rows=rows,
         chart={

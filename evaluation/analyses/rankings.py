@@ -10,11 +10,13 @@ from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded
 from evaluation.analyses.titles import scheme_title, title_of
 
+_EXCHANGE: Final = "exact_exchange"
 _TESTS: Final = {
     "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
-    "bootstrap_difference": "the paired bootstrap of the difference",
+    "bootstrap_difference": "Student's t of the difference over its bootstrap deviation",
     "kang": "Kang's test",
     "mcnemar": "McNemar's test",
+    _EXCHANGE: "the exact exchange of the two teams' answers",
 }
 
 
@@ -125,14 +127,15 @@ def significance(results: TaskResults) -> list[Analysis]:
     comparisons = {str(title): board["comparisons"][name] for name, title in board["metrics"].items()}
     place = {str(entry["team"]): number for number, entry in enumerate(board["teams"])}
     rows = [
-        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair), **second}
+        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair), **other}
         for title, of in comparisons.items()
-        for pair, second in sorted(
-            zip(of["pairs"], _second_p(of), strict=True),
+        for pair, other in sorted(
+            zip(of["pairs"], _other_p(of), strict=True),
             key=lambda both: (place[both[0]["team"]], place[both[0]["than"]]),
         )
     ]
-    with_second = {"p_second": "p of the second test after Holm"} if any("p_second" in row for row in rows) else {}
+    heads = {"p_second": "p of the second test after Holm", "p_exchange": "p of the exact exchange after Holm"}
+    others = {key: title for key, title in heads.items() if any(key in row for row in rows)}
     return [
         Analysis(
             name="significance",
@@ -150,7 +153,7 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "ci95_high": "to",
                 "p": "p",
                 "p_holm": "p after Holm",
-                **with_second,
+                **others,
             },
             rows=rows,
             chart={
@@ -167,12 +170,14 @@ def significance(results: TaskResults) -> list[Analysis]:
     ]
 
 
-def _second_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
-    """For each pair the p of the test beside the deciding one, nothing where there is none."""
-    for pairs in comparison.get("other_tests", {}).values():
-        p_of = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
-        return [{"p_second": p_of.get((pair["team"], pair["than"]))} for pair in comparison["pairs"]]
-    return [{} for _ in comparison["pairs"]]
+def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
+    """For each pair the p of the tests beside the deciding one: the exact exchange, and the second test."""
+    columns: dict[str, dict[tuple[str, str], float | None]] = {}
+    for test, pairs in comparison.get("other_tests", {}).items():
+        of_pairs = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
+        columns["p_exchange" if test == _EXCHANGE else "p_second"] = of_pairs
+    names = [(pair["team"], pair["than"]) for pair in comparison["pairs"]]
+    return [{key: of_pairs.get(name) for key, of_pairs in columns.items()} for name in names]
 
 
 def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
@@ -181,9 +186,23 @@ def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tests, and the metrics that each compares."""
+    """The tests and the metrics that each compares, and how many pairs the exact exchange decides."""
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
         tests = [_TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
         by_test.setdefault(", beside it ".join(tests), []).append(title)
-    return [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
+    notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
+    exchanged = {
+        title: sum(pair.get("test") == _EXCHANGE for pair in of["pairs"]) // 2 for title, of in comparisons.items()
+    }
+    decided = [
+        f"{title} in {count} of {len(comparisons[title]['pairs']) // 2} pairs of teams"
+        for title, count in exchanged.items()
+        if count
+    ]
+    if decided:
+        notes.append(
+            f"The exact exchange decides {'; '.join(decided)}: a class has fewer than five patients in whom one team "
+            "alone is right, or the deviation has fewer than five degrees of freedom."
+        )
+    return notes

@@ -15,7 +15,7 @@ from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.ranking.unranked import UnrankedSource
 from evaluation.results.metrics_json import parse_metrics
-from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED, INTERVAL_METHODS
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate
 
 
@@ -63,7 +63,6 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     bounding_boxes: Path | str | None = None,
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
-    interval: str = INTERVAL_METHODS[0],
     workers: int = 0,
     public: bool = False,
 ) -> EvaluationResult:
@@ -80,7 +79,6 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         bounding_boxes: CSV file of boxes in mm outside which masks are not compared.
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
-        interval: "percentile" or "bca".
         workers: processes that score cases; 0 keeps one for all calls.
         public: leave out everything that a submitter must not see.
 
@@ -102,7 +100,6 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
             options=options or {},
             seed=seed,
             bootstraps=bootstraps,
-            interval=interval,
             workers=workers,
             public=public,
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from evaluation.metrics.concordance import case_control_pairs
-from evaluation.metrics.overlap import Floats, WeightedMetric, ratio, weighted_ratio
+from evaluation.metrics.overlap import Floats, GroupMeans, WeightedMetric, ratio, weighted_ratio
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.intp]
@@ -28,11 +28,10 @@ def binary_metrics(positive: Booleans, correct: Booleans) -> dict[str, WeightedM
     predicted negative, and balanced accuracy their mean; NaN if the reference lacks a class. In a bootstrap that is a
     thousand times faster than scikit-learn's `balanced_accuracy_score`.
     """
-    recalls = [_recall(positive == side, correct) for side in (True, False)]
     return {
-        "balanced_accuracy": lambda weights: (recalls[0](weights) + recalls[1](weights)) / 2,
-        "sensitivity": recalls[0],
-        "specificity": recalls[1],
+        "balanced_accuracy": _mean_recall([positive, ~positive], correct),
+        "sensitivity": _mean_recall([positive], correct),
+        "specificity": _mean_recall([~positive], correct),
     }
 
 
@@ -44,20 +43,17 @@ def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> 
     present. The recall of an absent class is NaN.
     """
     correct = np.asarray(reference == predicted, dtype=np.bool_)
+    members = [reference == code for code in range(n_classes)]
+    recalls = {str(code): _mean_recall([of_class], correct) for code, of_class in enumerate(members)}
     everybody = np.ones(reference.size, dtype=np.bool_)
-    recalls = {str(code): _recall(reference == code, correct) for code in range(n_classes)}
-
-    def balanced_accuracy(weights: Floats) -> Floats:
-        values = np.stack([recall(weights) for recall in recalls.values()])
-        present = (~np.isnan(values)).sum(axis=0)
-        return ratio(np.nansum(values, axis=0), np.where(present > 1, present, 0.0))
-
-    return {"balanced_accuracy": balanced_accuracy, "accuracy": _recall(everybody, correct), **recalls}
+    balanced_accuracy = _mean_recall(members, correct)
+    return {"balanced_accuracy": balanced_accuracy, "accuracy": _mean_recall([everybody], correct), **recalls}
 
 
-def _recall(members: Booleans, correct: Booleans) -> Callable[[Floats], Floats]:
-    counted = np.asarray(members, dtype=np.float64)
-    return lambda weights: weighted_ratio(weights, counted * correct, counted)
+def _mean_recall(classes: Sequence[Booleans], correct: Booleans) -> WeightedMetric:
+    """The mean recall of the classes, given as their patients; NaN without a second class if there are several."""
+    members = np.array(classes, dtype=np.float64)
+    return GroupMeans(correct.astype(np.float64), members, min(2, len(classes)), are_fractions=True)
 
 
 def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.NDArray[np.intp]:

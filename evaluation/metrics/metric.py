@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from contract.editions.declaration import Kind
 from evaluation.metrics.overlap import WeightedMetric
+
+# Tests that ask about something else than the metric.
+KANG: Final = "kang"
+MCNEMAR: Final = "mcnemar"
+SIGNED_RANK: Final = "wilcoxon_signed_rank"
 
 
 @dataclass(frozen=True)
@@ -23,9 +28,8 @@ class Metric:
         unit: `mm`, or empty for a fraction.
         bounds: the least and the greatest value.
         best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
-        is_mean: whether it is the mean of per-case values, so that teams are compared by Wilcoxon's signed ranks and
-            not by the bootstrap.
-        second_test: name of the test that is shown beside the deciding one; empty for none.
+        second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean or median
+            of per-case values; empty for none.
         includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
         from_probability: whether it is computed from probabilities that submitters may add.
@@ -38,7 +42,6 @@ class Metric:
     unit: str = ""
     bounds: tuple[float, float] = (0.0, 1.0)
     best: float = 1.0
-    is_mean: bool = False
     second_test: str = ""
     includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,6 +37,8 @@ def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int
     """A metric of the cases at `places` of a cohort as a function of the weights of all its `n_cases` cases."""
     if np.array_equal(places, np.arange(n_cases)):
         return metric
+    if isinstance(metric, GroupMeans):
+        return metric.on_cohort(places, n_cases)
     return lambda weights: metric(weights[:, places])
 
 
@@ -103,11 +106,99 @@ def weighted_ratio(weights: Floats, numerator: Floats, denominator: Floats) -> F
     return ratio(weights @ numerator, weights @ denominator)
 
 
+@dataclass(frozen=True, eq=False)
+class GroupMeans:
+    """The mean over groups of cases of a value's mean in each group, as a function of case weights.
+
+    Groups without a case are left out; with fewer than `least` groups left the metric is undefined.
+
+    Attributes:
+        values: of each case, finite; shape (cases,).
+        members: 1 where a case belongs to a group, 0 elsewhere; shape (groups, cases).
+        are_fractions: whether each value is 0 or 1, so that each mean is a fraction of independent cases.
+    """
+
+    values: Floats
+    members: Floats
+    least: int = 1
+    are_fractions: bool = False
+
+    @cached_property
+    def _sums(self) -> Floats:
+        return self.members * self.values
+
+    def __call__(self, weights: Floats) -> Floats:
+        means = np.stack([weighted_ratio(weights, *of) for of in zip(self._sums, self.members, strict=True)])
+        present = (~np.isnan(means)).sum(axis=0)
+        return ratio(np.nansum(means, axis=0), np.where(present >= self.least, present, 0.0))
+
+    def on_cohort(self, places: Integers, n_cases: int) -> GroupMeans:
+        """The same of the cases at `places` of a cohort of `n_cases`."""
+        values, members = np.zeros(n_cases), np.zeros((len(self.members), n_cases))
+        values[places], members[:, places] = self.values, self.members
+        return GroupMeans(values, members, self.least, self.are_fractions)
+
+    def weighted_groups(self) -> WeightedGroups | None:
+        """The groups with their weights in the whole cohort; None if the metric is undefined."""
+        present = self.members.sum(axis=1) > 0
+        count = int(present.sum())
+        if count < self.least:
+            return None
+        members = self.members[present]
+        values = np.broadcast_to(self.values, members.shape)
+        return WeightedGroups(np.full(count, 1 / count), members, values, self.are_fractions)
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedSum:
+    """The sum of (weight, metric) pairs as a function of case weights; NaN where one is undefined."""
+
+    terms: Sequence[tuple[float, WeightedMetric]]
+
+    def __call__(self, weights: Floats) -> Floats:
+        return np.asarray(np.sum([share * metric(weights) for share, metric in self.terms], axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedGroups:
+    """A metric of a whole cohort as a weighted sum of means over groups of cases.
+
+    `weights` has shape (groups,); `members`, 1 or 0, and `values` have shape (groups, cases).
+    """
+
+    weights: Floats
+    members: Floats
+    values: Floats
+    are_fractions: bool
+
+    @property
+    def contributions(self) -> Floats:
+        """The part of each case in the metric, shape (cases,); their sum is the metric."""
+        each: Floats = (self.weights / self.members.sum(axis=1)) @ (self.members * self.values)
+        return each
+
+
+def weighted_groups(metric: WeightedMetric) -> WeightedGroups | None:
+    """The groups of a mean over groups, or of a weighted sum of such means; None of other or undefined metrics."""
+    if isinstance(metric, GroupMeans):
+        return metric.weighted_groups()
+    if not isinstance(metric, WeightedSum):
+        return None
+    parts = [(share, groups) for share, term in metric.terms if (groups := weighted_groups(term)) is not None]
+    if len(parts) < len(metric.terms):
+        return None
+    return WeightedGroups(
+        np.concatenate([share * groups.weights for share, groups in parts]),
+        np.concatenate([groups.members for _, groups in parts]),
+        np.concatenate([groups.values for _, groups in parts]),
+        all(groups.are_fractions for _, groups in parts),
+    )
+
+
 def mean_metric(values: Floats) -> WeightedMetric:
     """The mean of per-case values; NaN marks a case that does not count."""
-    counts = np.isfinite(values).astype(np.float64)
-    filled = np.where(np.isfinite(values), values, 0.0)
-    return lambda weights: weighted_ratio(weights, filled, counts)
+    counted = np.isfinite(values)
+    return GroupMeans(np.where(counted, values, 0.0), counted.astype(np.float64)[None])
 
 
 def median_metric(values: Floats) -> WeightedMetric:
@@ -151,11 +242,6 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
         return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
 
     return weighted
-
-
-def weighted_sum_metric(terms: Sequence[tuple[float, WeightedMetric]]) -> WeightedMetric:
-    """The sum of (weight, metric) pairs; NaN where one is undefined."""
-    return lambda weights: np.asarray(np.sum([share * metric(weights) for share, metric in terms], axis=0))
 
 
 def average_metric(*metrics: WeightedMetric) -> WeightedMetric:

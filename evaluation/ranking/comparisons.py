@@ -9,50 +9,53 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from evaluation.editions.metrics import MetricProfile
-from evaluation.metrics.metric import Metric
-from evaluation.metrics.overlap import Floats
+from evaluation.metrics.metric import KANG, SIGNED_RANK, Metric
+from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, weighted_groups
 from evaluation.metrics.rules import MISSING_RISK_RULES, RiskRules
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.stored import StoredCohort, StoredRows
 from evaluation.rows.risk import survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
+from evaluation.statistics.exchange import PairedExchange, paired_exchange
 from evaluation.statistics.gains import PairedGains, paired_gains
 from evaluation.statistics.kang import TeamRisks, kang
 from evaluation.statistics.tests import PairwiseTest, holm, mcnemar, signed_ranks
 
-SIGNED_RANK: Final = "wilcoxon_signed_rank"
 BOOTSTRAP: Final = "bootstrap_difference"
-KANG: Final = "kang"
+EXCHANGE: Final = "exact_exchange"
 
 Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
-
-
-def method_of(metric: Metric | None) -> str:
-    """The name of the test that decides about a metric; medians, ratios and sums (None) use the bootstrap."""
-    return SIGNED_RANK if metric is not None and metric.is_mean else BOOTSTRAP
 
 
 def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
     """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
 
-    `difference` is positive if `team` is better `than` the other; `sd` and the interval are those of its bootstrap
-    replicates, in the metric's unit; null if infinite or undefined. Entries of a further test have its own difference.
-    `p_holm` is corrected over all ordered pairs of one test.
+    `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
+    bootstrap replicates, in the metric's unit; null if infinite or undefined. `test` of a pair is the one that decides:
+    the exact exchange where a class or the degrees of freedom are too few. Entries of a further test have its own
+    difference. `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}
     for name, metric in cohort.profile.metrics.items():
-        gains, method = _gains(name, metric, cohort, table, draws), method_of(metric.metric)
-        p = gains.p if method == BOOTSTRAP else _by_signed_ranks(name, cohort)
-        spread = {part: getattr(gains, part) for part in ("difference", "sd", "ci95_low", "ci95_high")}
+        gains, exchange = _gains(name, metric, cohort, table, draws)
+        figures = {part: getattr(gains, part) for part in ("difference", "sd", "df", "ci95_low", "ci95_high")}
+        further = _further_tests(name, metric, cohort)
+        if exchange.exists_for_all:
+            further[EXCHANGE] = PairwiseTest(gains.difference, exchange.p)
         by_metric[name] = {
-            "test": method,
-            "pairs": _pairs(cohort, spread, p),
-            "other_tests": _other_tests(cohort, metric),
+            "test": BOOTSTRAP,
+            "pairs": _pairs(cohort, figures, gains.p, gains.exchanged),
+            "other_tests": {
+                other: _pairs(cohort, {"difference": test.difference}, test.p) for other, test in further.items()
+            },
         }
     return by_metric
 
 
-def _pairs(cohort: StoredCohort, figures: Mapping[str, Floats], p: Floats) -> list[dict[str, Any]]:
+def _pairs(
+    cohort: StoredCohort, figures: Mapping[str, Floats], p: Floats, exchanged: Booleans | None = None
+) -> list[dict[str, Any]]:
+    """The entries of all ordered pairs; `exchanged` tells which of them the exact exchange decides."""
     names = [team.team for team in cohort.teams]
     places = list(permutations(range(len(names)), 2))
     corrected = holm(np.array([p[place] for place in places]))
@@ -63,6 +66,7 @@ def _pairs(cohort: StoredCohort, figures: Mapping[str, Floats], p: Floats) -> li
             **{part: _finite(values[place]) for part, values in figures.items()},
             "p": float(p[place]),
             "p_holm": float(p_holm),
+            **({} if exchanged is None else {"test": EXCHANGE if exchanged[place] else BOOTSTRAP}),
         }
         for place, p_holm in zip(places, corrected, strict=True)
     ]
@@ -72,29 +76,37 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _gains(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> PairedGains:
+def _gains(
+    name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws
+) -> tuple[PairedGains, PairedExchange]:
     sign = 1.0 if metric.higher_is_better else -1.0
     values = dict(zip(table.teams, table.values[name], strict=True))
-    return paired_gains(
+    gains = paired_gains(
         sign * np.array([values[team.team] for team in cohort.teams]),
         sign * np.stack([draws[team.team, name] for team in cohort.teams]),
         sign * np.stack([leave_one_out(team.metrics[name], len(cohort.cases)) for team in cohort.teams]),
     )
+    groups = [weighted_groups(WeightedSum([(sign, team.metrics[name])])) for team in cohort.teams]
+    exchange = paired_exchange(groups, gains.rests_on_few)
+    return gains.decided_by(exchange), exchange
 
 
-def _by_signed_ranks(name: str, cohort: StoredCohort) -> Floats:
-    """Every mean of per-case values is better if higher; a sample of one case gives that case's value."""
-    each = np.eye(len(cohort.cases))
-    return signed_ranks(np.stack([team.metrics[name](each) for team in cohort.teams]))
-
-
-def _other_tests(cohort: StoredCohort, metric: MetricProfile) -> dict[str, Any]:
+def _further_tests(name: str, metric: MetricProfile, cohort: StoredCohort) -> dict[str, PairwiseTest]:
     record = metric.metric
     if record is None or not record.second_test:
         return {}
-    name = record.second_test
-    test = _by_kang(cohort, metric.answer) if name == KANG else _by_mcnemar(cohort, metric.answer, record)
-    return {name: _pairs(cohort, {"difference": test.difference}, test.p)}
+    if record.second_test == KANG:
+        return {KANG: _by_kang(cohort, metric.answer)}
+    if record.second_test == SIGNED_RANK:
+        return {SIGNED_RANK: _by_signed_ranks(name, metric, cohort)}
+    return {record.second_test: _by_mcnemar(cohort, metric.answer, record)}
+
+
+def _by_signed_ranks(name: str, metric: MetricProfile, cohort: StoredCohort) -> PairwiseTest:
+    """Of per-case values; a sample of one case gives that case's value."""
+    each = np.eye(len(cohort.cases))
+    sign = 1.0 if metric.higher_is_better else -1.0
+    return signed_ranks(sign * np.stack([team.metrics[name](each) for team in cohort.teams]))
 
 
 def _by_mcnemar(cohort: StoredCohort, answer: str, metric: Metric) -> PairwiseTest:

@@ -14,7 +14,7 @@ from evaluation.page.tables import Cell, Row, table, value_cell
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 3
 _NO_ORDER: Final = "No order claimed with ranks"
-_CAPTION: Final = "Leaderboard with 95% bootstrap intervals"
+_CAPTION: Final = "Leaderboard with 95% intervals"
 _BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
 _UNCHECKED: Final = "(values not checked: no rows)"

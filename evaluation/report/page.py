@@ -72,7 +72,7 @@ def build_page(content: PageContent) -> str:
     teams, tasks = len(content.colours), len(content.results)
     lead = (
         f"{teams} team{'s' * (teams != 1)}, {tasks} task{'s' * (tasks != 1)}. "
-        "Values are followed by their 95% bootstrap intervals. "
+        "Values are followed by their 95% intervals. "
         "Choose a team, a centre or a case to highlight it everywhere."
     )
     origin = content.results[0].teams[0].provenance

@@ -105,16 +105,21 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test of whether `team` is better `than` another one. Earlier versions lack the interval."""
+    """The test of whether `team` is better `than` another one.
+
+    `test` is the test that decides about this pair. Earlier versions lack it, the degrees of freedom or the interval.
+    """
 
     team: str
     than: str
     difference: float | None = None
     sd: float | None = None
+    df: float | None = None
     ci95_low: float | None = None
     ci95_high: float | None = None
     p: float | None = None
     p_holm: float | None
+    test: str = ""
 
 
 class MetricTests(Document):

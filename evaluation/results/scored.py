@@ -13,7 +13,7 @@ from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
-from evaluation.metrics.overlap import Integers, WeightedMetric, on_cohort, weighted_sum_metric
+from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort
 from evaluation.rows.kinds import CaseRow
 from evaluation.rows.scorer import RowMetrics, Scorer
 
@@ -115,7 +115,7 @@ def weighted_sums(
 ) -> dict[str, WeightedMetric]:
     """The weighted sums among the ranked metrics whose terms are all measured."""
     return {
-        name: weighted_sum_metric([(weight, measured[term]) for term, weight in metric.terms.items()])
+        name: WeightedSum([(weight, measured[term]) for term, weight in metric.terms.items()])
         for name, metric in ranked.items()
         if metric.terms and set(metric.terms) <= set(measured)
     }

@@ -26,7 +26,7 @@ from evaluation.metrics.classification import (
     many_classes_metrics,
     probability_metrics,
 )
-from evaluation.metrics.metric import Metric
+from evaluation.metrics.metric import MCNEMAR, Metric
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import ONE_CLASS_ONLY
 from evaluation.rows.raw import RawRow
@@ -115,7 +115,6 @@ class ClassCohort:
         return {"calibration": calibration_table(self.positive, self.probability)}
 
 
-_MCNEMAR: Final = "mcnemar"
 RECALL_PREFIX: Final = "recall_"
 
 
@@ -132,9 +131,9 @@ def _is_class(place: int) -> Callable[[ClassRow], bool]:
 
 
 BINARY_METRICS: tuple[Metric, ...] = (
-    _binary("balanced_accuracy", "Balanced accuracy", second_test=_MCNEMAR),
-    _binary("sensitivity", "Sensitivity", second_test=_MCNEMAR, includes=_is_class(1)),
-    _binary("specificity", "Specificity", second_test=_MCNEMAR, includes=_is_class(0)),
+    _binary("balanced_accuracy", "Balanced accuracy", second_test=MCNEMAR),
+    _binary("sensitivity", "Sensitivity", second_test=MCNEMAR, includes=_is_class(1)),
+    _binary("specificity", "Specificity", second_test=MCNEMAR, includes=_is_class(0)),
     _of_probability("auc", "AUC"),
     _of_probability("brier", "Brier score", best=0.0),
     _of_probability("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
@@ -143,7 +142,7 @@ BINARY_METRICS: tuple[Metric, ...] = (
 
 
 def _of_many(name: str, title: str, key: str, includes: Callable[[ClassRow], bool] = lambda _: True) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.many[key], second_test=_MCNEMAR, includes=includes)
+    return Metric(name, title, "class", lambda cohort: cohort.many[key], second_test=MCNEMAR, includes=includes)
 
 
 MANY_CLASSES_METRICS: tuple[Metric, ...] = (

@@ -12,7 +12,7 @@ from contract import labels
 from contract.editions.values import described, is_integer, is_number
 from evaluation.metrics import surface
 from evaluation.metrics.lesions import LesionCounts, f1_agg_metric
-from evaluation.metrics.metric import Metric
+from evaluation.metrics.metric import SIGNED_RANK, Metric
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
@@ -261,7 +261,9 @@ def column(values: Iterable[float | None]) -> Floats:
 
 
 def _mean(name: str, title: str, value: str, rule: str) -> Metric:
-    return Metric(name, title, "mask", lambda cohort: mean_metric(cohort.values(value)), is_mean=True, rules=(rule,))
+    return Metric(
+        name, title, "mask", lambda cohort: mean_metric(cohort.values(value)), second_test=SIGNED_RANK, rules=(rule,)
+    )
 
 
 def _aggregate(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric], *rules: str) -> Metric:
@@ -300,6 +302,6 @@ def _surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
         unit=metric.unit,
         bounds=metric.bounds,
         best=metric.best,
-        is_mean=metric.over_cases is mean_metric,
+        second_test=SIGNED_RANK,
         rules=metric.rules,
     )

@@ -16,7 +16,7 @@ from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission
 from evaluation.inputs.values import read_risk
-from evaluation.metrics.metric import Metric
+from evaluation.metrics.metric import KANG, Metric
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED, RiskRules
 from evaluation.metrics.survival import (
@@ -88,7 +88,7 @@ def _auc_after(years: int) -> Metric:
 
 
 RISK_METRICS: tuple[Metric, ...] = (
-    _of_risk("c_index", "C-index", c_index_metric, second_test="kang"),
+    _of_risk("c_index", "C-index", c_index_metric, second_test=KANG),
     _of_risk("uno_c", "Uno's C-index", uno_c_metric),
     *map(_auc_after, AUC_YEARS),
 )

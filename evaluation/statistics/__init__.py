@@ -4,4 +4,3 @@ from typing import Final
 
 DEFAULT_SEED: Final = 2025
 DEFAULT_BOOTSTRAPS: Final = 1000
-INTERVAL_METHODS: Final = ("percentile", "bca")

@@ -9,7 +9,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from contract.errors import MetricError
-from evaluation.metrics.overlap import Floats, WeightedMetric
+from evaluation.metrics.overlap import Floats, WeightedGroups, WeightedMetric, weighted_groups
+from evaluation.statistics.fractions import interval_of_fractions
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -48,16 +49,18 @@ def estimate(
     n_cases: int,
     bootstraps: int,
     rng: np.random.Generator,
-    method: str = "percentile",
 ) -> Estimates:
-    """Every metric over the cohort, with 95% intervals from resampled patients.
+    """Every metric over the cohort, with a 95% interval.
+
+    Fractions of patients and their weighted means have Wilson's intervals, joined by MOVER; all other metrics have
+    percentile intervals from resampled patients. All share the draws, in which every metric is defined, so that a
+    ranking can repeat them.
 
     Args:
         metrics: functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
         n_cases: patients in the cohort, sorted by name, so that teams with one seed share their draws.
         bootstraps: replicates; 0 gives no intervals.
         rng: the source of the draws. Replicate i has its own stream, so that drawing one again moves no other.
-        method: `percentile`, or `bca` (bias-corrected and accelerated).
 
     Raises:
         MetricError: a replicate stays undefined after 10,000 draws.
@@ -65,16 +68,24 @@ def estimate(
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
     values, redraws = replicates(defined, n_cases, bootstraps, rng)
+    fractions = _groups_of_fractions(metrics)
     by_metric = {}
     for name, value in whole.items():
         if name not in defined:
             by_metric[name] = Estimate(None, None, None)
         elif bootstraps == 0:
             by_metric[name] = Estimate(value, None, None)
+        elif name in fractions:
+            by_metric[name] = Estimate(value, *interval_of_fractions(fractions[name]))
         else:
-            tails = _TAILS if method == "percentile" else _bca_tails(value, values[name], defined[name], n_cases)
-            by_metric[name] = Estimate(value, *interval(values[name], tails))
+            by_metric[name] = Estimate(value, *interval(values[name]))
     return Estimates(by_metric, redraws)
+
+
+def _groups_of_fractions(metrics: Mapping[str, WeightedMetric]) -> dict[str, WeightedGroups]:
+    """The groups of the metrics that are weighted means of fractions."""
+    groups = {name: weighted_groups(metric) for name, metric in metrics.items()}
+    return {name: one for name, one in groups.items() if one is not None and one.are_fractions}
 
 
 def estimate_unranked(
@@ -82,36 +93,41 @@ def estimate_unranked(
     n_cases: int,
     bootstraps: int,
     seed: int | Sequence[int],
-    method: str = "percentile",
 ) -> Estimates:
     """Metrics that do not rank with 95% intervals, or without one if most samples of this cohort leave it undefined.
 
     Metrics that are defined in each of a hundred probe samples share their draws. Each of the others has its own
-    draws, and a sample that leaves it undefined is drawn again.
+    draws, and a sample that leaves it undefined is drawn again. Fractions of patients need no samples.
     """
+    fractions = _groups_of_fractions(metrics)
+    estimates = {name: _of_fractions(groups, bootstraps) for name, groups in fractions.items()}
+    others = {name: metric for name, metric in metrics.items() if name not in fractions}
     probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
-    undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in metrics.items()}
-    always = {name: metric for name, metric in metrics.items() if undefined[name] == 0}
-    groups = [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]
-    estimates: dict[str, Estimate] = {}
+    undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in others.items()}
+    always = {name: metric for name, metric in others.items() if undefined[name] == 0}
     redraws = 0
-    for group in groups:
+    for group in [always, *({name: metrics[name]} for name, share in undefined.items() if share > 0)]:
         replicates = bootstraps if all(undefined[name] <= _MOSTLY for name in group) else 0
-        drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed), method)
+        drawn = estimate(group, n_cases, replicates, np.random.default_rng(seed))
         estimates |= drawn.by_metric
         redraws += drawn.redraws
     return Estimates({name: estimates[name] for name in metrics}, redraws)
 
 
-def interval(values: Floats, tails: tuple[float, float] = _TAILS) -> tuple[float, float]:
-    """Quantiles of replicates, linear between neighbours; next to an infinite value, that value."""
-    low, high = interval_bounds(np.sort(values)[None], tails)
+def _of_fractions(groups: WeightedGroups, bootstraps: int) -> Estimate:
+    ends = interval_of_fractions(groups) if bootstraps else (None, None)
+    return Estimate(float(groups.contributions.sum()), *ends)
+
+
+def interval(values: Floats) -> tuple[float, float]:
+    """The 95% percentile interval of replicates, linear between neighbours; next to an infinite value, that value."""
+    low, high = interval_bounds(np.sort(values)[None])
     return float(low[0]), float(high[0])
 
 
-def interval_bounds(ordered: Floats, tails: tuple[float, float] = _TAILS) -> tuple[Floats, Floats]:
+def interval_bounds(ordered: Floats) -> tuple[Floats, Floats]:
     """As `interval` for each row of (rows, replicates) in rising order; NaN, which stand last, do not count."""
-    return _quantiles(ordered, tails[0]), _quantiles(ordered, tails[1])
+    return _quantiles(ordered, _TAILS[0]), _quantiles(ordered, _TAILS[1])
 
 
 def _quantiles(ordered: Floats, tail: float) -> Floats:
@@ -125,33 +141,6 @@ def _quantiles(ordered: Floats, tail: float) -> Floats:
     step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
     quantiles: Floats = np.where((share > 0) & np.isinf(above), above, below + share * step)
     return quantiles
-
-
-def _bca_tails(value: float, values: Floats, metric: WeightedMetric, n_cases: int) -> tuple[float, float]:
-    """Ends of the bias-corrected and accelerated interval, as quantiles of the replicates.
-
-    With z0 the normal quantile of the share of replicates below the value (ties half; never 0 or 1), and the
-    acceleration a = sum d^3 / (6 (sum d^2)^1.5) from d = mean - value with each case left out, the tail of normal
-    quantile z stands at the share Phi(z0 + (z0 + z) / (1 - a (z0 + z))). Cases without which the metric is not
-    defined do not count for a; a value or case of infinite influence, or one beyond the formula's pole, gives the
-    percentile interval. Source: Efron 1987, J Am Stat Assoc 82:171-185.
-    """
-    from scipy.special import ndtr, ndtri
-
-    left_out = leave_one_out(metric, n_cases)
-    left_out = left_out[~np.isnan(left_out)]
-    if not np.isfinite(value) or left_out.size == 0 or not np.isfinite(left_out).all():
-        return _TAILS
-    below = float((values < value).mean() + 0.5 * (values == value).mean())
-    least = 0.5 / values.size
-    z0 = float(ndtri(min(max(below, least), 1 - least)))
-    d = left_out.mean() - left_out
-    spread = float((d**2).sum())
-    acceleration = float((d**3).sum()) / (6 * spread**1.5) if spread > 0 else 0.0
-    low, high = (z0 + float(ndtri(tail)) for tail in _TAILS)
-    if 1 - acceleration * low <= 0 or 1 - acceleration * high <= 0:
-        return _TAILS
-    return float(ndtr(z0 + low / (1 - acceleration * low))), float(ndtr(z0 + high / (1 - acceleration * high)))
 
 
 def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
-from evaluation.metrics.overlap import Floats
+from evaluation.metrics.overlap import Booleans, Floats
 from evaluation.statistics.bootstrap import interval_bounds
+from evaluation.statistics.exchange import ALPHA, PairedExchange
 from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
-# Student's t with more degrees of freedom is the normal distribution.
-_NORMAL: Final = 1e6
+# With fewer degrees of freedom a deviation says too little.
+LEAST_FREEDOM: Final = 5
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,34 @@ class PairedGains:
     Attributes:
         difference: in the metric's unit, positive if team a is better.
         sd: standard deviation of the difference in the bootstrap replicates.
-        ci95_low: lower end of the difference's 95% percentile interval.
+        df: degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
+        ci95_low: lower end of the difference's 95% interval, which contains 0 exactly if both p are above 0.025.
         ci95_high: upper end.
         p: one-sided, small if team a is better.
+        exchanged: whether the exact exchange decides.
     """
 
     difference: Floats
     sd: Floats
+    df: Floats
     ci95_low: Floats
     ci95_high: Floats
     p: Floats
+    exchanged: Booleans
+
+    @property
+    def rests_on_few(self) -> Booleans:
+        """Pairs whose deviation is of no use or has fewer than five degrees of freedom."""
+        rests: Booleans = ~(self.df >= LEAST_FREEDOM)
+        return rests
+
+    def decided_by(self, exchange: PairedExchange) -> PairedGains:
+        """With p and intervals of the exchange where it exists and few cases would decide otherwise."""
+        exchanged = exchange.exists & (exchange.small_class | self.rests_on_few)
+        p = np.where(exchanged, exchange.p, self.p)
+        low = np.where(exchanged, self.difference - exchange.reach, self.ci95_low)
+        high = np.where(exchanged, self.difference + exchange.reach, self.ci95_high)
+        return replace(self, **_agreeing(p, low, high), exchanged=exchanged)
 
 
 def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
@@ -43,28 +62,50 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paired
         replicates: the same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
         left_out: the same with each case left out in turn, NaN if undefined; shape (teams, cases).
 
-    difference / sd is referred to Student's t, as far as `sd` is finite and above 0. Its degrees of freedom follow
-    from the influence of each case (`degrees_of_freedom`): with few patients of a class, or a few large volumes, `sd`
-    rests on few cases, and the normal distribution would find too many differences. The p is then not limited by the
-    number of replicates, as Holm's correction over many pairs needs. Otherwise, for example where a median is infinite
-    in some replicates, p is the fraction of replicates without a gain, ties counted as half, with one added to both
-    counts (Davison and Hinkley 1997, section 4.2). Teams that are equal in every replicate have p = 1.
+    difference / sd is referred to Student's t, as far as `sd` is finite and above 0, and the interval is difference
+    -+ t x sd. The degrees of freedom follow from the influence of each case (`degrees_of_freedom`): with few patients
+    of a class, or a few large volumes, `sd` rests on few cases, and the normal distribution would find too many
+    differences. The p is then not limited by the number of replicates, as Holm's correction over many pairs needs.
+    Otherwise, for example where a median is infinite in some replicates, p is the fraction of replicates without a
+    gain, with one added to both counts (Davison and Hinkley 1997, section 4.2), and the interval that of the
+    percentiles. No p is below 2^-n for n cases, the least that an exchange of the teams' answers could give. Teams
+    that are equal in every replicate have p = 1.
 
-    Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 12 and 16.
+    Sources: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 12 and 16; Hinkley 1977, Biometrika
+    64:21-28 (Student's t for resampled deviations).
     """
-    teams = values.size
-    figures = np.zeros((5, teams, teams))
-    figures[-1] = 1.0
+    teams, least = values.size, max(0.5 ** left_out.shape[1], SMALLEST_P)
+    figures = np.zeros((6, teams, teams))
+    figures[2], figures[-1] = np.nan, 1.0
     for team in range(teams - 1):
         others = slice(team + 1, teams)
         difference = _gap(values[team], values[others])
         ordered = np.sort(_gap(replicates[team], replicates[others]), axis=1)
-        sd, (low, high) = _deviation(ordered), interval_bounds(ordered)
-        freedom = degrees_of_freedom(_gap(left_out[team], left_out[others]))
-        there, back = (_p_values(sign * difference, sd, freedom, sign * ordered) for sign in (1.0, -1.0))
-        figures[:, team, others] = difference, sd, low, high, there
-        figures[:, others, team] = -difference, sd, -high, -low, back
-    return PairedGains(*figures)
+        sd = _deviation(ordered)
+        df = np.where(sd > 0, degrees_of_freedom(_gap(left_out[team], left_out[others])), np.nan)
+        low, high = _interval(difference, sd, df, ordered)
+        there, back = (_p_values(sign * difference, sd, df, sign * ordered, least) for sign in (1.0, -1.0))
+        figures[:, team, others] = difference, sd, df, low, high, there
+        figures[:, others, team] = -difference, sd, df, -high, -low, back
+    difference, sd, df, low, high, p = figures
+    nothing = np.zeros((teams, teams), dtype=np.bool_)
+    return PairedGains(difference, sd, df, **_agreeing(p, low, high), exchanged=nothing)
+
+
+def _agreeing(p: Floats, low: Floats, high: Floats) -> dict[str, Floats]:
+    """The p and the interval, extended to 0 where its p is above 0.025 by rounding or as the least possible p."""
+    return {
+        "p": p,
+        "ci95_low": np.where((p > ALPHA) & (low > 0), 0.0, low),
+        "ci95_high": np.where((p.T > ALPHA) & (high < 0), 0.0, high),
+    }
+
+
+def _interval(difference: Floats, sd: Floats, df: Floats, ordered: Floats) -> tuple[Floats, Floats]:
+    """difference -+ t x sd, or the percentiles of the replicates, in rising order, where `sd` is of no use."""
+    half = stdtrit(df, 1 - ALPHA) * sd
+    low, high = interval_bounds(ordered)
+    return np.where(sd > 0, difference - half, low), np.where(sd > 0, difference + half, high)
 
 
 def degrees_of_freedom(left_out: Floats) -> Floats:
@@ -75,8 +116,10 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     with 2 V^2 / (sum d_i^4 - V^2 / n) degrees of freedom has the same mean and variance. About n for normal influences,
     twice the number of cases on which two teams differ if each of these counts the same.
 
-    Undefined values (NaN) do not count. Influences of one size, or infinite ones, give the normal distribution.
-    Source: Satterthwaite 1946, Biometrics Bulletin 2:110-114.
+    At most n - 1, as for influences of one size, whose squares vary too little to tell. Undefined values (NaN) do not
+    count; infinite influences give n - 1.
+
+    Source: Satterthwaite 1946, Biometrics Bulletin 2:110-114; Hinkley 1977, Biometrika 64:21-28.
     """
     counted = ~np.isnan(left_out)
     cases = np.maximum(counted.sum(axis=1), 1)
@@ -85,8 +128,9 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     influence = np.where(counted, filled - (filled.sum(axis=1) / cases)[:, None], 0.0)
     variance = (influence**2).sum(axis=1)
     spread = (influence**4).sum(axis=1) - variance**2 / cases
-    freedom: Floats = np.full(len(left_out), _NORMAL)
-    np.divide(2 * variance**2, spread, out=freedom, where=usable & (spread * _NORMAL > 2 * variance**2))
+    most: Floats = np.maximum(cases - 1.0, 1.0)
+    freedom: Floats = most.copy()
+    np.divide(2 * variance**2, spread, out=freedom, where=usable & (spread * most > 2 * variance**2))
     return freedom
 
 
@@ -110,11 +154,10 @@ def _deviation(ordered: Floats) -> Floats:
     return np.sqrt(deviation)
 
 
-def _p_values(difference: Floats, sd: Floats, freedom: Floats, gaps: Floats) -> Floats:
+def _p_values(difference: Floats, sd: Floats, df: Floats, gaps: Floats, least: float) -> Floats:
     size = (~np.isnan(gaps)).sum(axis=1)
-    without = (gaps < 0).sum(axis=1) + 0.5 * (gaps == 0).sum(axis=1)
-    shares = np.minimum(1.0, (without + 1) / (size + 1))
+    shares = np.minimum(1.0, ((gaps <= 0).sum(axis=1) + 1) / (size + 1))
     varies = sd > 0
-    p = np.where(varies, stdtr(freedom, -difference / np.where(varies, sd, 1.0)), shares)
+    p = np.where(varies, stdtr(df, -difference / np.where(varies, sd, 1.0)), shares)
     is_equal = (difference == 0) & ((gaps == 0) | np.isnan(gaps)).all(axis=1)
-    return np.where(is_equal, 1.0, np.maximum(p, SMALLEST_P))
+    return np.where(is_equal, 1.0, np.maximum(p, least))

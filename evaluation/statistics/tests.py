@@ -45,24 +45,27 @@ def holm(p_values: Floats) -> Floats:
     return corrected
 
 
-def signed_ranks(goodness: Floats) -> Floats:
-    """One-sided p of Wilcoxon's signed-rank test for each team over each other one, shape (teams, teams).
+def signed_ranks(goodness: Floats) -> PairwiseTest:
+    """Wilcoxon's signed-rank test of each team over each other one.
 
     Args:
         goodness: per-case values, higher = better, shape (teams, cases).
 
     A case with a NaN does not count for its pair of teams, nor does one with equal values. Two infinite values of one
     sign are equal; one infinite value differs more than any finite one. The p is exact up to 50 differing pairs
-    without ties, otherwise from the normal approximation. Without a differing pair p is 1.
+    without ties, otherwise from the normal approximation. Without a differing pair p is 1. The difference is the
+    rank-biserial correlation: the share of the ranks that speak for the team less that of those against it.
     """
-    p = np.ones((len(goodness), len(goodness)))
+    shape = (len(goodness), len(goodness))
+    difference, p = np.zeros(shape), np.ones(shape)
     for a, b in combinations(range(len(goodness)), 2):
-        p[a, b], p[b, a] = _signed_rank(goodness[a], goodness[b])
-    return p
+        difference[a, b], p[a, b], p[b, a] = _signed_rank(goodness[a], goodness[b])
+        difference[b, a] = -difference[a, b]
+    return PairwiseTest(difference, p)
 
 
-def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float]:
-    """The p of a over b and of b over a."""
+def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
+    """The rank-biserial correlation, and the p of a over b and of b over a."""
     from scipy.special import ndtr
     from scipy.stats import rankdata, wilcoxon
 
@@ -70,18 +73,19 @@ def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float]:
     gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
     gap = gap[gap != 0]
     if gap.size == 0:
-        return 1.0, 1.0
+        return 0.0, 1.0, 1.0
     ranks = rankdata(np.abs(gap))
+    difference = float((np.sign(gap) * ranks).sum() / ranks.sum())
     _, ties = np.unique(ranks, return_counts=True)
     if gap.size <= _EXACT_PAIRS and ties.size == gap.size:
         # Only ranks matter, so they can replace gaps, of which some may be infinite.
         signed = np.sign(gap) * ranks
         there, back = (wilcoxon(side, alternative="greater", method="exact").pvalue for side in (signed, -signed))
-        return float(there), float(back)
+        return difference, float(there), float(back)
     n = gap.size
     variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
     z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
-    return _at_least_tiny(ndtr(-z)), _at_least_tiny(ndtr(z))
+    return difference, _at_least_tiny(ndtr(-z)), _at_least_tiny(ndtr(z))
 
 
 def _at_least_tiny(p: float) -> float:

@@ -13,7 +13,7 @@ from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation import evaluate, rank
 from evaluation.cli import main
 from evaluation.editions.profile import load_profile
-from evaluation.metrics.overlap import weighted_sum_metric
+from evaluation.metrics.overlap import WeightedSum
 from evaluation.report.cli import main as report
 from evaluation.viewer.cohort import ViewerRequest, find_cohort
 from tests.evaluation.staging import (
@@ -280,7 +280,7 @@ def test_the_published_scores():
         "n_balanced_accuracy": 0.564,
         "c_index": 0.558,
     }
-    score = weighted_sum_metric(
+    score = WeightedSum(
         [
             (weight, lambda weights, value=printed[name]: np.full(len(weights), value))
             for name, weight in profile.metrics["score"].terms.items()
@@ -300,9 +300,7 @@ def test_teams_are_ranked_by_the_score(truth, tmp_path, grid):
     board = rank(teams, bootstraps=40).to_dict()
     assert [(entry["team"], entry["rank"]) for entry in board["teams"]] == [("ours", 1), ("theirs", 2)]
     assert board["official"] == "score"
-    tests = {name: found["test"] for name, found in board["comparisons"].items()}
-    assert tests["score"] == tests["dsc_mean"] == tests["tn_balanced_accuracy"] == "bootstrap_difference"
-    assert tests["gtvn_dsc_mean"] == "wilcoxon_signed_rank"
+    assert {found["test"] for found in board["comparisons"].values()} == {"bootstrap_difference"}
     gain = {pair["team"]: pair["difference"] for pair in board["comparisons"]["score"]["pairs"]}
     expected = values(teams["ours"])["score"] - values(teams["theirs"])["score"]
     assert gain == {"ours": pytest.approx(expected), "theirs": pytest.approx(-expected)}

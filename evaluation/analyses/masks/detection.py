@@ -9,8 +9,8 @@ import numpy as np
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded
 from evaluation.metrics.overlap import Floats
+from evaluation.statistics.fractions import wilson_interval
 
-_Z: Final = 1.959963984540054
 _OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
 _LESION_DSC: Final = (
     " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
@@ -56,14 +56,6 @@ def primary_found(table: AnswerRows) -> list[Analysis]:
         source="HECKTOR 2020 overview, criteria 2 and 3 for success: detect all primary tumours, and only these",
     )
     return [analysis] if rows else []
-
-
-def wilson_interval(found: int, cases: int) -> tuple[float, float]:
-    """The 95% interval of a fraction of independent cases. Source: Wilson 1927, J Am Stat Assoc 22:209-212."""
-    share, spread = found / cases, _Z**2 / cases
-    middle = (share + spread / 2) / (1 + spread)
-    half = _Z * float(np.sqrt(share * (1 - share) / cases + spread / (4 * cases))) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def lesion_counts(table: AnswerRows) -> list[Analysis]:

@@ -60,11 +60,23 @@ def test_the_second_test_stands_beside(two_teams) -> None:
     """Kang's test beside the bootstrap for one metric; the other has no second test."""
     boot = two_teams.board["comparisons"]["m"]
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
-    second = {**boot, "test": "bootstrap_difference", "other_tests": {"kang": pairs}}
+    exchange = [{**pair, "p_holm": pair["p_holm"] / 2} for pair in pairs]
+    other_tests = {"kang": pairs, "exact_exchange": exchange}
+    decided = [{**pair, "test": "exact_exchange"} for pair in boot["pairs"]]
+    second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": other_tests}
     comparisons = {"m": second, "d_mm": {**boot, "other_tests": {}}}
     (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
+    assert [row.get("p_exchange") for row in tests.rows] == [0.02, 0.5, None, None]
+    assert list(tests.columns)[-2:] == ["p_second", "p_exchange"]
     assert tests.notes == (
-        "M: the paired bootstrap of the difference, beside it Kang's test.",
+        (
+            "M: Student's t of the difference over its bootstrap deviation, beside it Kang's test, beside it the exact "
+            "exchange of the two teams' answers."
+        ),
         "D (mm): Wilcoxon's signed-rank test.",
+        (
+            "The exact exchange decides M in 1 of 1 pairs of teams: a class has fewer than five patients in whom one "
+            "team alone is right, or the deviation has fewer than five degrees of freedom."
+        ),
     )

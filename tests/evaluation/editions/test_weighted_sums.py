@@ -17,7 +17,7 @@ from evaluation.editions.document import RankedMetric
 from evaluation.editions.metrics import ranked_metrics
 from evaluation.editions.profile import parse_profile
 from evaluation.editions.task import with_options
-from evaluation.metrics.overlap import weighted_sum_metric
+from evaluation.metrics.overlap import WeightedSum
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 
 KNOWN = {metric.name: ("answer", metric) for metric in (*MANY_CLASSES_METRICS, *BINARY_METRICS)}
@@ -85,8 +85,8 @@ def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, o
     value = {"accuracy": a, "auc": b}
     constant = [(weight, lambda w, of=value[name]: np.full(len(w), of)) for name, weight in terms(raw).items()]
     expected = outer * (inner * a + (1.01 - inner) * b) + (1.01 - outer) * b
-    assert weighted_sum_metric(constant)(np.ones((2, 1))) == pytest.approx([expected] * 2)
-    mean = weighted_sum_metric([(0.2, lambda w: w @ np.array([a, b, c])), (0.8, lambda w: w @ np.array([c, c, c]))])
+    assert WeightedSum(constant)(np.ones((2, 1))) == pytest.approx([expected] * 2)
+    mean = WeightedSum([(0.2, lambda w: w @ np.array([a, b, c])), (0.8, lambda w: w @ np.array([c, c, c]))])
     draws = np.eye(3)
     assert mean(draws) == pytest.approx([0.2 * one + 0.8 * c for one in values])
     assert (mean(draws) <= max(values) + 1e-12).all()
@@ -94,7 +94,7 @@ def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, o
 
 
 def test_a_sum_is_undefined_where_a_part_is():
-    metric = weighted_sum_metric([(0.5, lambda w: np.array([np.nan, 1.0])), (0.5, lambda w: np.array([1.0, 1.0]))])
+    metric = WeightedSum([(0.5, lambda w: np.array([np.nan, 1.0])), (0.5, lambda w: np.array([1.0, 1.0]))])
     assert np.isnan(metric(np.ones((2, 1)))).tolist() == [True, False]
 
 

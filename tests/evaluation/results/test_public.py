@@ -16,6 +16,7 @@ from evaluation.cli import main
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.teams import load_teams
+from evaluation.statistics.fractions import wilson_interval
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
@@ -74,19 +75,31 @@ def test_outcomes_have_their_ranked_metrics_alone(phase_of, task, table, hidden)
 
 def test_intervals_come_from_a_secret_seed_and_the_reference(phase_of):
     """The same for all runs of one seed; neither the known seed alone nor another one gives its draws."""
-    phase = phase_of(HPV)
-    phase.truth_table("PatientID,HPV Status\n" + "".join(f"P{n:02d},{n % 2}\n" for n in range(14)))
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{n:02d},{int(n % 3 > 0)},{10 + n}\n" for n in range(14)))
     for number in range(14):
-        phase.value(f"P{number:02d}", "true" if number % 3 else "false")
+        phase.value(f"P{number:02d}", f"{number * 5 % 11}.0")
 
     def ends(**changes):
-        figures = list(phase.run(bootstraps=300, **changes)["aggregates"].values())
-        return [one["ci95_low"] for one in figures[:3]]
+        figures = phase.run(bootstraps=300, **changes)["aggregates"]["c_index"]
+        return [figures["ci95_low"], figures["ci95_high"]]
 
     secret = ends(public=True, seed=987654321)
     assert secret == ends(public=True, seed=987654321)
     assert secret != ends(public=True, seed=1)
     assert [round(one, 3) for one in ends(seed=1)] != ends(public=True, seed=1)
+
+
+def test_intervals_of_fractions_tell_no_more_than_counts(phase_of):
+    """Wilson's ends follow from the recall and the size of the class, so that no seed is needed: 5 of 7 and 3 of 7."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\n" + "".join(f"P{n:02d},{n % 2}\n" for n in range(14)))
+    for number in range(14):
+        phase.value(f"P{number:02d}", "true" if number % 3 else "false")
+    found = phase.run(public=True)["aggregates"]
+    for name, right in (("sensitivity", 5), ("specificity", 3)):
+        low, high = wilson_interval(right, 7)
+        assert (found[name]["ci95_low"], found[name]["ci95_high"]) == (round(low, 3), round(high, 3))
 
 
 def test_a_warning_shows_no_digit_that_the_figure_hides(phase_of, profile_with):

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import bootstrap, norm
 
 from contract.errors import MetricError
 from evaluation.metrics.classification import binary_metrics
 from evaluation.metrics.overlap import mean_metric
-from evaluation.statistics.bootstrap import _bca_tails, estimate, interval
+from evaluation.statistics.bootstrap import estimate, estimate_unranked, interval
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_law():
@@ -47,10 +46,28 @@ def test_replicates_without_a_class_are_drawn_again_and_counted():
     sqrt(400 * 0.349) / 0.651 = 18.
     """
     positive = np.arange(10) > 0
-    metrics = binary_metrics(positive, np.ones(10, np.bool_))
-    found = estimate(metrics, 10, 400, np.random.default_rng(5))
+    accuracy = binary_metrics(positive, np.ones(10, np.bool_))["balanced_accuracy"]
+    found = estimate({"squared": lambda weights: accuracy(weights) ** 2}, 10, 400, np.random.default_rng(5))
     assert 214 - 5 * 18 < found.redraws < 214 + 5 * 18
-    assert found.by_metric["balanced_accuracy"].ci95_low == 1.0
+    assert found.by_metric["squared"].ci95_low == 1.0
+
+
+def test_intervals_of_fractions_of_patients_are_not_those_of_draws():
+    """Nine of nine and one of one right: Wilson's lower ends are 9 / (9 + z^2) = 0.701 and 1 / (1 + z^2) = 0.207.
+
+    The mean's is 1 - sqrt(0.299^2 + 0.793^2) / 2 = 0.576; every draw would give 1. Unranked metrics need no draws, and
+    have an interval although more than half of the samples may lack the class. Without intervals there is none.
+    """
+    metrics = binary_metrics(np.arange(10) > 0, np.ones(10, np.bool_))
+    unranked = estimate_unranked(metrics, 10, 40, 5)
+    assert unranked.redraws == 0
+    for found in (estimate(metrics, 10, 40, np.random.default_rng(5)), unranked):
+        ends = {name: (one.value, one.ci95_low, one.ci95_high) for name, one in found.by_metric.items()}
+        assert ends["sensitivity"] == pytest.approx((1, 0.701, 1), abs=5e-4)
+        assert ends["specificity"] == pytest.approx((1, 0.207, 1), abs=5e-4)
+        assert ends["balanced_accuracy"] == pytest.approx((1, 0.576, 1), abs=5e-4)
+    for found in (estimate(metrics, 10, 0, np.random.default_rng(5)), estimate_unranked(metrics, 10, 0, 5)):
+        assert found.by_metric["sensitivity"].ci95_low is None
 
 
 def test_a_redraw_moves_no_other_replicate():
@@ -90,48 +107,16 @@ def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
         estimate({"m": only_whole}, 30, 5, np.random.default_rng(0))
 
 
-def test_bca_by_hand():
-    """With half of the replicates below the value z0 is 0; a skewed sample moves both ends by its acceleration.
-
-    The mean without case i is (sum - x_i) / (n - 1), so d_i = (x_i - mean) / (n - 1) and a = sum (x - m)^3 /
-    (6 (sum (x - m)^2)^1.5). For x = 0, 0, 0, 4: m = 1, cubes -3 + 27 = 24, squares 3 + 9 = 12,
-    a = 24 / (6 * 12^1.5) = 0.096225. The tail of z is at Phi(z / (1 - a z)).
-    """
-    values = np.array([0.0, 0, 0, 4])
-    replicates = np.concatenate([np.linspace(0, 0.9, 500), np.linspace(1.1, 3, 500)])
-    low, high = _bca_tails(1.0, replicates, mean_metric(values), 4)
-    a = 24 / (6 * 12**1.5)
-    assert low == pytest.approx(norm.cdf(-1.959964 / (1 + a * 1.959964)), abs=1e-6)
-    assert high == pytest.approx(norm.cdf(1.959964 / (1 - a * 1.959964)), abs=1e-6)
-
-
-def test_bca_agrees_with_scipy():
-    values = np.random.default_rng(3).exponential(size=60)
-    mine = estimate({"m": mean_metric(values)}, 60, 4000, np.random.default_rng(4), "bca").by_metric["m"]
-    theirs = bootstrap((values,), np.mean, n_resamples=4000, method="BCa", rng=np.random.default_rng(5))
-    width = mine.ci95_high - mine.ci95_low
-    assert mine.ci95_low == pytest.approx(theirs.confidence_interval.low, abs=0.07 * width)
-    assert mine.ci95_high == pytest.approx(theirs.confidence_interval.high, abs=0.07 * width)
-
-
-def test_bca_in_blocks_is_the_same(monkeypatch):
-    metric = {"m": mean_metric(np.random.default_rng(6).exponential(size=30))}
-    whole = estimate(metric, 30, 100, np.random.default_rng(7), "bca")
-    monkeypatch.setattr("evaluation.statistics.bootstrap._NUMBERS_AT_ONCE", 70)
-    assert estimate(metric, 30, 100, np.random.default_rng(7), "bca") == whole
-
-
 def test_infinite_values_are_values():
     """A share p of infinite replicates above 2.5% makes the upper end infinite, the lower one stays finite."""
 
     def worst_if_first_is_drawn(weights):
         return np.where(weights[:, 0] > 0, np.inf, weights[:, 1])
 
-    for method in ("percentile", "bca"):
-        found = estimate({"m": worst_if_first_is_drawn}, 10, 200, np.random.default_rng(8), method)
-        assert found.redraws == 0
-        assert (found.by_metric["m"].value, found.by_metric["m"].ci95_high) == (np.inf, np.inf)
-        assert np.isfinite(found.by_metric["m"].ci95_low)
+    found = estimate({"m": worst_if_first_is_drawn}, 10, 200, np.random.default_rng(8))
+    assert found.redraws == 0
+    assert (found.by_metric["m"].value, found.by_metric["m"].ci95_high) == (np.inf, np.inf)
+    assert np.isfinite(found.by_metric["m"].ci95_low)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=30))

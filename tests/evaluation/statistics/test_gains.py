@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.metrics.overlap import mean_metric
+from evaluation.metrics.overlap import mean_metric, weighted_groups
 from evaluation.statistics.bootstrap import interval, leave_one_out, replicates
+from evaluation.statistics.exchange import paired_exchange
 from evaluation.statistics.gains import PairedGains, degrees_of_freedom, paired_gains
 
 NAN, INF = float("nan"), float("inf")
@@ -30,13 +31,14 @@ def figures(gains: PairedGains, a=0, b=1):
 
 
 def naive_freedom(values):
-    """Mean and variance of n times a sum of squared influences, matched to a multiple of chi-square."""
+    """Mean and variance of n times a sum of squared influences, matched to a multiple of chi-square; at most n - 1."""
     values = [value for value in values if not np.isnan(value)]
+    most = max(len(values) - 1, 1)
     if not np.isfinite(values).all():
-        return INF
+        return most
     squares = [(np.mean(values) - value) ** 2 for value in values]
     variance = len(squares) * np.var(squares)
-    return 2 * sum(squares) ** 2 / variance if variance > 1e-9 * sum(squares) ** 2 else INF
+    return min(2 * sum(squares) ** 2 / variance if variance > 1e-9 * sum(squares) ** 2 else INF, most)
 
 
 def naive_pair(value_a, value_b, draws_a, draws_b, left_a, left_b):
@@ -51,12 +53,15 @@ def naive_pair(value_a, value_b, draws_a, draws_b, left_a, left_b):
     finite = all(np.isfinite(one) for one in gaps)
     sd = np.std(gaps, ddof=1) if finite else NAN
     if difference == 0 and not any(gaps):
-        p = 1.0
+        p = back = 1.0
     elif finite and sd > 0:
-        left = [gap(a, b) for a, b in zip(left_a, left_b, strict=True)]
-        p = stats.t.sf(difference / sd, naive_freedom(left))
+        df = naive_freedom([gap(a, b) for a, b in zip(left_a, left_b, strict=True)])
+        p = stats.t.sf(difference / sd, df)
+        back, reach = 1 - p, stats.t.ppf(0.975, df) * sd
+        low, high = difference - reach, difference + reach
     else:
-        p = (sum(one < 0 for one in gaps) + 0.5 * sum(one == 0 for one in gaps) + 1) / (len(gaps) + 1)
+        p, back = ((sum(sign * one <= 0 for one in gaps) + 1) / (len(gaps) + 1) for sign in (1, -1))
+    low, high = 0.0 if p > 0.025 and low > 0 else low, 0.0 if back > 0.025 and high < 0 else high
     return [difference, sd, low, high, min(1.0, p)]
 
 
@@ -64,11 +69,13 @@ def test_a_pair_by_hand():
     """Gains of 0.1, 0.2, 0.3 have a deviation of 0.1; 0.2 / 0.1 = 2.
 
     Left out, the cases give 0.1, 0.2, 0.3 and 0.2: influences 0.1, 0, -0.1, 0. V = 0.02, sum of fourth powers 0.0002,
-    less V^2 / 4 = 0.0001, so 2 x 0.0004 / 0.0001 = 8 degrees of freedom. P(t_8 > 2) = 0.0403.
+    less V^2 / 4 = 0.0001, so 2 x 0.0004 / 0.0001 = 8, but four cases have at most 3 degrees of freedom.
+    P(t_3 > 2) = 0.0697, and the interval is 0.2 -+ 3.1824 x 0.1.
     """
     gains = two(0.2, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.2])
-    assert figures(gains) == pytest.approx([0.2, 0.1, 0.105, 0.295, 0.0403], abs=5e-5)
-    assert figures(gains, 1, 0) == pytest.approx([-0.2, 0.1, -0.295, -0.105, 0.9597], abs=5e-5)
+    assert figures(gains) == pytest.approx([0.2, 0.1, -0.1182, 0.5182, 0.0697], abs=5e-5)
+    assert figures(gains, 1, 0) == pytest.approx([-0.2, 0.1, -0.5182, 0.1182, 0.9303], abs=5e-5)
+    assert gains.df[0, 1] == 3
     assert np.diag(gains.p).tolist() == [1, 1]
 
 
@@ -76,34 +83,41 @@ def test_the_influence_of_few_cases_leaves_few_degrees_of_freedom():
     """Of 100 cases k count 1 and the rest 0, centred k (1 - k/100)^4 + (100 - k) (k/100)^4 and so on.
 
     With one case that matters V = 0.99, the fourth powers 0.9606 + 99e-8, less V^2 / 100: 2 x 0.9801 / 0.9508 = 2.06.
-    With 50 of 100 all influences are of one size: the normal distribution.
+    With 50 of 100 all influences are of one size: no more than 99.
     """
     rows = (np.arange(100) < np.array([[1], [5], [50]])).astype(float)
     found = degrees_of_freedom(rows)
     assert found[0] == pytest.approx(2.06, abs=0.005)
     assert found[1] == pytest.approx(naive_freedom(rows[1]))
     assert found[1] == pytest.approx(2 * 5, rel=0.2)
-    assert found[2] == 1e6
+    assert found[2] == 99
     normal = np.random.default_rng(0).normal(size=(1, 20_000))
     assert degrees_of_freedom(normal)[0] == pytest.approx(20_000, rel=0.05)
-    assert degrees_of_freedom(np.array([[1.0, INF, 0, 0]]))[0] == 1e6
-    assert degrees_of_freedom(np.array([[NAN, NAN]]))[0] == 1e6
+    assert degrees_of_freedom(np.array([[1.0, INF, 0, 0]]))[0] == 3
+    assert degrees_of_freedom(np.array([[NAN, NAN]]))[0] == 1
 
 
 def test_without_a_deviation_the_share_of_replicates_decides():
-    """Gain in all of 9 replicates: (0 + 1) / 10, and 10/10 for the other side; 3 infinite gains and 1 tie: 1.5 / 5.
+    """Gain in all of 9 replicates: (0 + 1) / 10, and 10 / 10 for the other side; 3 infinite gains and 1 tie: 2 / 5.
 
-    The mean of 1000 gains of 0.1 is not 0.1 in floating point.
+    The mean of 1000 gains of 0.1 is not 0.1 in floating point. An interval agrees with its p: above 0.025 it holds 0.
     """
-    for count, p in ((9, 1 / 10), (1000, 1 / 1001)):
-        assert figures(two(0.1, [0.1] * count)) == pytest.approx([0.1, 0, 0.1, 0.1, p])
+    for count, low, p in ((9, 0, 1 / 10), (1000, 0.1, 1 / 1001)):
+        assert figures(two(0.1, [0.1] * count, [0.1] * 12)) == pytest.approx([0.1, 0, low, 0.1, p])
         assert two(0.1, [0.1] * count).p[1, 0] == 1
     infinite = two(INF, [INF, INF, 0.0, INF])
-    assert infinite.p[0, 1] == pytest.approx(1.5 / 5)
+    assert infinite.p[0, 1] == pytest.approx(2 / 5)
     assert (infinite.difference[0, 1], infinite.ci95_high[0, 1]) == (INF, INF)
     assert np.isnan(infinite.sd[0, 1])
     finite = two(0.2, [0.2, INF, -0.1])
     assert figures(finite)[::4] == pytest.approx([0.2, 2 / 4])
+
+
+def test_no_p_is_below_that_of_all_answers_exchanged():
+    """Four patients: 1 / 16, whatever the draws, and the interval then holds 0; of two teams that differ by rounding 1."""
+    for gains in (two(0.1, [0.1] * 1000, [0.1] * 4), two(0.1, [0.1, 0.1 + 1e-9] * 50, [0.1, 0.1, 0.1, 0.1 + 1e-9])):
+        assert gains.p[0, 1] == 1 / 16
+        assert gains.ci95_low[0, 1] == 0 < gains.ci95_high[0, 1]
 
 
 def test_equal_teams_give_1():
@@ -115,7 +129,10 @@ def test_equal_teams_give_1():
 
 
 def test_undefined_replicates_do_not_count():
-    some, all_of_them = two(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, NAN]), two(0.2, [0.1, 0.2, 0.3], [0.1, 0.3])
+    some, all_of_them = (
+        two(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, NAN]),
+        two(0.2, [0.1, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1]),
+    )
     assert figures(some) == pytest.approx(figures(all_of_them))
     nothing = two(0.2, [NAN, NAN])
     assert nothing.p[0, 1] == 1
@@ -154,6 +171,26 @@ def test_what_always_holds(seed, teams, scale):
     np.testing.assert_allclose(paired_gains(scale * values, scale * draws, scale * left_out).p, found.p, rtol=1e-5)
     values[0] += 1
     assert (paired_gains(values, draws, left_out).p[0, 1:] < found.p[0, 1:]).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(3, 60), st.sampled_from([2, 12]), st.sampled_from([0.0, 0.01, 0.3]))
+def test_an_interval_without_0_is_one_with_p_up_to_a_fortieth(seed, cases, digits, odd):
+    """Of means, of teams that differ little, of infinite figures, and where the exchange of answers decides."""
+    rng = np.random.default_rng(seed)
+    values = (rng.normal(0.5, 0.2, (4, cases)) + np.array([[0.0], [0.1], [0.2], [0.0]])).round(digits)
+    values[3] = values[0] + rng.choice([0, 0.25], cases)
+    metrics = {team: mean_metric(of_team) for team, of_team in enumerate(values)}
+    draws, _ = replicates(metrics, cases, 100, rng)
+    drawn = np.stack(list(draws.values()))
+    drawn[rng.random(drawn.shape) < odd] = INF
+    left_out = np.stack([leave_one_out(one, cases) for one in metrics.values()])
+    gains = paired_gains(values.mean(axis=1), drawn, left_out)
+    exchange = paired_exchange([weighted_groups(one) for one in metrics.values()], gains.rests_on_few)
+    for found in (gains, gains.decided_by(exchange)):
+        off_diagonal = ~np.eye(4, dtype=bool)
+        np.testing.assert_array_equal((found.ci95_low > 0)[off_diagonal], (found.p <= 0.025)[off_diagonal])
+        np.testing.assert_array_equal((found.ci95_high < 0)[off_diagonal], (found.p.T <= 0.025)[off_diagonal])
 
 
 def test_a_mean_is_compared_like_a_paired_t_test():

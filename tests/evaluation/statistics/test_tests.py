@@ -32,7 +32,7 @@ def test_holm_lies_between_the_value_and_bonferroni(values):
 
 def p_of(a, b):
     """The p of a over b, and of b over a."""
-    found = signed_ranks(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)]))
+    found = signed_ranks(np.stack([np.asarray(a, dtype=float), np.asarray(b, dtype=float)])).p
     return found[0, 1], found[1, 0]
 
 
@@ -62,7 +62,8 @@ def test_signed_ranks_of_odd_values():
 def test_signed_ranks_agree_with_scipy(seed, cases, digits):
     """Every pair of four teams, with ties where values are rounded; scipy leaves out equal pairs as well."""
     goodness = np.random.default_rng(seed).normal(size=(4, cases)).round(digits)
-    found = signed_ranks(goodness)
+    test = signed_ranks(goodness)
+    found = test.p
     for a, b in itertools.permutations(range(4), 2):
         gap = (goodness[a] - goodness[b]).round(12)
         gap = gap[gap != 0]
@@ -71,6 +72,9 @@ def test_signed_ranks_agree_with_scipy(seed, cases, digits):
         if gap.size:
             expected = stats.wilcoxon(gap, alternative="greater", method="exact" if is_exact else "asymptotic").pvalue
         assert found[a, b] == pytest.approx(expected, rel=1e-9)
+        ranks = stats.rankdata(np.abs(gap))
+        share = ranks[gap > 0].sum() / ranks.sum() if gap.size else 0.5
+        assert test.difference[a, b] == pytest.approx(2 * share - 1)
     assert (np.diag(found) == 1).all()
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from evaluation.analyses.masks.detection import NO_SIZES, lesion_counts, primary_found, wilson_interval
+from evaluation.analyses.masks.detection import NO_SIZES, lesion_counts, primary_found
 
 
 def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
@@ -25,13 +23,6 @@ def test_primary_found_of_all_and_of_those_answered(table) -> None:
         ("cases in which the team marks a GTVp", "bea", 1, 1),
     ]
     assert found.rows[0]["fraction"] == 0.3333
-
-
-def test_wilsons_interval() -> None:
-    """Newcombe 1998, Stat Med 17:857-872, table I: 81 of 263 is 0.2553 to 0.3662, 0 of 20 is 0 to 0.1611."""
-    assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
-    assert wilson_interval(20, 20) == pytest.approx((1 - 0.1611, 1.0), abs=5e-5)
 
 
 def lesions(voxels: list[int], dsc: list[float | None], false: int = 0) -> dict[str, Any]:
