@@ -184,17 +184,18 @@ def read_json(
     error: type[HecktorError] = InputError,
     max_bytes: int = MAX_JSON_BYTES,
     accept_nan: bool = False,
+    name: str = "",
 ) -> Any:
     """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
 
     `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None, as the platform's parser does.
+    `name` stands for the file in messages, by default its own name.
 
     Raises:
         HecktorError: of class `error`: absent, too large, or not strict JSON.
     """
-    return parse_json(
-        read_text(path, "a JSON file", error=error, max_bytes=max_bytes), path.name, error=error, accept_nan=accept_nan
-    )
+    text = read_text(path, "a JSON file", error=error, max_bytes=max_bytes, name=name)
+    return parse_json(text, name or path.name, error=error, accept_nan=accept_nan)
 
 
 def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, accept_nan: bool = False) -> Any:
@@ -235,22 +236,25 @@ def without_trailing_commas(text: str) -> str:
     return _TEXT_OR_TRAILING_COMMA.sub(lambda match: match[0] if match[0].startswith('"') else "", text)
 
 
-def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int) -> str:
+def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes: int, name: str = "") -> str:
     """Read a UTF-8 text file, with or without a byte order mark; `expected` names its kind in messages.
+
+    `name` stands for the file in messages, by default its own name.
 
     Raises:
         HecktorError: of class `error`: absent, not a regular file, too large, not UTF-8, or unreadable.
     """
+    name = name or path.name
     if not path.exists():
-        raise error(path.name, f"not found in {path.parent.name or 'the folder'}", expected)
+        raise error(name, f"not found in {path.parent.name or 'the folder'}", expected)
     if not path.is_file():
-        raise error(path.name, "not a regular file", expected)
+        raise error(name, "not a regular file", expected)
     size = path.stat().st_size
     if size > max_bytes:
-        raise error(path.name, f"{size} bytes", f"at most {max_bytes}")
+        raise error(name, f"{size} bytes", f"at most {max_bytes}")
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise error(path.name, "not UTF-8 text", expected) from None
+        raise error(name, "not UTF-8 text", expected) from None
     except OSError as problem:
-        raise error(path.name, f"cannot be read ({problem.strerror})", "a readable file") from None
+        raise error(name, f"cannot be read ({problem.strerror})", "a readable file") from None

@@ -1,4 +1,4 @@
-"""Clinical variables of one patient, read from `ehr.json` or a row of the release's tables.
+"""Clinical variables of one patient, read from `ehr.json` or a row of the release's tables; and patients' IDs.
 
 Both use the keys of the edition and spell values in many ways: absent, null, "", NaN, numbers as text, `0` and `0.0`.
 Here `None` means missing, and each other value has one spelling.
@@ -6,7 +6,8 @@ Here `None` means missing, and each other value has one spelling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +25,10 @@ from contract.errors import Finding, InputError
 from contract.files import MAX_JSON_BYTES, parse_json, read_text, without_trailing_commas
 
 _IGNORED_KEYS: Final = frozenset({"PatientID"})
+# CHUV-001, or CHUV001 in capitals: names such as case001 hold no centre.
+_ID_WITH_CENTRE: Final = re.compile(r"([A-Za-z]+)-\d.*|([A-Z]{2,})_?\d.*")
+# IDs that are compared for a hint; a table may hold a million.
+_MOST_COMPARED: Final = 50
 
 
 @dataclass(frozen=True)
@@ -131,3 +136,51 @@ def _shown(raw: Any) -> str:
     if isinstance(raw, int) and abs(raw) > 10**40:
         return "a huge integer"
     return repr(str(raw)[:40])
+
+
+def centre_of(patient_id: str) -> str:
+    """The centre in an ID such as `CHUV-001` or `CHUV001`, in capitals; empty if the ID has none."""
+    match = _ID_WITH_CENTRE.fullmatch(patient_id)
+    return (match[1] or match[2]).upper() if match else ""
+
+
+def centres_of(patients: Iterable[str], given: Mapping[str, str]) -> dict[str, str]:
+    """The centre of each patient for whom it is known: that of a table, `given`, before the one in the ID.
+
+    If all patients of one centre by ID have one code in the table, a patient without a code gets it, too.
+    """
+    codes: dict[str, set[str]] = {}
+    for patient, code in given.items():
+        codes.setdefault(centre_of(patient), set()).add(code)
+    only_code = {by_id: min(of_centre) for by_id, of_centre in codes.items() if by_id and len(of_centre) == 1}
+    by_ids = {patient: centre_of(patient) for patient in patients}
+    centres = {patient: given.get(patient) or only_code.get(by_id, by_id) for patient, by_id in by_ids.items()}
+    return {patient: centre for patient, centre in centres.items() if centre}
+
+
+def listed(names: Collection[str], most: int = 3) -> str:
+    """The first names and the number of the others, for messages."""
+    others = len(names) - most
+    return ", ".join(list(names)[:most]) + (f" and {others} more" if others > 0 else "")
+
+
+def difference_of_ids(found: Iterable[str], expected: Iterable[str]) -> str:
+    """How an ID of `found` differs from one of `expected` that seems to be the same patient's; empty without any."""
+    names = [*expected]
+    for one in [*found][:_MOST_COMPARED]:
+        for other in names:
+            if how := _difference(one, other):
+                return f"{one} differs from {other} {how}"
+    return ""
+
+
+def _difference(one: str, other: str) -> str:
+    if normalised_key(one) == normalised_key(other):
+        return "in upper and lower case" if one.lower() == other.lower() else "in signs such as - and _"
+    long, short = (one, other) if len(one) > len(other) else (other, one)
+    ending, prefix = long[len(short) :], long[: len(long) - len(short)]
+    if short and long.lower().startswith(short.lower()) and not ending[0].isalnum():
+        return f"by the ending {ending!r}"
+    if short and long.lower().endswith(short.lower()) and not prefix[-1].isalnum():
+        return f"by the prefix {prefix!r}"
+    return ""

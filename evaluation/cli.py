@@ -57,7 +57,8 @@ def _print_report(report: Mapping[str, Any]) -> None:
         print(f"{name:<{width}} {value}  [{low}, {high}]")
     cases = report["cases"]
     used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
-    unusable = [f"{len(cases[word])} {word}" for word in ("missing", "failed") if word in cases]
+    failed = {item["case"] for item in cases.get("failed", ())}  # several answers of a case may be unusable
+    unusable = [f"{len(cases['missing'])} missing", f"{len(failed)} failed"] if "missing" in cases else []
     print(", ".join([used, *unusable]))  # public results don't tell them
     lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
     lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases.get(word)]

@@ -24,9 +24,9 @@ from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
 from evaluation.execution.pool import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
-from evaluation.inputs.ground_truth import Reference
+from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
-from evaluation.inputs.submission import JobSockets, Submission, read_submission
+from evaluation.inputs.submission import JobSockets, NothingMatchedError, Submission, read_submission
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_report
@@ -77,7 +77,7 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     task = with_options(profile.task(request.task), request.options)
     _check_request(request, task)
     references = _read_references(request, profile, task)
-    submissions, findings = _read_submissions(request, profile, task, references)
+    submissions, findings = _read_matching_submissions(request, profile, task, references)
     answers = [
         _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
     ]
@@ -129,8 +129,23 @@ def _read_references(
         if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
             reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
         references[name] = reference
+    first, *_ = references.values()
+    for name, one in references.items():
+        check_common(f"reference of {name}", one.cases, first.cases)
     known = {case for one in references.values() for case in one.cases}
     return {name: one.with_cases(known) for name, one in references.items()}
+
+
+def _read_matching_submissions(
+    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
+) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
+    """As `_read_submissions`; a public error does not name the cases of the reference."""
+    try:
+        return _read_submissions(request, profile, task, references)
+    except NothingMatchedError as problem:
+        if not request.public:
+            raise
+        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
 
 
 def _read_submissions(
@@ -226,14 +241,18 @@ def report_of(
     cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
     shown = public_estimates(estimates, cohort, task) if request.public else estimates
-    about_files = [] if request.public else list(map(str, findings))
+    about_files, about_cases = ([], []) if request.public else (findings, metrics_json.findings(cohort))
     values = {name: one.value for name, one in shown.by_metric.items()}
     report = {
         "aggregates": metrics_json.aggregates(shown),
         "centres": metrics_json.centres(cohort),
         "analyses": cohort.prefixed("analyses"),
         "cases": metrics_json.case_counts(cohort),
-        "warnings": [*about_files, *metrics_json.warnings(cohort, values, task.metrics)],
+        "warnings": [
+            *map(str, about_files),
+            *metrics_json.warnings(cohort, values, task.metrics),
+            *map(str, about_cases),
+        ],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
             "seed": request.seed,

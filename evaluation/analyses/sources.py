@@ -21,7 +21,7 @@ from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import read_board
 from evaluation.results.documents import MAX_METRICS_BYTES
-from evaluation.results.layout import LEADERBOARD_JSON, leaderboard_folders, metrics_path
+from evaluation.results.layout import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.stored import identical_answers
 from evaluation.results.teams import comparable_teams
@@ -101,9 +101,9 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
     stated = ""
     if results_dir is not None:
         _, folder = leaderboard_folders(results_dir)[0]
-        board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+        where = file_in_folder(folder / LEADERBOARD_JSON)
+        board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
         stated = str(board.get("edition", "")) if isinstance(board, dict) else ""
-        where = f"{folder.name}/{LEADERBOARD_JSON}"
         if name is None and stated and stated not in known_profiles():
             expected = f"one of {', '.join(known_profiles())}, or its declaration as --edition"
             raise HecktorError(where, f"edition {stated!r:.60}", expected)

@@ -15,6 +15,7 @@ from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.images.volumes import image_suffix, list_images
+from contract.patient import difference_of_ids, listed
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
     CENTRE_COLUMN,
@@ -90,8 +91,27 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     for path in sorted(folder.glob("*.csv")):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
-            centres |= _centres(table)
+            centres |= _centres_beside(masks, table, centres)
     return Reference(dict(sorted(masks.items())), centres=centres)
+
+
+def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
+    """The centres of a table beside the masks; `known` are those of other tables."""
+    centres = _centres(table)
+    if centres:
+        check_common(table.name, centres, masks)
+    for patient, centre in centres.items():
+        if known.get(patient, centre) != centre:
+            raise GroundTruthError(table.name, f"another centre of {patient} than in another table", "one centre")
+    return centres
+
+
+def check_common(what: str, names: Collection[str], cases: Collection[str]) -> None:
+    """Raise GroundTruthError if none of the names is that of a case."""
+    if not set(names).intersection(cases):
+        difference = difference_of_ids(sorted(names), sorted(cases))
+        expected = f"some of {listed(sorted(cases))}" + (f"; {difference}" if difference else "")
+        raise GroundTruthError(what, f"found cases {listed(sorted(names))}", expected)
 
 
 def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[FollowUp]:

@@ -7,6 +7,7 @@ cannot be used is a PredictionError; a fault of one mask or row becomes the prob
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,10 @@ from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import list_images
+from contract.platform import PREDICTIONS_JSON
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import Submission, SubmittedAnswer, matched, unusable
+from evaluation.inputs.submission import NothingMatchedError, Submission, SubmittedAnswer, matched, unusable
 from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with
 from evaluation.inputs.values import PredictedClass
 
@@ -33,7 +35,25 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     paths_of: dict[str, list[Path]] = {}
     for path in list_images(folder):
         paths_of.setdefault(case_of(path.name), []).append(path)
-    return matched(paths_of, cases, set(paths_of) - set(cases) - set(not_evaluated), "masks", SubmittedAnswer)
+    unknown = set(paths_of) - set(cases) - set(not_evaluated)
+    try:
+        return matched(paths_of, cases, unknown, SubmittedAnswer, what=folder.resolve().name, plural="masks")
+    except NothingMatchedError as problem:
+        found = f"{problem.found}{_elsewhere(folder, cases)}"
+        raise NothingMatchedError(problem.what, found, problem.expected) from None
+
+
+def _elsewhere(folder: Path, cases: Collection[str]) -> str:
+    """Where the predictions seem to be instead: in a folder of this one, or in the platform's layout."""
+    if (folder / PREDICTIONS_JSON).is_file():
+        return f", but {PREDICTIONS_JSON} (a submission in the platform's layout)"
+    for below in sorted(path for path in folder.iterdir() if path.is_dir()):
+        count = 0
+        with suppress(OSError):  # a folder without permission
+            count = len({case_of(path.name) for path in list_images(below)} & set(cases))
+        if count:
+            return f", but {count} in {below.name}/"
+    return ""
 
 
 def value_columns(answer: Answer) -> tuple[str, ...]:
@@ -57,7 +77,7 @@ def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_eval
     def parse(row: Mapping[str, str]) -> float | None:
         return number(row[column], column, "a finite number", PredictionError)
 
-    return _read_values(path, spellings, parse, cases, not_evaluated)
+    return _with_values(_read_values(path, spellings, parse, cases, not_evaluated), path, column)
 
 
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
@@ -73,7 +93,15 @@ def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_eva
         probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN) if answer.is_binary else None
         return None if value is None else PredictedClass(value, probability)
 
-    return _read_values(path, spellings, parse, cases, not_evaluated, optional)
+    return _with_values(_read_values(path, spellings, parse, cases, not_evaluated, optional), path, column)
+
+
+def _with_values(submission: Submission, path: Path, column: str) -> Submission:
+    """The submission. Raises NothingMatchedError if no row of a case has a value."""
+    if submission.answers and not any(answer.tried for answer in submission.answers):
+        expected = f"{column} of the {len(submission.answers)} cases"
+        raise NothingMatchedError(path.name, f"found no {column} in their rows", expected)
+    return submission
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
@@ -114,7 +142,8 @@ def _read_values(
             return unusable(case, f"{table.where(row)}: {problem.message}")
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
-    return matched(rows_of, cases, set(rows_of) - set(cases) - set(not_evaluated), "rows", answer)
+    unknown = set(rows_of) - set(cases) - set(not_evaluated)
+    return matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:

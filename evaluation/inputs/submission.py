@@ -12,12 +12,17 @@ from contract import platform
 from contract.editions import Socket
 from contract.errors import PredictionError, printable
 from contract.images.volumes import find_single_image, image_suffix
+from contract.patient import difference_of_ids, listed
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.hostile import hostile
 from evaluation.inputs.values import PredictedClass
 
 Entry = TypeVar("Entry")
+
+
+class NothingMatchedError(PredictionError):
+    """No prediction belongs to a case: a fault of names or folders, and no low score."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ def read_submission(
     """Match the jobs of `predictions.json`, beside `<job>/output/...`, to cases by the file name of their CT.
 
     Each of `cases` gets an answer; answers to `not_evaluated` cases, which lack a target, are not used.
-    Raises PredictionError if `predictions.json` cannot be used; a fault of one job becomes the problem of its case.
+    Raises PredictionError if `predictions.json` cannot be used or no job belongs to a case. A fault of one job, such as
+    no output, becomes the problem of its case.
     """
     jobs_of: dict[str, list[Job]] = {}
     jobs_file = input_dir / platform.PREDICTIONS_JSON
@@ -83,20 +89,25 @@ def read_submission(
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
     answer_of = partial(_answer_of_job, input_dir=input_dir, sockets=sockets)
-    return matched(jobs_of, cases, unknown, "predictions", answer_of)
+    return matched(jobs_of, cases, unknown, answer_of, what=jobs_file.name, plural="jobs")
 
 
 def matched(
     entries_of: Mapping[str, Sequence[Entry]],
     cases: Collection[str],
     unknown: Iterable[str],
-    plural: str,
     answer_of: Callable[[str, Entry], SubmittedAnswer],
+    *,
+    what: str,
+    plural: str,
 ) -> Submission:
-    """A submission from the jobs, masks or rows of each case; no entry, or several (`plural`), is the case's problem.
+    """A submission from the jobs, masks or rows of each case; no entry, or several, is the case's problem.
 
-    `unknown` are names that match no case.
+    `unknown` are names that match no case. `what` is the file or folder of the entries, `plural` their kind.
+    Raises NothingMatchedError if there are cases and no entry belongs to one.
     """
+    if cases and not any(entries_of.get(case) for case in cases):
+        raise _nothing_matched(what, plural, entries_of, cases)
 
     def answer(case: str) -> SubmittedAnswer:
         entries = entries_of.get(case, ())
@@ -108,6 +119,13 @@ def matched(
 
     duplicate = tuple(case for case in sorted(cases) if len(entries_of.get(case, ())) > 1)
     return Submission(tuple(map(answer, sorted(cases))), tuple(sorted(map(printable, unknown))), duplicate)
+
+
+def _nothing_matched(what: str, plural: str, names: Collection[str], cases: Collection[str]) -> NothingMatchedError:
+    found = f"found {plural} of {listed(sorted(names))}" if names else f"found no {plural}"
+    expected = f"{plural} of the {len(cases)} cases {listed(sorted(cases))}"
+    difference = difference_of_ids(sorted(names), sorted(cases))
+    return NothingMatchedError(what, found, expected + (f"; {difference}" if difference else ""))
 
 
 def unusable(case: str, problem: str) -> SubmittedAnswer:

@@ -65,7 +65,7 @@ def leaderboard(
         "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
         **_uncertainty(table, resampling),
         "tau": {name: _tau(name, resampling) for name in extras.taus},
-        "provenance": {key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE)},
+        "provenance": {key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
     }
 
 

@@ -99,7 +99,7 @@ def _read_unranked(
     for one in sources:
         content = one.source
         if isinstance(content, Path):
-            content = read_json(content, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
+            content = read_json(content, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=one.where)
         if is_of_observers(content):
             observers[one.team] = content
         else:

@@ -17,6 +17,7 @@ from contract.errors import HecktorError
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
 from evaluation.results.documents import ObserversDocument, check_document
+from evaluation.results.layout import file_in_folder
 from evaluation.results.metrics_json import aggregates, estimate_of
 from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import check_ranges
@@ -38,7 +39,7 @@ class UnrankedSource:
     @property
     def where(self) -> str:
         """The file in messages."""
-        return f"{self.source.parent.name}/{self.source.name}" if isinstance(self.source, Path) else self.team
+        return file_in_folder(self.source) if isinstance(self.source, Path) else self.team
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,9 @@ def _warning_lines(results: TaskResults) -> list[str]:
     lines = []
     for team in results.teams:
         lines += [f"{team.team}: {text}" for text in team.warnings]
-        counts = {"without a prediction": "missing", "with an unusable prediction": "failed"}
-        numbers = {text: len(team.cases.get(key, ())) for text, key in counts.items()}
+        failed = {one["case"] for one in team.cases.get("failed", ())}  # of several answers each has an entry
+        missing = team.cases.get("missing", ())
+        numbers = {"without a prediction": len(missing), "with an unusable prediction": len(failed)}
         parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
         lines += [f"{team.team}: {', '.join(parts)}"] * bool(parts)
     return lines

@@ -14,6 +14,7 @@ from contract.documents import Document, Text
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
+from evaluation.results.layout import file_in_folder
 
 Rank = Annotated[float, Field(ge=1)]
 # A team's name is also that of its folder.
@@ -169,8 +170,8 @@ def read_board(path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
-    where = f"{path.parent.name}/{path.name}"
-    board = _with_new_names(read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES), where)
+    where = file_in_folder(path)
+    board = _with_new_names(read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where), where)
     document = check_document(board, LeaderboardDocument, where)
     _check_entries(document, where)
     _check_uncertainty(document, where)

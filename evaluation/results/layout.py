@@ -39,6 +39,11 @@ def _with_leaderboard(folders: Iterable[Path]) -> bool:
     return any((folder / LEADERBOARD_JSON).is_file() for folder in folders)
 
 
+def file_in_folder(path: Path) -> str:
+    """The file and its folder, for messages: the files of all teams have one name."""
+    return f"{path.parent.resolve().name}/{path.name}"
+
+
 def metrics_path(folder: Path, results: Path, team: str, files: Mapping[str, str]) -> Path | None:
     """The metrics.json of a team; None if it has none.
 

@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import HecktorError
+from contract.errors import Finding, HecktorError
 from contract.files import read_json
+from contract.patient import listed
 from contract.versions import installed_version
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
@@ -25,8 +26,11 @@ from evaluation.results.documents import (
     MetricsDocument,
     check_document,
 )
+from evaluation.results.layout import file_in_folder
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
+
+_AS_MISSING: Final = "each counts as a missing one"
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,22 @@ def _warnings_of_answers(cohort: ScoredCohort, values: Mapping[str, float | None
                 yield f"{answer.profile.prefix}{line}"
 
 
+def findings(cohort: ScoredCohort) -> list[Finding]:
+    """Answers that no case has, and cases without a centre; not for public results, which say nothing of answers."""
+    none_usable = [one for one in cohort.answers if all(row.error is not None for row in one.rows)]
+    lines = [
+        Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
+        for one in none_usable
+    ]
+    centre_of = cohort.centres
+    without = [case for case in cohort.cases if case not in centre_of]
+    if without:
+        found = f"none known for {listed(without)}" if centre_of else "none known"
+        expected = "a column CenterID, or IDs such as CHUV-001"
+        lines.append(Finding("centres", found, expected, "left out of the figures by centre"))
+    return lines
+
+
 def case_counts(cohort: ScoredCohort) -> dict[str, Any]:
     """Which cases count, and the names of those that are missing, failed, skipped, unknown or duplicate.
 
@@ -186,15 +206,15 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
     Raises:
         HecktorError: no such file, or not a metrics.json of this project; the message names the file.
     """
-    content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES)
-    return parse_metrics(content, f"{path.parent.name}/{path.name}", team)
+    where = file_in_folder(path)
+    content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=_source(where, team))
+    return parse_metrics(content, where, team)
 
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
     """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
     document = check_document(content, MetricsDocument, where)
     _check_cases(document.results, where)
-    source = where if team in where else team if where in team else f"{where} ({team})"
     return TeamMetrics(
         team,
         {name: estimate_of(figures) for name, figures in document.aggregates.items()},
@@ -202,9 +222,14 @@ def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
         content["cases"],
         content["warnings"],
         content["provenance"],
-        source,
+        _source(where, team),
         content.get("centres", {}),
     )
+
+
+def _source(where: str, team: str) -> str:
+    """The file and the team, without saying one twice."""
+    return where if team in where else team if where in team else f"{where} ({team})"
 
 
 def _check_cases(rows: Sequence[Mapping[str, Any]], where: str) -> None:

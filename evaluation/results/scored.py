@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from contract.patient import centres_of
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
@@ -92,8 +93,9 @@ class ScoredCohort:
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case, as far as known."""
-        return {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
+        """The centre of each case, as far as known: that of a table before the one in its name."""
+        in_tables = {case: centre for answer in self.answers for case, centre in answer.reference.centres.items()}
+        return centres_of(self.cases, in_tables)
 
 
 def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:

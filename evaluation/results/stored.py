@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contract.errors import HecktorError
+from contract.patient import listed
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.results.scored import places_among
@@ -56,7 +57,7 @@ def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
             mine, theirs = first.rows[name], other.rows[name]
             odd = sorted({row.case for row in mine} ^ {row.case for row in theirs})
             if odd:
-                raise HecktorError(who, f"rows of other cases ({odd[0]})", "the same")
+                raise HecktorError(who, f"scored on different cases of {name}: {listed(odd)}", "the same cases")
             reference_of = answer.scorer.reference_of
             for one, two in zip(mine, theirs, strict=True):
                 if reference_of(one) != reference_of(two):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from contract.errors import HecktorError
+from contract.patient import difference_of_ids, listed
 from evaluation.editions import known_profiles
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import TaskProfile
@@ -15,7 +16,7 @@ from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_met
 from evaluation.results.stored import StoredCohort, check_same_reference, stored_cohort
 from evaluation.results.validation import ValidatedTeam, check_ranges, validate
 
-MUST_AGREE = ("task", "edition", "options", "case_set_sha256")
+MUST_AGREE = ("task", "edition", "options")
 # A metrics.json: its path, its content, or what was read from it.
 Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
 
@@ -148,6 +149,8 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
     edition = first.provenance.get("edition")
     if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
         raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
+    for team in teams:
+        _check_any_matched(team)
     for team in teams[1:]:
         for key in MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
@@ -158,6 +161,31 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
                 raise HecktorError(
                     f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
                 )
+        _check_same_cases(first, team)
+
+
+def _check_any_matched(team: TeamMetrics) -> None:
+    """Raise HecktorError for results of an earlier version in which no prediction belongs to a case."""
+    cases, unknown = team.cases, team.cases.get("unknown", ())
+    if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
+        found = f"predictions of {listed(unknown)}"
+        difference = difference_of_ids(unknown, cases["missing"])
+        expected = f"some of the cases {listed(cases['missing'])}" + (f"; {difference}" if difference else "")
+        raise HecktorError(team.source, found, expected)
+
+
+def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:
+    if first.provenance.get("case_set_sha256") == other.provenance.get("case_set_sha256"):
+        return
+    teams = (first, other)
+    of_teams = [{str(row["case"]) for row in team.rows} for team in teams]
+    only = [sorted(mine - theirs) for mine, theirs in (of_teams, of_teams[::-1])]
+    named = [f"{listed(cases)} only in {team.team}" for team, cases in zip(teams, only, strict=True) if cases]
+    who = f"{first.team} and {other.team}"
+    if not all(of_teams):
+        raise HecktorError(who, "scored on different cases, which files without rows do not name", "the same cases")
+    if named:  # otherwise the rows of one belie its checksum, which its validation names
+        raise HecktorError(who, f"scored on different cases: {'; '.join(named)}", "the same cases")
 
 
 def _differences(mine: object, theirs: object) -> tuple[object, object]:

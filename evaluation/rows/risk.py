@@ -118,7 +118,8 @@ class RiskScorer:
         metrics = measured(RISK_METRICS, cohort)
         value = whole_cohort(metrics["c_index"], len(rows))
         undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
-        return RowMetrics(metrics, warnings={"c_index": self._flipped}, undefined=undefined)
+        answered = any(row.risk is not None for row in rows)  # no sign is wrong where there is no risk
+        return RowMetrics(metrics, warnings={"c_index": self._flipped} if answered else {}, undefined=undefined)
 
     def _flipped(self, c_index: float) -> str | None:
         direction = DIRECTIONS[self.rules.direction]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from contract.editions import Edition
 from contract.editions.declaration import EHR
 from contract.errors import GroundTruthError, HecktorError, InputError
-from contract.patient import read_ehr
+from contract.patient import centre_of, read_ehr
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
     PatientFiles,
@@ -151,10 +151,10 @@ def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ..
 
 
 def _patient(cohort: Path, case: str, edition: Edition) -> tuple[str | None, float | None]:
-    """The centre, and the factor from Bq/ml to SUV, of a case's record; None for each that is unknown."""
+    """The centre, of a case's record or its name, and the record's factor to SUV; None for each that is unknown."""
     path = edition.inputs[EHR].path_under(cohort / case / "input")
     try:
         record = read_ehr(path, edition.clinical, edition.suv_factor)
     except InputError:  # the release has no record beside the scans
-        return None, None
-    return record.patient.centre, record.suv_factor
+        return centre_of(case) or None, None
+    return record.patient.centre or centre_of(case) or None, record.suv_factor

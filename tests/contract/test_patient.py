@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from contract.editions import load_edition
 from contract.errors import Finding, InputError
-from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
+from contract.patient import (
+    Patient,
+    PatientRecord,
+    centre_of,
+    centres_of,
+    difference_of_ids,
+    listed,
+    parse_ehr,
+    read_ehr,
+)
 
 FULL = {
     "Age": 61,
@@ -256,3 +265,55 @@ def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
     path.write_text('{"Age": 61,,}')
     with pytest.raises(InputError, match="not valid JSON"):
         read_ehr(path, CLINICAL)
+
+
+@pytest.mark.parametrize(
+    ("patient", "centre"),
+    [
+        ("CHUV-001", "CHUV"),
+        ("CHUV001", "CHUV"),
+        ("CHUV_001", "CHUV"),
+        ("chum-7b", "CHUM"),
+        ("case001", ""),
+        ("P1", ""),
+        ("CHUV", ""),
+        ("1-CHUV", ""),
+        ("", ""),
+    ],
+)
+def test_the_centre_in_an_id(patient, centre):
+    assert centre_of(patient) == centre
+
+
+def test_a_table_of_centres_stands_before_the_ids():
+    """CHUM is 3 throughout; of MDA two codes are known, so that its third patient keeps the name in the ID."""
+    given = {"CHUM-1": "3", "MDA-1": "5", "MDA-2": "6", "x": "7"}
+    patients = ["CHUM-1", "CHUM-2", "MDA-2", "MDA-3", "CHUV1", "x", "y"]
+    assert centres_of(patients, given) == {
+        "CHUM-1": "3", "CHUM-2": "3", "MDA-2": "6", "MDA-3": "MDA", "CHUV1": "CHUV", "x": "7"
+    }  # fmt: skip
+
+
+def test_names_in_messages():
+    assert listed([]) == ""
+    assert listed(["a", "b"]) == "a, b"
+    assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "difference"),
+    [
+        (["x", "A1.mha"], ["B1", "A1"], "A1.mha differs from A1 by the ending '.mha'"),
+        (["A1"], ["A1_gtv"], "A1 differs from A1_gtv by the ending '_gtv'"),
+        (["a1.MHA"], ["A1"], "a1.MHA differs from A1 by the ending '.MHA'"),
+        (["hn-A1"], ["A1"], "hn-A1 differs from A1 by the prefix 'hn-'"),
+        (["a1"], ["A1"], "a1 differs from A1 in upper and lower case"),
+        (["A_1"], ["A-1"], "A_1 differs from A-1 in signs such as - and _"),
+        (["A11"], ["A1"], ""),
+        (["BA1"], ["A1"], ""),
+        (["x"], [""], ""),
+        ([], ["A1"], ""),
+    ],
+)
+def test_how_ids_differ(found, expected, difference):
+    assert difference_of_ids(found, expected) == difference

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from contract.errors import PredictionError
-from contract.images.volumes import Volume, write_volume
+from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.execution.pool import map_cases
 from evaluation.inputs import masks
 from evaluation.inputs.hostile import hostile
@@ -215,6 +215,8 @@ def test_names_that_match_no_case_are_printable(phase, blank, grid, tmp_path):
     folder = tmp_path / "masks"
     folder.mkdir()
     name_of_half_a_character(folder, tumour(blank()), grid)
+    write_mask(folder / "A.mha", tumour(blank()), grid)
     assert phase.run(predictions=folder)["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]
+    phase.job("A")
     phase.job("C", ct_name="\ud800.mha")
     assert phase.run()["cases"]["unknown"] == ["\N{REPLACEMENT CHARACTER}"]

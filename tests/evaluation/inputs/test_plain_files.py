@@ -94,8 +94,9 @@ def test_precision_recall_and_f1_of_voxels(masks, blank, grid):
     assert found["gtvp_dsc_agg"] == pytest.approx(2 * 12 / (16 + 14))
 
 
-def test_a_team_without_any_detection_is_last_and_not_left_out(masks):
+def test_a_team_without_any_detection_is_last_and_not_left_out(masks, blank, grid):
     """Precision and recall are 0, and so is their harmonic mean: a null would take the team out of the ranking."""
+    write_mask(masks.folder / "A.mha", blank(), grid)
     report = masks.run(predictions=masks.folder, edition="hecktor2021", options=WHOLE_IMAGE)
     assert report["aggregates"]["gtvp_f1"] == {"value": 0.0, "ci95_low": 0.0, "ci95_high": 0.0}
     assert not [line for line in report["warnings"] if "gtvp_f1" in line]
@@ -167,10 +168,11 @@ def test_bounding_boxes_that_cannot_be_used(masks, text, message):
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 
 
-def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks):
+def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks, blank, grid):
     """The grid ends 24 mm from its first voxel along z, at 31 mm: a box in other coordinates would skip the case."""
     boxes = masks.root / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nA,-3,-1,8,12,13,19\nB,-3,-1,8,12,40,50\n")
+    write_mask(masks.folder / "A.mha", blank(), grid)
     with pytest.raises(GroundTruthError, match="bounding box of B: lies beside the image"):
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 

@@ -113,7 +113,7 @@ def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files,
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("edition", "other"), ("options", {"connectivity": 6}), ("case_set_sha256", "1"), ("task", "rfs")],
+    [("edition", "other"), ("options", {"connectivity": 6}), ("task", "rfs")],
 )
 def test_results_that_differ_are_not_mixed(files, tmp_path, key, value):
     files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), **{key: value})))
@@ -140,4 +140,12 @@ def test_another_task_is_refused(files, tmp_path):
 def test_files_of_another_make(files, tmp_path, text, message):
     files["MEDAI"].write_text(text)
     with pytest.raises(HecktorError, match=message):
+        rank(files.values(), tmp_path / "out")
+
+
+def test_public_results_of_different_cases(files, tmp_path):
+    files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), case_set_sha256="1")))
+    with pytest.raises(
+        HecktorError, match="MEDAI and Dolphins: scored on different cases, which files without rows do"
+    ):
         rank(files.values(), tmp_path / "out")

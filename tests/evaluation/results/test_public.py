@@ -217,9 +217,9 @@ def test_an_error_of_a_reference_mask_shows_no_value(phase_of, blank, grid, valu
     mask = blank().astype(dtype)
     mask[3, 3, 3] = value
     write_volume(phase.truth_dir / "A.mha", Volume(mask, grid))
+    write_volume(phase.job("A") / "m.mha", Volume(mask, grid))
     with pytest.raises(GroundTruthError, match=r"A\.mha") as found:
         phase.run()
     assert "97" not in str(found.value)
-    write_volume(phase.job("A") / "m.mha", Volume(mask, grid))
     write_mask(phase.truth_dir / "A.mha", blank(), grid)
     assert "97" in phase.run()["cases"]["failed"][0]["why"]

@@ -219,7 +219,7 @@ def test_failed_duplicate_and_unknown_jobs_are_named(phase, blank, grid):
     cases = phase.run()["cases"]
     assert {failed["case"]: failed["why"].split(",")[0] for failed in cases["failed"]} == {
         "A": "the job's status is 'Failed'",
-        "C": "2 predictions",
+        "C": "2 jobs",
     }
     assert cases["duplicate"] == ["C"]
     assert cases["unknown"] == ["Z-99"]

@@ -112,6 +112,7 @@ def test_cases_are_matched_on_the_name_of_the_ct(rfs, name):
 
 def test_a_job_without_a_ct_is_unknown(rfs):
     rfs.value("P1", "1")
+    rfs.value("P2", "2")
     rfs.jobs[0]["inputs"] = []
     report = rfs.run()
     assert report["cases"]["unknown"] == ["job job-0 without a CT's name"]
@@ -137,5 +138,6 @@ def test_options_change_what_counts(rfs):
 
 
 def test_skipping_every_case_is_an_error(rfs):
+    rfs.job("P1")
     with pytest.raises(PredictionError, match="none of 4"):
         rfs.run(options={"missing": "skip"})

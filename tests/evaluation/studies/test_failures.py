@@ -202,6 +202,7 @@ def test_metrics_that_cannot_be_used(metrics, tmp_path, phase_of):
         study(metrics, tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")
     risks = phase_of(RFS)
     risks.truth_table("PatientID,Relapse,RFS\nP1,1,1\nP2,1,2\n")
+    risks.value("P1", "1")
     risks.run()
     with pytest.raises(HecktorError, match="no rows of masks"):
         study(risks.output_dir / "metrics.json", tmp_path, "PatientID,gtvp_expected_dsc\nP1,0.9\n")

@@ -109,12 +109,13 @@ def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) 
 
 
 def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.ndarray) -> None:
+    """Without a record the centre is that in the name."""
     toy.add("C-1", nodes)
     for path in (toy.root / "cohort" / "C-1").iterdir():
         path.write_bytes(b"nothing")
     listing = toy.find().listing
     assert listing["metrics"] == []
-    assert listing["cases"] == [{"case": "C-1", "centre": None, "values": {}, "facts": ""}]
+    assert listing["cases"] == [{"case": "C-1", "centre": "C", "values": {}, "facts": ""}]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,201 @@
+"""Predictions that belong to no case are an error that names both sides; a job without an output is a low score."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from contract.errors import GroundTruthError, PredictionError
+from contract.images.volumes import write_mask
+from evaluation import evaluate
+from evaluation.cli import main
+from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+FOLLOW_UP = "PatientID,Relapse,RFS\nCHUM-001,1,1\nCHUM-002,1,2\nCHUM-003,0,3\nCHUM-004,1,4\n"
+CASES = "the 4 cases CHUM-001, CHUM-002, CHUM-003 and 1 more"
+
+
+@pytest.fixture
+def masks(phase_of, blank, grid):
+    """References A and B, and the right masks of both in `predictions/fold_0`."""
+    phase = phase_of(SEGMENTATION)
+    phase.folder = phase.root / "predictions"
+    (phase.folder / "fold_0").mkdir(parents=True)
+    for case in "AB":
+        phase.truth_mask(case, blank())
+        write_mask(phase.folder / "fold_0" / f"{case}.mha", blank(), grid)
+    return phase
+
+
+def test_masks_one_folder_down(masks):
+    says = r"^predictions: found no masks, but 2 in fold_0/, expected masks of the 2 cases A, B$"
+    with pytest.raises(PredictionError, match=says):
+        masks.run(predictions=masks.folder)
+    assert not (masks.output_dir / "metrics.json").exists()
+
+
+def test_the_platforms_layout_as_plain_files(masks):
+    (masks.folder / "predictions.json").write_text("[]")
+    with pytest.raises(PredictionError, match=r"but predictions\.json \(a submission in the platform's layout\)"):
+        masks.run(predictions=masks.folder)
+
+
+def risks(phase_of, text):
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP)
+    table = phase.root / "risks.csv"
+    table.write_text(text)
+    return phase, table
+
+
+@pytest.mark.parametrize(
+    ("ids", "difference"),
+    [
+        (["CHUM-001.mha", "CHUM-002.mha"], "CHUM-001.mha differs from CHUM-001 by the ending '.mha'"),
+        (["case_CHUM-001", "case_CHUM-002"], "case_CHUM-001 differs from CHUM-001 by the prefix 'case_'"),
+        (["chum-001"], "chum-001 differs from CHUM-001 in upper and lower case"),
+        (["CHUM001"], "CHUM001 differs from CHUM-001 in signs such as - and _"),
+        (["Z-9"], ""),
+    ],
+)
+def test_ids_that_match_no_case_are_named_with_their_difference(phase_of, ids, difference):
+    phase, table = risks(phase_of, "PatientID,risk\n" + "".join(f"{name},1\n" for name in ids))
+    with pytest.raises(PredictionError) as found:
+        phase.run(predictions=table)
+    ending = f"; {difference}" if difference else ""
+    assert found.value.message == f"risks.csv: found rows of {', '.join(ids)}, expected rows of {CASES}{ending}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("PatientID,risk\n", f"risks.csv: found no rows, expected rows of {CASES}"),
+        ("PatientID,risk\nCHUM-001,\nCHUM-002,NaN\n", "risks.csv: found no risk in their rows, expected risk of the 4"),
+    ],
+)
+def test_a_table_without_any_value(phase_of, text, says):
+    phase, table = risks(phase_of, text)
+    with pytest.raises(PredictionError, match=says):
+        phase.run(predictions=table)
+
+
+def test_one_usable_row_is_a_low_score(phase_of):
+    """Five comparable pairs, (1, 2), (1, 3), (1, 4), (2, 3) and (2, 4): those with a missing risk do not agree."""
+    phase, table = risks(phase_of, "PatientID,risk\nCHUM-001,1\n")
+    report = phase.run(predictions=table)
+    assert report["aggregates"]["c_index"]["value"] == 0.0
+    assert report["cases"]["missing"] == ["CHUM-002", "CHUM-003", "CHUM-004"]
+
+
+def test_jobs_without_an_output_are_the_lowest_score_and_a_warning(phase_of):
+    """The platform lists them under their case; there is no risk whose sign could be wrong."""
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP)
+    for number in range(1, 5):
+        phase.job(f"CHUM-00{number}")
+    report = phase.run()
+    assert report["aggregates"]["c_index"]["value"] == 0.0
+    assert len(report["cases"]["missing"]) == 4
+    assert "rfs: no usable answer to any of 4 cases; each counts as a missing one" in report["warnings"]
+    assert not [line for line in report["warnings"] if "sign" in line]
+
+
+@pytest.mark.parametrize("name", ["Z.mha", "CHUM001.mha"])
+def test_jobs_of_other_patients_are_an_error(phase_of, name):
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP)
+    phase.job("", ct_name=name).write_text("1")
+    with pytest.raises(
+        PredictionError, match=rf"predictions\.json: found jobs of {name[:-4]}, expected jobs of {CASES}"
+    ):
+        phase.run()
+    phase.jobs = []
+    with pytest.raises(PredictionError, match=r"predictions\.json: found no jobs"):
+        phase.run()
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_public_error_names_no_case(phase_of, plain):
+    phase, table = risks(phase_of, "PatientID,risk\nCHUM001,1\n")
+    phase.job("", ct_name="CHUM001.mha").write_text("1")
+    with pytest.raises(PredictionError) as found:
+        phase.run(public=True, **({"predictions": table} if plain else {}))
+    assert found.value.message.endswith(": found no prediction of a case, expected some of the reference")
+
+
+def test_each_of_several_answers_matches(tmp_path, grid):
+    truth = write_truth(tmp_path / "truth", grid)
+    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    table = folder / "predictions.csv"
+    table.write_text(table.read_text().replace("P", "Q").replace("QatientID", "PatientID"))
+    with pytest.raises(PredictionError, match=r"predictions\.csv: found rows of Q1, .*, expected rows of"):
+        evaluate(truth, edition="hecktor2026", predictions=folder, bootstraps=0)
+
+
+def test_masks_and_tables_of_the_reference_share_cases(tmp_path, grid):
+    truth = write_truth(tmp_path / "truth", grid)
+    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    (table,) = truth.glob("*.csv")
+    table.write_text(table.read_text().replace("\nP", "\nP-").replace("Center", "Site"))
+    with pytest.raises(GroundTruthError, match=r"reference of t_stage: found cases P-1, .*; P-1 differs from P1 in"):
+        evaluate(truth, edition="hecktor2026", predictions=folder, bootstraps=0)
+
+
+def test_failed_counts_cases(tmp_path, grid, capsys):
+    """P1 has two unusable answers and P4 one: three answers of two cases."""
+    truth = write_truth(tmp_path / "truth", grid)
+    folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
+    table = folder / "predictions.csv"
+    lines = table.read_text().splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("P1,"))
+    lines[place] = ",".join(["P1", "T9", "N9", lines[place].split(",")[3]])
+    table.write_text("\n".join(lines))
+    arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
+    main([*arguments, "--output", str(tmp_path / "out"), "--bootstraps", "0"])
+    report = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert [one["case"] for one in report["cases"]["failed"]] == ["P1", "P1", "P4"]
+    assert ", 1 missing, 2 failed\n" in capsys.readouterr().out
+
+
+def centres_of(report):
+    return {name: block["names"] for name, block in report["centres"].items()}
+
+
+def test_centres_come_from_a_table_and_else_from_the_ids(phase_of):
+    """All CHUM with a code have 3, so that CHUM-004 has it, too; CHUV002 is in no table's centre, X1 in none at all."""
+    phase = phase_of(HPV)
+    rows = "CHUM-001,1,3\nCHUM-002,0,3.0\nCHUM-004,1,\nCHUV002,0,\nMDA-1,1,\nX1,0,\n"
+    phase.truth_table(f"PatientID,HPV Status,CenterID\n{rows}")
+    phase.value("CHUM-001", "true")
+    report = phase.run()
+    assert centres_of(report) == {"3": ["CHUM-001", "CHUM-002", "CHUM-004"], "CHUV": ["CHUV002"], "MDA": ["MDA-1"]}
+    assert [line for line in report["warnings"] if line.startswith("centres: none known for X1, expected a column")]
+
+
+def test_no_known_centre_is_a_warning(phase_of):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\ncase001,1\ncase002,0\n")
+    phase.value("case001", "true")
+    report = phase.run()
+    assert report["centres"] == {}
+    assert [line for line in report["warnings"] if line.startswith("centres: none known, expected a column CenterID")]
+    assert not [line for line in phase.run(public=True)["warnings"] if "centre" in line]
+
+
+@pytest.mark.parametrize(
+    ("tables", "says"),
+    [
+        (
+            ["PatientID,CenterID\nA.mha,1\n"],
+            r"0\.csv: found cases A\.mha, expected some of A, B; A\.mha differs from A",
+        ),
+        (["PatientID,CenterID\nA,1\n", "PatientID,CenterID\nA,2\n"], r"1\.csv: another centre of A than in another"),
+    ],
+)
+def test_tables_of_centres_beside_masks_agree(masks, tables, says):
+    for number, text in enumerate(tables):
+        masks.truth_table(text, f"{number}.csv")
+    with pytest.raises(GroundTruthError, match=says):
+        masks.run(predictions=masks.folder / "fold_0")
