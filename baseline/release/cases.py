@@ -7,7 +7,6 @@ folder's CSV file holds clinical variables and targets. A patient is identified 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,26 +20,23 @@ from baseline.release.tables import ReleaseTable, read_table
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
+from contract.editions.clinical import CENTRE
 from contract.files import write_json
-from contract.patient import Patient
+from contract.patient import Patient, centres_of
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
-_ID: Final = re.compile(r"([A-Za-z]+)-\d+.*")
 
 
-def centre_of(patient_id: str) -> str:
-    """The centre in an ID, in capitals; empty if the ID has none."""
-    match = _ID.fullmatch(patient_id)
-    return match[1].upper() if match else ""
+def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], centres: Mapping[str, str]) -> list[Problem]:
+    """Rows without images and images without a row: an error if no other folder or table has them.
 
-
-def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable]) -> list[Problem]:
-    """Rows without images and images without a row: an error if no other folder or table has them."""
+    `centres` are those of all patients of folders and tables, as far as known.
+    """
     problems: list[Problem] = []
     anywhere = {patient for table in tables.values() for patient in table.rows}
     for task, table in tables.items():
         there = {patient for patient, folders in layout.patients.items() if task in folders.files}
-        problems += _rows_without_images(layout, table, task, there)
+        problems += _rows_without_images(layout, table, task, there, centres)
         for patient in sorted(there - set(table.rows) - table.refused):
             severity = WARNING if patient in anywhere else ERROR
             found = f"a folder, no row in {table.file}"
@@ -50,16 +46,16 @@ def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable]) -> list[
 
 
 def _rows_without_images(
-    layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str]
+    layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str], centres: Mapping[str, str]
 ) -> Iterator[Problem]:
     """Rows of a centre of which no patient has a folder give one warning: a release may lack a whole centre."""
-    present = {"", *map(centre_of, layout.patients)}
-    missing = sorted(set(table.rows) - set(there))
-    for centre, count in sorted(Counter(map(centre_of, missing)).items()):
+    present = {"", *(centres.get(patient, "") for patient in layout.patients)}
+    centre_of_row = {patient: centres.get(patient, "") for patient in sorted(set(table.rows) - set(there))}
+    for centre, count in sorted(Counter(centre_of_row.values()).items()):
         if centre not in present:
             found = f"{count} rows of {centre}, no folder of this centre"
             yield Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows")
-    for patient in (patient for patient in missing if centre_of(patient) in present):
+    for patient in (patient for patient, centre in centre_of_row.items() if centre in present):
         severity = WARNING if patient in layout.patients else ERROR
         found = f"a row of {patient}, no folder {task}/{patient}"
         yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
@@ -112,8 +108,8 @@ class ReleaseCase:
     """One training patient; a file that the release lacks is None.
 
     `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
-    one is absent. `centre` is the first part of the ID, or the table's value if the ID has no such part.
-    `suv_factor` turns a PET in Bq/ml into SUV.
+    one is absent. `centre` is the table's value, or else the first part of the ID. `suv_factor` turns a PET in
+    Bq/ml into SUV.
     """
 
     patient_id: str
@@ -193,14 +189,15 @@ def read_release(root: Path, edition: Edition) -> Release:
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: read_values(table, edition) for task, table in readable.items()}
-    problems = [*layout.problems, *unmatched(layout, readable), *without_mask(layout)]
+    centres = _centres(layout, values, edition)
+    problems = [*layout.problems, *unmatched(layout, readable, centres), *without_mask(layout)]
     problems += without_outcomes(layout, readable)
     cases = []
     for patient, folders in sorted(layout.patients.items()):
         rows = {task: of_task.get(patient, {}) for task, of_task in values.items()}
         merged, differing = _merged(patient, rows, tables)
         problems += differing
-        case = _case(folders, merged, edition)
+        case = _case(folders, merged, edition, centres.get(patient, ""))
         if case is not None:
             cases.append(case)
     for case in cases:
@@ -229,7 +226,18 @@ def _merged(
     return merged, problems
 
 
-def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseCase | None:
+def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], edition: Edition) -> dict[str, str]:
+    """The centres of all patients of folders and tables, as far as known; of two tables the first counts."""
+    key = next((variable.key for variable in edition.clinical if variable.name == CENTRE), "")
+    known: dict[str, str] = {}
+    for rows in values.values():
+        for patient, row in rows.items():
+            if row.get(key) is not None:
+                known.setdefault(patient, str(row[key]))
+    return centres_of({*layout.patients, *(patient for rows in values.values() for patient in rows)}, known)
+
+
+def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:
     ct, pet = folders.first("CT"), folders.first("PET")
     if ct is None or pet is None:
         return None
@@ -237,7 +245,7 @@ def _case(folders: PatientFolders, values: Values, edition: Edition) -> ReleaseC
     columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
-        centre=centre_of(folders.patient_id) or patient.centre or "",
+        centre=centre,
         ct=ct,
         pet=pet,
         mask=folders.first("mask"),

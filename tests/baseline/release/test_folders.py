@@ -43,7 +43,7 @@ def test_the_folder_its_parent_or_the_nested_one(
     write(download / images, download / place / name)
     release = read_release(download / given, EDITION)
     assert release.problems == ()
-    assert [(case.patient_id, case.centre) for case in release.cases] == [("CHUM-002", "CHUM"), ("MDA-001", "MDA")]
+    assert [(case.patient_id, case.centre) for case in release.cases] == [("CHUM-002", "1"), ("MDA-001", "5")]
     first, second = release.cases
     assert first.outcomes == {"T-stage": "T2", "N-stage": "N1", "Relapse": False, "RFS": 900.0}
     assert second.outcomes == {"T-stage": "T4", "N-stage": "N0", "Relapse": True, "RFS": 320.0}
@@ -141,12 +141,17 @@ def test_the_organisers_splits_are_ignored(tmp_path: Path, place: str) -> None:
 
 
 def test_a_whole_centre_without_images(tmp_path: Path) -> None:
-    """The package without MDA: the rows of an absent centre are one warning, of an absent patient an error."""
+    """The package without MDA: the rows of an absent centre are one warning, of an absent patient an error.
+
+    USZ has the code 7, or without a code the name in its IDs.
+    """
     write(tmp_path / FOLDER)
     more = [ROWS["MDA-001"].replace("MDA-001", patient) for patient in ("USZ-001", "USZ-002", "MDA-007")]
-    (tmp_path / FOLDER / TABLE).write_text(table_text([*ROWS.values(), *more]))
-    release = read_release(tmp_path, EDITION)
-    assert problem(release, "centre-without-images")[2] == "2 rows of USZ, no folder of this centre"
+    for code, centre in (("7", "7"), ("", "USZ")):
+        rows = [row.replace(",5,", f",{code},") if row.startswith("USZ") else row for row in more]
+        (tmp_path / FOLDER / TABLE).write_text(table_text([*ROWS.values(), *rows]))
+        release = read_release(tmp_path, EDITION)
+        assert problem(release, "centre-without-images")[2] == f"2 rows of {centre}, no folder of this centre"
     assert problem(release, "row-without-images")[0] == "error"
     assert len(release.problems) == 2
     assert [case.patient_id for case in release.cases] == ["CHUM-002", "MDA-001"]
