@@ -263,7 +263,7 @@ def test_nothing_to_measure_is_null_with_a_warning(phase_of, blank):
     phase.mask("A", blank())
     report = phase.run()
     assert {value(report, name) for name in report["aggregates"]} == {None}
-    assert len(report["warnings"]) == 3
+    assert len([line for line in report["warnings"] if not line.startswith("centres:")]) == 3
 
 
 def test_case_volumes_weigh_in_mm3(phase_of, blank, grid):
