@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -38,7 +37,6 @@ def atomic_path(target: Path) -> Iterator[Path]:
         partial = _new_partial(target)
         try:
             yield partial
-            partial.chmod(0o644)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
@@ -48,10 +46,10 @@ def atomic_path(target: Path) -> Iterator[Path]:
 
 def _new_partial(target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    suffix = "".join(target.suffixes[-2:])
-    handle, name = tempfile.mkstemp(prefix=".partial-", suffix=suffix, dir=target.parent)
-    os.close(handle)
-    return Path(name)
+    # Not by `tempfile`, whose files only their owner may read: modes follow the umask.
+    partial = target.with_name(f".partial-{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
+    partial.touch(exist_ok=False)
+    return partial
 
 
 def write_bytes(target: Path, content: bytes) -> None:
@@ -59,22 +57,32 @@ def write_bytes(target: Path, content: bytes) -> None:
     write_files({target: content})
 
 
-def write_files(contents: Mapping[Path, bytes]) -> None:
+def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False) -> None:
     """Write files, each atomically, even if the process is killed: all get their names when all are complete.
 
     A failure to write one of them leaves earlier files of these names unchanged. On a file system without O_TMPFILE
-    temporary names are used, as in `atomic_path`.
+    temporary names are used, as in `atomic_path`. With `as_one` earlier files are removed before the first new one
+    gets its name, so that a process that is killed in between never leaves files of two runs.
 
     Raises:
         OutputError: a file cannot be created, written or linked.
     """
     with ExitStack() as stack:
         complete = {target: stack.enter_context(_unnamed(target, content)) for target, content in contents.items()}
+        for target in contents if as_one else ():
+            _remove(target)
         for target, give_name in complete.items():
             try:
                 give_name()
             except OSError as problem:
                 raise _refused(target, problem) from None
+
+
+def _remove(target: Path) -> None:
+    try:
+        target.unlink(missing_ok=True)
+    except OSError as problem:
+        raise _refused(target, problem) from None
 
 
 @contextmanager
@@ -92,7 +100,7 @@ def _unnamed(target: Path, content: bytes) -> Iterator[Callable[[], object]]:
 def _in_unnamed_file(target: Path, content: bytes, stack: ExitStack) -> Callable[[], object] | None:
     """Write to a file without a name (O_TMPFILE); None if the file system cannot."""
     try:
-        file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
+        file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
     except OSError as problem:
         if problem.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
             return None
@@ -103,7 +111,6 @@ def _in_unnamed_file(target: Path, content: bytes, stack: ExitStack) -> Callable
     remaining = memoryview(content)
     while remaining:
         remaining = remaining[os.write(file, remaining) :]
-    os.fchmod(file, 0o644)
     os.fsync(file)
     return lambda: _link(file, folder, target)
 
@@ -112,7 +119,6 @@ def _in_partial_file(target: Path, content: bytes, stack: ExitStack) -> Callable
     partial = _new_partial(target)
     stack.callback(partial.unlink, missing_ok=True)
     partial.write_bytes(content)
-    partial.chmod(0o644)
     return lambda: partial.replace(target)
 
 
@@ -156,12 +162,17 @@ def write_text(target: Path, text: str) -> None:
 
 
 def write_csv(target: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write a table with a header, whole or not at all; a cell that a row lacks is empty."""
+    """Write a table as `csv_text` gives it, whole or not at all."""
+    write_text(target, csv_text(columns, rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table with a header; a cell that a row lacks is empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_text(target, text.getvalue())
+    return text.getvalue()
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:

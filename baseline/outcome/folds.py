@@ -123,7 +123,7 @@ class _Training:
 
 def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, run: _Training, show: _Show) -> None:
     import torch
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     from baseline.outcome.trainer import FoldJob, predicted, train_fold
 
@@ -139,7 +139,8 @@ def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, 
     features = {cohort.ids[number]: dict(zip(run.plan.features, row, strict=True)) for number, row in rows}
     folders.record(fold).unlink(missing_ok=True)  # of other weights
     with atomic_path(folders.weights(fold)) as partial:
-        save_file({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}, str(partial))
+        # `save_file` ignores the umask.
+        partial.write_bytes(save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}))
     seconds = round(time.monotonic() - begun, 1)
     cache(folders.record(fold), key, {"seconds": seconds, "losses": losses, "features": features})
     show(f"outcome network, fold {fold}: loss {losses[0]:.3f} to {losses[-1]:.3f} in {seconds:.0f} s")

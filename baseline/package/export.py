@@ -88,7 +88,6 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
         verified(written)
-        written.chmod(0o755)
         if target.exists():
             target.rename(scratch / "earlier")
         written.rename(target)

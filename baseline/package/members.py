@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import nn
 
 from algorithm.network.networks import organ_count, own_tensors, untrained_network
@@ -130,8 +130,7 @@ def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: 
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelPackageError(checkpoint.name, f"{name} holds NaN, infinity or a number beyond float16")
-    save_file(weights, str(path))
-    path.chmod(0o644)
+    path.write_bytes(save(weights))  # `save_file` ignores the umask
     return path.name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from contract.files import write_csv, write_json
+from contract.files import csv_text, json_text, write_files
 
 NOT_IN_OVERVIEWS: Final = "none of the overviews; usual for predictions of this kind"
 
@@ -43,12 +43,13 @@ def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> l
 
     The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty.
     """
-    written = []
+    written: list[Path] = []
     for task, analyses in by_task.items():
         for analysis in analyses:
             target = folder / task / f"{analysis.name}.json"
-            write_json(target, vars(analysis), indent=None)
             rows = [{key: row.get(key) for key in analysis.columns} for row in analysis.rows]
-            write_csv(target.with_suffix(".csv"), list(analysis.columns), rows)
-            written += [target, target.with_suffix(".csv")]
+            table = csv_text(list(analysis.columns), rows)
+            contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
+            write_files({path: text.encode() for path, text in contents.items()}, as_one=True)
+            written += contents
     return written

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.errors import HecktorError
-from contract.files import write_json
+from contract.files import json_text, write_files
 from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     # Imported after the options, so that --help answers at once.
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.table import as_text, write_table
+    from evaluation.ranking.table import as_csv, as_text
 
     board = rank_results(
         RankingRequest(
@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     )
     board["files"] = files_beside(options.output, board["files"])
-    write_json(options.output / LEADERBOARD_JSON, board)
-    write_table(options.output / LEADERBOARD_CSV, board)
+    contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
     for team, runs in board["runs"].items():
         sys.stdout.write(f"{team}: ranked by {runs['chosen']}, the best of {len(runs['order'])} runs\n")
     sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")

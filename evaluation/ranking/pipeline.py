@@ -20,6 +20,7 @@ from evaluation.ranking.unranked import (
     observers_entry,
     unranked_entry,
 )
+from evaluation.results.board import team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.stored import identical_answers
@@ -61,7 +62,13 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
     """
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
-    check_team_names([*names, *(one.team for one in request.unranked), *mean])
+    names += [one.team for one in request.unranked]
+    check_team_names([*names, *mean])
+    for name in names:
+        try:
+            team_name(name)
+        except ValueError as expected:
+            raise HecktorError("team", f"found {name!r}", str(expected)) from None
     observers, unranked = _read_unranked(request.unranked)
     unranked_files = [(one.team, one.source) for one in request.unranked if one.team in unranked]
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}

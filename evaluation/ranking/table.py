@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from contract.files import write_csv
+from contract.files import csv_text
 
 OUT_OF_COMPETITION: Final = "out of competition"
 
@@ -78,8 +77,8 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
     return lines
 
 
-def write_table(target: Path, board: Mapping[str, Any]) -> None:
-    """Write the leaderboard as CSV: one line for each team and each unranked entry, in its place.
+def as_csv(board: Mapping[str, Any]) -> str:
+    """The leaderboard as CSV: one line for each team and each unranked entry, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval; and
     `without_rows` if a team has none, so that its values could not be checked. With unranked entries a last
@@ -106,4 +105,4 @@ def write_table(target: Path, board: Mapping[str, Any]) -> None:
         lines.append(line)
     lines += [{"team": entry["team"]} for entry in board["unranked"]]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    write_csv(target, [*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines)
+    return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines)

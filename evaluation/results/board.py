@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from contract.documents import Document, Text
 from contract.errors import HecktorError
@@ -17,8 +17,16 @@ from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures
 from evaluation.results.layout import file_in_folder
 
 Rank = Annotated[float, Field(ge=1)]
-# A team's name is also that of its folder.
-TeamName = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+def team_name(name: str) -> str:
+    """The name of a team, which is also that of its folder. Raises ValueError if it leads to another folder."""
+    if name in (".", "..") or set(name) & set("/\\\0"):
+        raise ValueError("a name without / and \\, which does not lead to another folder")
+    return name
+
+
+TeamName = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(team_name)]
 
 
 class RankedFigures(MetricFigures):

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import write_csv, write_json, write_text
+from contract.files import csv_text, json_text, write_files, write_text
 from contract.versions import installed_version
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import profile_of_edition
@@ -40,17 +40,16 @@ class StudyResult:
     files: tuple[str, ...] = ()
 
     def write(self, folder: Path, name: str) -> list[str]:
-        """Write `<name>.csv`, `<name>.svg` and last `<name>.json`, each whole; return the names of all files."""
-        written = list(self.files)
+        """Write `<name>.csv`, `<name>.svg` and `<name>.json` as one; return the names of all files."""
+        contents: dict[str, str] = {}
         if self.table:
-            write_table(folder / f"{name}.csv", self.table)
-            written.append(f"{name}.csv")
+            contents[f"{name}.csv"] = _csv(self.table)
         if self.picture is not None:
-            write_text(folder / f"{name}.svg", svg_text(self.picture, transparent=False))
-            written.append(f"{name}.svg")
+            contents[f"{name}.svg"] = svg_text(self.picture, transparent=False)
         about = {"study": name, "version": installed_version("hecktor")}
-        write_json(folder / f"{name}.json", _plain({**about, **self.content}))
-        return [*written, f"{name}.json"]
+        contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
+        write_files({folder / name: text.encode() for name, text in contents.items()}, as_one=True)
+        return [*self.files, *contents]
 
 
 def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dict[str, Value]:
@@ -107,7 +106,11 @@ def interval_text(figures: Mapping[str, Any]) -> str:
 
 def write_table(target: Path, table: Table) -> None:
     """Write lines as CSV under the columns of all of them, in the order of their first appearance."""
-    write_csv(target, list(dict.fromkeys(column for line in table for column in line)), table)
+    write_text(target, _csv(table))
+
+
+def _csv(table: Table) -> str:
+    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table)
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,22 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from contract.errors import ModelPackageError, OutputError
-from contract.files import atomic_path, read_json, whole_folder, write_csv, write_json, write_text
+from contract.files import (
+    _in_partial_file,
+    atomic_path,
+    read_json,
+    whole_folder,
+    write_csv,
+    write_files,
+    write_json,
+    write_text,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -69,8 +79,50 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
     for text in ("first", "second"):
         write_text(tmp_path / "a.txt", text)
         assert (tmp_path / "a.txt").read_text() == text
-        assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o644
     assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600), (0o002, 0o664)])
+def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
+    earlier = os.umask(umask)
+    try:
+        write_text(tmp_path / "unnamed.txt", "text")
+        with atomic_path(tmp_path / "named.txt") as partial:
+            partial.write_text("text")
+        with ExitStack() as stack:
+            _in_partial_file(tmp_path / "partial.txt", b"text", stack)()
+    finally:
+        os.umask(earlier)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"unnamed.txt": mode, "named.txt": mode, "partial.txt": mode}
+
+
+KILLED_BETWEEN = """
+import os, signal, sys
+from pathlib import Path
+from contract import files
+
+names, given = files._link, []
+
+def killed(*place):
+    if given:
+        os.kill(os.getpid(), signal.SIGKILL)
+    given.append(names(*place))
+
+files._link = killed
+folder = Path(sys.argv[1])
+files.write_files({folder / "a.json": b"new", folder / "a.csv": b"new"}, as_one=True)
+"""
+
+
+def test_a_kill_between_two_files_never_leaves_those_of_two_runs(tmp_path: Path) -> None:
+    for name in ("a.json", "a.csv"):
+        (tmp_path / name).write_text("old")
+    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.json": "new"}
+    write_files({tmp_path / "a.json": b"2", tmp_path / "a.csv": b"2"}, as_one=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.json": "2", "a.csv": "2"}
 
 
 def test_a_file_system_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,3 +110,22 @@ def test_older_names_of_a_leaderboard(results: Path, tmp_path: Path, capsys: pyt
     assert report([*arguments, str(tmp_path / "old.html")]) == 0
     assert capsys.readouterr().err.startswith("warning: task1/leaderboard.json: beside is now called unranked_entries")
     assert (tmp_path / "old.html").read_text() == (tmp_path / "new.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["../../outside", "..", "A/..", "/outside", "A\\B", "A\x00"])
+def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "outside").mkdir()
+    (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
+    file = results / "task1" / "leaderboard.json"
+    valid = file.read_text()
+    for part in ("teams", "unranked_entries"):
+        board = json.loads(valid)
+        board[part][0]["team"] = name
+        file.write_text(json.dumps(board))
+        with pytest.raises(
+            HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found .*, expected a name w"
+        ):
+            report(["--results", str(results), "--output", str(tmp_path / "report.html")])
+        with pytest.raises(HecktorError, match=r"^team: found .*, expected a name without / and"):
+            rank([str(results / "task1" / "B" / "metrics.json"), "--names", name, "--output", str(tmp_path / "ranked")])
+    assert not (tmp_path / "ranked").exists()
