@@ -1,7 +1,7 @@
 """Training: from a cohort in the release's layout to a model package.
 
-`train` runs every step in order; the steps are functions of their own. Names are imported on first use, so that
-`import baseline` and the processes that prepare patients stay light.
+`train` runs every step in order; the steps are functions of their own. `fit_table` fits a head on a DataFrame. Names
+are imported on first use, so that `import baseline` and the processes that prepare patients stay light.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from baseline.heads.table import FittedTable, fit_table
     from baseline.network.nnunet import Machine
     from baseline.network.planning import plan_networks
     from baseline.network.plans import PRESETS, NetworkPlan
@@ -28,18 +29,21 @@ if TYPE_CHECKING:
     from baseline.work import WorkFolders
 
 _HOMES = {
+    "FittedTable": "heads.table",
     "PRESETS": "network.plans",
     "Machine": "network.nnunet",
     "NetworkPlan": "network.plans",
     "PrepareOptions": "release.record",
     "WorkFolders": "work",
     "check_release": "release.prepare",
+    "fit_table": "heads.table",
     "make_report": "report.report",
     "plan_networks": "network.planning",
     "prepare_release": "release.prepare",
 }
 __all__ = [
     "PRESETS",
+    "FittedTable",
     "Machine",
     "NetworkPlan",
     "PrepareOptions",
@@ -48,6 +52,7 @@ __all__ = [
     "check_release",
     "export_model",
     "fit_heads",
+    "fit_table",
     "make_report",
     "measure_out_of_fold",
     "plan_networks",

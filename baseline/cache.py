@@ -9,7 +9,6 @@ from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any, TypeVar
 
-import SimpleITK as sitk
 from tqdm import tqdm
 
 from contract.errors import HecktorError, InputError
@@ -83,4 +82,6 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
 
 
 def _one_thread() -> None:
+    import SimpleITK as sitk
+
     sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(1)

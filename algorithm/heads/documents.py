@@ -38,7 +38,7 @@ MOST_STEPS: Final = 64
 # The hazard ratio exp(score) and its products with any hazard that a head may hold stay finite.
 LARGEST_SCORE: Final = 300.0
 # Earlier versions measured the network's encoder. A head that needs it would use training medians alone.
-_ENCODER_FEATURE: Final = "encoder_"
+ENCODER_FEATURE: Final = "encoder_"
 
 
 def _bounded(value: float) -> float:
@@ -65,7 +65,7 @@ class Term(Document):
     @field_validator("feature")
     @classmethod
     def _is_measured(cls, feature: str) -> str:
-        if feature.startswith(_ENCODER_FEATURE):
+        if feature.startswith(ENCODER_FEATURE):
             raise ValueError(
                 "a feature of docs/features.md: encoder features are no longer measured (fit the heads again)"
             )

@@ -15,8 +15,6 @@ import numpy as np
 from pydantic import AliasChoices, Field, field_validator
 
 from algorithm.heads.documents import CLASS_HEADS, Features, Head, read_head
-from algorithm.heads.features.intensity import DOSE
-from algorithm.heads.measure import clinical_features
 from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, feature_table, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
@@ -29,7 +27,6 @@ from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError, ModelPackageError
 
-_DOSE_FEATURES: Final = tuple(f"_{name}" for name in DOSE)
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
@@ -81,10 +78,14 @@ class FittedHeads:
 
 def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> HeadCohort:
     """Patients with a known outcome, with image features (`rows`, by patient ID) and clinical variables."""
+    from algorithm.heads.features.intensity import DOSE  # a table needs no images, and these load SimpleITK
+    from algorithm.heads.measure import clinical_features
+
+    dose_features = tuple(f"_{name}" for name in DOSE)
 
     def features_of(case: ReleaseCase) -> dict[str, float | None]:
         row = rows[case.patient_id]
-        usable = {name: row[name] for name in row if target.with_dose or not name.endswith(_DOSE_FEATURES)}
+        usable = {name: row[name] for name in row if target.with_dose or not name.endswith(dose_features)}
         return usable | clinical_features(case.patient, target.clinical)
 
     known = [case for case in cases if case.has(target.answer)]

@@ -28,6 +28,16 @@ def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pyt
     assert (tmp_path / "work" / "splits.json").is_file()
 
 
+def test_a_head_on_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """432 men with 114 arrests."""
+    section = PAGE.read_text(encoding="utf-8").partition("\n## Fit a head on a table\n")[2].partition("\n## ")[0]
+    (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example, str(PAGE), "exec"), names)
+    assert capsys.readouterr().out.startswith("432 rows, 114 events, 7 features\n")
+    assert list(names["predicted"].columns) == ["risk", "mean_time", "median_time"]
+
+
 def test_a_whole_training_runs_every_step_of_the_table_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

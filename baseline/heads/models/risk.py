@@ -23,8 +23,9 @@ BAGS: Final = 100
 FEATURE_SHARE: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
 MOST_CORRELATION: Final = 0.7
-# Follow-up ends on day 1 at the earliest, since days of a survival ascend from above 0.
-FIRST_DAY: Final = 1.0
+# Follow-up ends on day 1 at the earliest, since days of a survival ascend from above 0; of a short follow-up, or one
+# in years, after this share of it.
+FIRST_DAY, FIRST_SHARE = 1.0, 1e-3
 # A hazard is above 0 from the first node on.
 LEAST_HAZARD: Final = 1e-9
 # Of the patients at risk, by their hazard ratios; the others' ratios may vanish beside it.
@@ -162,8 +163,9 @@ def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     The estimate steps at each event. The last steps, which few patients make large, keep their height within a day; of
     more than 31 events the earlier ones have nodes at equal ranks, on the middle of a step.
     """
-    days, ratios = np.maximum(outcomes.times_days, FIRST_DAY), np.exp(scores)
-    horizon = float(days.max())
+    horizon = float(outcomes.times_days.max()) or FIRST_DAY
+    day = min(FIRST_DAY, FIRST_SHARE * horizon)
+    days, ratios = np.maximum(outcomes.times_days, day), np.exp(scores)
     is_event = outcomes.positive & (days < horizon)
     if not is_event.any():
         return Survival(days=(horizon,), cumulative_hazard=(LEAST_HAZARD,))
@@ -174,7 +176,7 @@ def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     before = np.concatenate([[0.0], after[:-1]])
     start = 0 if len(after) <= MOST_EXACT_STEPS else len(after) - EXACT_STEPS
     early = np.unique(np.linspace(0, start - 1, min(start, MOST_STEPS - 1 - 2 * EXACT_STEPS)).round().astype(int))
-    rise = np.minimum(1.0, np.diff(event_days, prepend=0.0) / 2)
+    rise = np.minimum(day, np.diff(event_days, prepend=0.0) / 2)
     late_days = np.column_stack([event_days - rise, event_days])[start:].ravel()
     late = np.column_stack([before, after])[start:].ravel()
     nodes = np.concatenate([event_days[early], late_days, [horizon]])

@@ -22,6 +22,11 @@ Setting = Mapping[str, float]
 SingleHead = LinearHead | ClassHead
 FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
+# Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
+LEAST_FOR_ALL: Final = 20
+PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
+RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
+SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in (0.08, 0.04, 0.0))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from baseline.heads.models.classes import fit_multinomial, fit_ordinal
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
-from baseline.heads.models.selection import Family, FitPath, Setting
+from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.declaration import RT_DOSE, RULES
@@ -53,11 +53,6 @@ COMPARATORS: Final = {
     "rule": "7th edition's rule on the mask",
     "most_frequent": "most frequent class",
 }
-# Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
-LEAST_FOR_ALL: Final = 20
-PENALTIES: Final = (1.0, 0.3, 0.1, 0.03, 0.01)
-_RIDGE: Final[tuple[Setting, ...]] = tuple({"penalty": penalty} for penalty in PENALTIES)
-_SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in (0.08, 0.04, 0.0))
 OUTCOME_NETWORK: Final = "outcome network"
 
 _Kind = Literal["risk", "two classes", "more classes"]
@@ -68,20 +63,20 @@ _TARGETS: Final[Mapping[_Kind, type[Target]]] = {
 }
 _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
     "risk": (
-        Family("Cox, few features", fit_cox, _RIDGE, RISK_FEATURES),
-        Family("Cox, all features", fit_cox, _RIDGE[:-1], least_scarce=LEAST_FOR_ALL),
-        Family("signs, all features", fit_signs, _SIGNS, least_scarce=LEAST_FOR_ALL),
+        Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES),
+        Family("Cox, all features", fit_cox, RIDGE[:-1], least_scarce=LEAST_FOR_ALL),
+        Family("signs, all features", fit_signs, SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
     "two classes": (
-        Family("logistic, few features", fit_logistic, _RIDGE, CLASS_FEATURES),
-        Family("logistic, all features", fit_logistic, _RIDGE, least_scarce=LEAST_FOR_ALL),
+        Family("logistic, few features", fit_logistic, RIDGE, CLASS_FEATURES),
+        Family("logistic, all features", fit_logistic, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
     "more classes": (
-        Family("ordinal, stages by rule", fit_ordinal, _RIDGE, unchanged(RULES)),
-        Family("ordinal, few features", fit_ordinal, _RIDGE, STAGE_FEATURES),
-        Family("multinomial, few features", fit_multinomial, _RIDGE, STAGE_FEATURES),
-        Family("ordinal, all features", fit_ordinal, _RIDGE, least_scarce=LEAST_FOR_ALL),
-        Family("multinomial, all features", fit_multinomial, _RIDGE, least_scarce=LEAST_FOR_ALL),
+        Family("ordinal, stages by rule", fit_ordinal, RIDGE, unchanged(RULES)),
+        Family("ordinal, few features", fit_ordinal, RIDGE, STAGE_FEATURES),
+        Family("multinomial, few features", fit_multinomial, RIDGE, STAGE_FEATURES),
+        Family("ordinal, all features", fit_ordinal, RIDGE, least_scarce=LEAST_FOR_ALL),
+        Family("multinomial, all features", fit_multinomial, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
 }
 
@@ -106,10 +101,10 @@ def _target(edition: Edition, algorithm: Algorithm, answer: Answer) -> Target:
 
 def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
     if kind == "more classes":
-        return {"clinical": Family("clinical variables", fit_multinomial, _RIDGE, clinical, sees_mask=False)}
+        return {"clinical": Family("clinical variables", fit_multinomial, RIDGE, clinical, sees_mask=False)}
     risk = kind == "risk"
-    single: tuple[FitPath, tuple[Setting, ...]] = (unfitted, ({},)) if risk else (fit_logistic, _RIDGE[:1])
-    several: tuple[FitPath, tuple[Setting, ...]] = (fit_cox, _RIDGE) if risk else (fit_logistic, _RIDGE)
+    single: tuple[FitPath, tuple[Setting, ...]] = (unfitted, ({},)) if risk else (fit_logistic, RIDGE[:1])
+    several: tuple[FitPath, tuple[Setting, ...]] = (fit_cox, RIDGE) if risk else (fit_logistic, RIDGE)
     return {
         "tumour_volume": Family("tumour volume", *single, _VOLUME),
         "suv_max": Family("SUVmax", *single, unchanged(("suv_max",))),
@@ -125,7 +120,7 @@ def with_outcome_network(target: Target, features: Collection[str]) -> Target:
     if not set(names) & set(features):
         return target
     fits: Mapping[_Kind, FitPath] = {"risk": fit_cox, "two classes": fit_logistic, "more classes": fit_multinomial}
-    family = Family(OUTCOME_NETWORK, fits[kind], _RIDGE[-1:], unchanged(names))
+    family = Family(OUTCOME_NETWORK, fits[kind], RIDGE[-1:], unchanged(names))
     return replace(target, families=(*target.families, family))
 
 

@@ -58,10 +58,10 @@ def test_nothing_to_fit() -> None:
 
 def test_product_limit_by_hand() -> None:
     """Hazard ratios 1, 2, 1, 4. Event on day 10, 1 of 8: -ln(7/8) = 0.133531; on day 30, 1 of 5: -ln(4/5) = 0.223144.
-    Each step rises within a day; follow-up ends on day 50."""
+    Follow-up ends on day 50, and each step rises within a thousandth of it, 0.05 days."""
     outcomes = Outcomes(np.array([1, 0, 1, 0]), np.array([10.0, 20.0, 30.0, 50.0]))
     survival = baseline_survival(outcomes, np.log([1.0, 2.0, 1.0, 4.0]))
-    assert survival.days == (9, 10, 29, 30, 50)
+    assert survival.days == pytest.approx([9.95, 10, 29.95, 30, 50])
     assert survival.cumulative_hazard == pytest.approx([0, 0.133531, 0.133531, 0.356675, 0.356675], abs=1e-6)
 
 
@@ -74,12 +74,13 @@ def test_a_step_of_a_high_risk_by_hand() -> None:
 
 def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
     """All four relapse: on day 10 two of four, on day 20 one of two, on day 40 the last. Kaplan-Meier's mean is
-    10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within a day, of means (1 - 1/2) / ln 2 and half of that: 19.5820."""
+    10 + 10 / 2 + 20 / 4 = 20 days. Steps rise within 0.04 days, of means
+    (1 - 1/2) / ln 2 = 0.7213 and half of that: 20 - 0.04 (0.2787 + 0.1393) = 19.98328."""
     outcomes = Outcomes(np.ones(4, dtype=np.int64), np.array([10.0, 10.0, 20.0, 40.0]))
     survival = baseline_survival(outcomes, np.zeros(4))
-    assert survival.days == (9, 10, 19, 20, 40)
+    assert survival.days == pytest.approx([9.96, 10, 19.96, 20, 40])
     assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2), 2 * math.log(2), 2 * math.log(2)])
-    assert survival.restricted_mean(0) == pytest.approx(19.5820, abs=1e-4)
+    assert survival.restricted_mean(0) == pytest.approx(19.98328, abs=1e-5)
     assert survival.median(0) == 10
 
 
@@ -92,9 +93,11 @@ def test_only_events_on_the_last_day() -> None:
     assert survival.median(0) is None
 
 
-def test_an_event_on_day_zero_counts_on_the_first_day() -> None:
-    survival = baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, 9.0])), np.zeros(2))
-    assert survival.days == (0.5, 1, 9)
+@pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
+def test_an_event_on_day_zero_counts_on_the_first_day(horizon: float, first: float) -> None:
+    """Day 1, or a thousandth of a shorter follow-up."""
+    survival = baseline_survival(Outcomes(np.array([1, 0]), np.array([0.0, horizon])), np.zeros(2))
+    assert survival.days == pytest.approx([first / 2, first, horizon])
 
 
 def _follow_up(kind: str) -> Outcomes:

@@ -1,0 +1,260 @@
+"""Fit a head on a table: outcomes, centres and features are columns of a DataFrame, patients its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from algorithm.heads.documents import CLASS_HEADS, ENCODER_FEATURE, ClassHead
+from baseline.heads.cohort import Floats, HeadCohort, Outcomes
+from baseline.heads.cross_validation import coefficients_of
+from baseline.heads.document import cross_validation_document
+from baseline.heads.document import summary as metrics_summary
+from baseline.heads.fitting import FittedHead, fit_target
+from baseline.heads.models.classes import fit_multinomial, predicted
+from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
+from baseline.heads.models.logistic import fit_logistic
+from baseline.heads.models.risk import fit_cox, fit_signs
+from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, scores_of
+from baseline.heads.models.terms import Transforms, unchanged
+from contract.editions import Answer
+from contract.errors import HecktorError
+
+_FRAME: Final = "table"
+_MOST_CLASSES: Final = 20
+
+
+@dataclass(frozen=True)
+class FittedTable:
+    """A head fitted on all rows of a table.
+
+    Attributes:
+        target: what the head predicts.
+        features: the columns that `predict` reads.
+        fitted: the head with its models, settings and selection metric.
+        cross_validation: nested and by centre, as in `cross_validation.json` (docs/heads.md); patients are row labels.
+        rows: number of rows.
+        scarce: number of events, or of rows outside the most frequent class.
+    """
+
+    target: Target
+    features: tuple[str, ...]
+    fitted: FittedHead
+    cross_validation: Mapping[str, Any]
+    rows: int
+    scarce: int
+
+    def predict(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Predictions for the rows of a table with the columns `features`; a missing value takes the training's median.
+
+        Survival: `risk`, the log partial hazard, higher for an earlier event; `mean_time`, the mean time without event
+        within the longest follow-up of the training; `median_time`, NaN if it is later than that. Classes: `class`,
+        and `probability` of the second of two.
+
+        Raises:
+            HecktorError: a column is absent, not numeric or infinite.
+        """
+        head, cohort = self.fitted.head, _cohort(frame, self.features)
+        scores = scores_of(head, cohort)
+        if isinstance(head, CLASS_HEADS):
+            return self._classes(frame, predicted(scores, cohort.possible))
+        if head.calibration is not None and head.threshold is not None:
+            probability = [head.calibration.probability(score) for score in scores]
+            return self._classes(frame, scores >= head.threshold).assign(probability=probability)
+        if head.survival is None:
+            raise AssertionError("a risk of a table has its survival")
+        means = [head.survival.restricted_mean(score) for score in scores]
+        medians = [head.survival.median(score) for score in scores]
+        columns = {"risk": scores, "mean_time": means, "median_time": np.array(medians, dtype=np.float64)}
+        return pd.DataFrame(columns, index=frame.index)
+
+    def _classes(self, frame: pd.DataFrame, numbers: Sequence[int] | np.ndarray[Any, Any]) -> pd.DataFrame:
+        classes = self.target.answer.classes
+        return pd.DataFrame({"class": [classes[int(number)] for number in numbers]}, index=frame.index)
+
+    def coefficients(self) -> pd.Series:
+        """Weight of each feature per standard deviation, largest first; 0 for features that the head does not use.
+
+        Log hazard ratios, log odds ratios, or for more than two classes the change from one class to the next.
+        """
+        weights = coefficients_of(self.fitted.head)
+        series = pd.Series({name: weights.get(name, 0.0) for name in self.features}, dtype=np.float64)
+        return series.reindex(series.abs().sort_values(ascending=False, kind="stable").index)
+
+    def summary(self) -> str:
+        """Lines with the cohort, the metrics of each cross-validation, and the coefficients."""
+        name, head = self.target.name, self.fitted.head
+        is_risk = self.target.answer.kind == "risk"
+        counted = f"{self.scarce} {'events' if is_risk else self.target.scarce_outcome}"
+        lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
+        record = self.fitted.model_dump(mode="json")
+        lines.append(metrics_summary({name: record}, self.cross_validation, [self.target]))
+        ratio = (
+            "change from class to class" if isinstance(head, ClassHead) else "hazard ratio" if is_risk else "odds ratio"
+        )
+        weights = self.coefficients() if isinstance(head, ClassHead) else np.exp(self.coefficients())
+        lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:.2f}' for key, value in weights.items())}")
+        if is_risk:
+            lines.append("times do not transfer to other centres; the order of patients does")
+        return "\n".join(lines)
+
+
+def fit_table(
+    frame: pd.DataFrame,
+    *,
+    time: str | None = None,
+    event: str | None = None,
+    target: str | None = None,
+    centre: str | None = None,
+    features: Sequence[str] | None = None,
+    seed: int = 0,
+    jobs: int = 1,
+) -> FittedTable:
+    """Fit a head as for a package (docs/heads.md) and cross-validate the whole selection, nested and by centre.
+
+    Args:
+        frame: one row for each patient.
+        time, event: columns of a survival: follow-up in any unit, and 1 or True for an event, 0 or False for censoring.
+        target: in their place the column of a class: bool, whole numbers or text.
+        centre: column by which folds leave out whole centres; None for one centre.
+        features: numeric columns, NaN for a missing value; all others by default. They enter as they are.
+        seed: of folds and bootstrap samples.
+        jobs: number of processes of the cross-validation.
+
+    Raises:
+        HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
+            or patients of the rarer class.
+    """
+    outcome = [name for name in (time, event, target) if name is not None]
+    if (time is None) != (event is None) or (time is None) == (target is None):
+        given = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
+        raise HecktorError("fit_table", f"found {given or 'no outcome'}", "time and event, or target")
+    _check_frame(frame, [*outcome, *([centre] if centre is not None else []), *(features or ())])
+    used = tuple(features) if features is not None else _others(frame, {*outcome, centre})
+    if not used:
+        raise HecktorError(_FRAME, "found no column of a feature", "one at least")
+    if time is not None and event is not None:
+        outcomes, answer = _survival(frame, time, event), _answer("risk", columns={"time": time, "event": event})
+    else:
+        classes, outcomes = _classes(frame, str(target))
+        answer = _answer("class", columns={"class": str(target)}, classes=classes)
+    cohort = _cohort(frame, used, _centres(frame, centre), outcomes)
+    goal = _target(answer, unchanged(used))
+    fitted = fit_target(goal, cohort, np.random.default_rng(seed), by_centre=centre is not None)
+    document = cross_validation_document([(goal, cohort)], seed, {}, jobs)
+    return FittedTable(goal, used, fitted, document, len(frame), goal.scarce(cohort))
+
+
+def _check_frame(frame: Any, named: Sequence[str]) -> None:
+    if not isinstance(frame, pd.DataFrame) or frame.empty:
+        found = "an empty DataFrame" if isinstance(frame, pd.DataFrame) else type(frame).__name__
+        raise HecktorError(_FRAME, f"found {found}", "a pandas DataFrame with a row for each patient")
+    _check_columns(frame, named)
+    if repeated := next((name for name in named if named.count(name) > 1), None):
+        raise HecktorError("fit_table", f"found column {repeated!r} twice", "a different column for each argument")
+
+
+def _check_columns(frame: pd.DataFrame, named: Collection[str]) -> None:
+    columns = list(frame.columns)
+    for name in named:
+        if columns.count(name) != 1:
+            found = f"found {columns.count(name) or 'no'} column{'s' * (name in columns)} {name!r}"
+            raise HecktorError(_FRAME, found, f"one of {', '.join(map(str, columns[:20]))}")
+
+
+def _others(frame: pd.DataFrame, taken: Collection[str | None]) -> tuple[str, ...]:
+    names = tuple(name for name in frame.columns if name not in taken)
+    _check_columns(frame, names)
+    return names
+
+
+def _numbers(frame: pd.DataFrame, name: str, expected: str) -> Floats:
+    """A numeric or boolean column as float, NaN where missing."""
+    column = frame[name]
+    if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)) or np.iscomplexobj(column):
+        raise HecktorError(f"column {name!r}", f"found {column.dtype} such as {column.iloc[0]!r}", expected)
+    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _refuse(frame: pd.DataFrame, name: str, bad: Any, expected: str) -> None:
+    """Raise HecktorError with the first row for which `bad`, shape (rows,), is True."""
+    places = np.flatnonzero(bad)
+    if places.size:
+        value, row = frame[name].iloc[places[0]], frame.index[places[0]]
+        more = f" and {places.size - 1} more" if places.size > 1 else ""
+        raise HecktorError(f"column {name!r}", f"found {value} in row {row}{more}", expected)
+
+
+def _cohort(
+    frame: pd.DataFrame,
+    features: Sequence[Any],
+    centres: tuple[str, ...] | None = None,
+    outcomes: Outcomes | None = None,
+) -> HeadCohort:
+    _check_columns(frame, features)
+    values = {}
+    for name in features:
+        if not isinstance(name, str) or name.startswith(ENCODER_FEATURE):
+            raise HecktorError(_FRAME, f"found column {name!r}", f"a text that does not begin with {ENCODER_FEATURE!r}")
+        values[name] = _numbers(frame, name, "numbers; leave the column out, or code it as numbers")
+        _refuse(frame, name, np.isinf(values[name]), "a finite number, or NaN where missing")
+    count = len(frame)
+    return HeadCohort(
+        tuple(map(str, frame.index)),
+        centres or ("",) * count,
+        pd.DataFrame(values),
+        outcomes or Outcomes(np.zeros(count, dtype=np.int64)),
+    )
+
+
+def _survival(frame: pd.DataFrame, time: str, event: str) -> Outcomes:
+    expected = "a time of 0 or more"
+    times = _numbers(frame, time, expected)
+    _refuse(frame, time, ~(np.isfinite(times) & (times >= 0)), expected)
+    if not times.any():
+        raise HecktorError(f"column {time!r}", "found 0 in every row", "times above 0")
+    expected = "1 or True for an event, 0 or False for censoring"
+    events = _numbers(frame, event, expected)
+    _refuse(frame, event, ~np.isin(events, (0, 1)), expected)
+    return Outcomes(events.astype(np.int64), times)
+
+
+def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcomes]:
+    """Classes in ascending order, and the number of each row's."""
+    column = frame[target]
+    _refuse(frame, target, column.isna().to_numpy(), "a class in each row")
+    values = [value.item() if isinstance(value, np.generic) else value for value in column]
+    classes = tuple(sorted(set(values), key=lambda value: (str(type(value)), value)))
+    kinds = {type(value) for value in classes}
+    if len(kinds) != 1 or not kinds <= {bool, int, str} or not 2 <= len(classes) <= _MOST_CLASSES:
+        names = " and ".join(sorted(kind.__name__ for kind in kinds))
+        found = f"found {len(classes)} different values of type {names}, such as {classes[0]!r}"
+        raise HecktorError(f"column {target!r}", found, f"2 to {_MOST_CLASSES} classes: bool, whole numbers or text")
+    numbers = np.array([classes.index(value) for value in values], dtype=np.int64)
+    return classes, Outcomes(numbers, classes=tuple(map(str, classes)))
+
+
+def _centres(frame: pd.DataFrame, centre: str | None) -> tuple[str, ...] | None:
+    if centre is None:
+        return None
+    _refuse(frame, centre, frame[centre].isna().to_numpy(), "a centre in each row")
+    return tuple(map(str, frame[centre]))
+
+
+def _answer(kind: str, **more: Any) -> Answer:
+    direction = {"direction": "time"} if kind == "risk" else {}
+    return Answer(name=kind, kind=kind, slug=kind, title=kind, path=f"{kind}.json", **direction, **more)  # type: ignore[arg-type]
+
+
+def _target(answer: Answer, transforms: Transforms) -> Target:
+    if answer.kind == "risk":
+        signs = Family("signs", fit_signs, SIGNS, transforms, least_scarce=LEAST_FOR_ALL)
+        return RiskTarget(answer, "risk", (Family("Cox", fit_cox, RIDGE, transforms), signs), {}, (), with_dose=False)
+    if answer.is_binary:
+        return BinaryTarget(answer, "class", (Family("logistic", fit_logistic, RIDGE, transforms),), {}, (), False)
+    family = Family("multinomial", fit_multinomial, RIDGE, transforms)
+    return ManyClassesTarget(answer, "class", (family,), {}, (), with_dose=False)
