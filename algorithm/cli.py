@@ -61,6 +61,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
+    parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
     parser.add_argument(
         "--uncertainty",
         type=Path,
@@ -68,7 +69,10 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         help="also write uncertainty maps and values to this folder, outside --output",
     )
     parser.add_argument(
-        "--record", type=Path, metavar="FILE", help="also write a record of the run (JSON), outside --output"
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help=f"also write a record of the run (JSON), outside --output (default: ${platform.RUN_RECORD_VARIABLE})",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import CaseFiles, plain_case
+from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
-from algorithm.network.package import default_package_path
+from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
@@ -26,7 +28,7 @@ from algorithm.serve import serve
 from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
-from contract.errors import HecktorError, InputError, OutputError
+from contract.errors import HecktorError, InputError, ModelPackageError, OutputError
 from contract.images.volumes import image_suffix
 from contract.options import chosen_algorithm
 from contract.packages import package_edition, package_folder
@@ -39,10 +41,12 @@ _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> int:
     """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
+        arguments.record = Path(path)
     request = _request(parser, arguments, spent_s)
     _check_outputs(arguments, request)
     start_s = time.monotonic()
-    with package_folder(arguments.model or default_package_path(request.edition.name)) as model_dir:
+    with package_folder(_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
         if arguments.serve:
             serve(request, model_dir, arguments.port)
@@ -54,6 +58,19 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
                 _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
     return 0
+
+
+def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
+    """The package that answers. Raises `HecktorError`."""
+    if arguments.model is not None and not request.uses_package:
+        raise HecktorError("--model", f"found with method {request.method.name!r}", "a method that uses a package")
+    if not request.is_shipped:
+        package: Path = arguments.model or platform.MODEL_DIR
+        return package
+    if arguments.require_model:
+        expected = "the uploaded package: --require-model refuses the shipped one"
+        raise ModelPackageError("model package", f"none in {platform.MODEL_DIR}", expected)
+    return shipped_package(request.edition.name)
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
@@ -81,6 +98,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         most_passes=arguments.passes,
         uncertainty_dir=arguments.uncertainty,
         record_path=arguments.record,
+        is_shipped=arguments.model is None and uploaded_package() is None,
     )
 
 
@@ -173,21 +191,13 @@ def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
 
 
 def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, makes_passes: bool) -> None:
-    for option, path in (("--record", arguments.record), ("--uncertainty", arguments.uncertainty)):
-        if path is not None and arguments.serve:
-            raise HecktorError(option, "found with --serve", "one of them: a server writes answers only")
+    if arguments.uncertainty is not None and arguments.serve:
+        expected = "one of them: a server writes no uncertainty"
+        raise HecktorError("--uncertainty", "found with --serve", expected)
     if arguments.record is not None:
         check_outside_sockets("--record", arguments.record, inputs, arguments.output)
-        _remove_earlier(arguments.record)
+        remove_record(arguments.record)
     if arguments.uncertainty is not None:
         if not makes_passes:
             raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
         prepare_folder(arguments.uncertainty, inputs, arguments.output)
-
-
-def _remove_earlier(record: Path) -> None:
-    """Remove an earlier case's record, which would look like this one's if the case fails."""
-    try:
-        record.unlink(missing_ok=True)
-    except OSError as problem:
-        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None

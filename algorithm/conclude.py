@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 from algorithm.context import RunContext, gpu_peak_memory_mib, peak_memory_mib
 from algorithm.masks.segmentation import Segmented
@@ -57,6 +58,14 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     )
 
 
+def remove_record(record: Path) -> None:
+    """Remove an earlier case's record, which would look like this one's if the case fails. Raises `OutputError`."""
+    try:
+        record.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None
+
+
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
     mask = run.request.algorithm.mask
     for name, fallback in answers.fallbacks.items():
@@ -102,6 +111,7 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         unfinished=run.stages.unfinished(),
         fallback_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
         fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
+        package=run.resident.identity if request.uses_package else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cache, partial
 
@@ -15,7 +16,10 @@ from algorithm.network.resident import Resident
 from algorithm.output import watch
 from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
 from algorithm.steps import Measured, grid_alone, localise, measure, read, segment, write_uncertainty
-from contract.errors import HecktorError
+from contract import platform
+from contract.errors import Finding, HecktorError
+
+LOGGER = logging.getLogger("hecktor")
 
 
 def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
@@ -30,9 +34,9 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
             left then.
         Exception: a bug, before there was an answer; no file is left then either.
     """
-    if request.uses_package:
-        resident.check_edition(request.edition.name)
     run = RunContext(request, resident)
+    if request.uses_package:
+        name_package(run)
     try:
         if request.always_answers:
             run.output.write(answer(run, restore(run, grid_alone(run)), Measured()))
@@ -43,6 +47,16 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
     answers = explain(run, answers, reason)
     write_uncertainty(run, answers)
     return conclude(run, answers)
+
+
+def name_package(run: RunContext) -> None:
+    """Check the package's edition, and log which one answers. Raises `ModelPackageError`."""
+    run.resident.check_edition(run.request.edition.name)
+    LOGGER.info("model package: %s", run.resident.describe())
+    if run.request.is_shipped:
+        found = f"none given and none in {platform.MODEL_DIR}"
+        action = f"the shipped package {run.resident.identity.name} answers, which is for rehearsals alone"
+        run.notices.note(Finding("model package", found, "the package of a submission", action))
 
 
 def answer_case(run: RunContext) -> None:

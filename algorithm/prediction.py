@@ -19,6 +19,7 @@ from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import Finding
 from contract.images.geometry import Geometry
+from contract.packages import PackageIdentity
 
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
@@ -44,6 +45,7 @@ class PredictRequest:
         uncertainty_dir: folder for the uncertainty (`algorithm.uncertainty.record`); None computes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
+        is_shipped: no model package was given, so the shipped one answers.
     """
 
     edition: Edition
@@ -59,6 +61,7 @@ class PredictRequest:
     uncertainty_dir: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
+    is_shipped: bool = False
 
     @property
     def uses_package(self) -> bool:
@@ -150,7 +153,8 @@ class RunRecord:
     `answers` holds risks and classes by answer, None for a mask; `fallbacks` names the answers given by a fallback,
     `fallback_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `fallback_why` the
     reason. `region` describes the region that was searched (`Region.as_json`), None for a method without images.
-    `device` and `plan` describe the passes and are None without any. `seconds` has the finished stages, `unfinished`
+    `device` and `plan` describe the passes and are None without any. `package` is the model package, None for a method
+    without one; a notice says if it is the shipped one. `seconds` has the finished stages, `unfinished`
     those that were still running after an early end.
     """
 
@@ -174,13 +178,15 @@ class RunRecord:
     unfinished: Mapping[str, float] = field(default_factory=dict)
     fallback_by: Mapping[str, str] = field(default_factory=dict)
     fallback_why: Mapping[str, str] = field(default_factory=dict)
+    package: PackageIdentity | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""
         content = asdict(self)
         del content["unfinished"]
         return {"format_version": RECORD_VERSION, **content, "fallbacks": list(self.fallbacks)} | {
-            "notices": [asdict(notice) for notice in self.notices]
+            "notices": [asdict(notice) for notice in self.notices],
+            "package": None if self.package is None else self.package.model_dump(),
         }
 
     def summary(self) -> str:

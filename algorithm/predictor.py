@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.case.inputs import plain_case
 from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
-from algorithm.network.package import default_package_path
+from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
@@ -55,6 +55,7 @@ class Predictor:
             edition = DEFAULT_EDITION if package is None else package_edition(Path(package))
         self.edition = load_edition(edition)
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
+        given = uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(
             edition=self.edition,
             algorithm=self.algorithm,
@@ -64,9 +65,9 @@ class Predictor:
             device=device,
             time_limit_s=self.algorithm.time_limit_s if time_limit_s is None else time_limit_s,
             most_passes=passes,
+            is_shipped=given is None,
         )
-        folder = default_package_path(self.edition.name) if package is None else Path(package)
-        self._resident = Resident(folder, device)
+        self._resident = Resident(given or shipped_package(self.edition.name), device)
         self._resident.check_edition(self.edition.name)
         self._resident.load()
 

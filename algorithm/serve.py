@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
@@ -201,10 +202,13 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
     def load() -> None:
         if request.uses_package:
             resident.check_edition(request.edition.name)
+            LOGGER.info("model package: %s", resident.describe())
         if request.method.segmenter == "network":
             resident.load()
 
     def answer_or_leave_nothing() -> str:
+        if request.record_path is not None:
+            remove_record(request.record_path)
         try:
             record = predict(replace(request, spent_s=0.0), resident, termination).record
         except BaseException:

@@ -49,6 +49,16 @@ class FileEntry(Document):
     size: Annotated[int, Field(ge=0)]
 
 
+class PackageIdentity(Document):
+    """A package's name, and the sha256 of its manifest, which holds those of all its files."""
+
+    name: str
+    manifest_sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.name}, manifest sha256 {self.manifest_sha256[:12]}"
+
+
 class PostprocessingRules(Document):
     """Rules on the lesions of a mask; the defaults change nothing.
 
@@ -202,23 +212,41 @@ def manifest_sha256(package: Path) -> str:
     return hashlib.sha256(_manifest_bytes(package)).hexdigest()
 
 
+def package_identity(package: Path) -> PackageIdentity:
+    """The name and checksum of a package, a folder or a `.tar.gz`.
+
+    Raises:
+        ModelPackageError: not a model package.
+    """
+    content = _manifest_bytes(package)
+    return PackageIdentity(
+        name=str(_manifest_object(content).get("name", "")), manifest_sha256=hashlib.sha256(content).hexdigest()
+    )
+
+
 def package_edition(package: Path) -> str:
     """The edition of a package, a folder or a `.tar.gz`, for a command without `--edition`.
 
     Raises:
         ModelPackageError: not a model package, or one of an edition that needs its declaration.
     """
-    try:
-        content = parse_json(_manifest_bytes(package).decode(), MANIFEST, error=ModelPackageError)
-    except UnicodeDecodeError:
-        raise ModelPackageError(MANIFEST, "not UTF-8 text", "a JSON file") from None
-    edition = content.get("edition", FIRST_EDITION) if isinstance(content, dict) else None
+    edition = _manifest_object(_manifest_bytes(package)).get("edition", FIRST_EDITION)
     if edition not in known_editions():
         known = ", ".join(known_editions())
         raise ModelPackageError(
             MANIFEST, f"found edition {edition!r}", f"one of {known}, or its declaration as --edition"
         )
     return str(edition)
+
+
+def _manifest_object(content: bytes) -> dict[str, Any]:
+    try:
+        manifest = parse_json(content.decode(), MANIFEST, error=ModelPackageError)
+    except UnicodeDecodeError:
+        raise ModelPackageError(MANIFEST, "not UTF-8 text", "a JSON file") from None
+    if not isinstance(manifest, dict):
+        raise ModelPackageError(MANIFEST, f"found a {type(manifest).__name__}", "an object")
+    return manifest
 
 
 def _manifest_bytes(package: Path) -> bytes:

@@ -11,6 +11,8 @@ MODEL_DIR: Final = Path("/opt/ml/model")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
 # Port of the `invoke` mode.
 INVOKE_PORT: Final = 4743
+# Ours, not the platform's: the file to which an algorithm writes the record of each run.
+RUN_RECORD_VARIABLE: Final = "HECKTOR_RUN_RECORD"
 
 INPUTS_JSON: Final = "inputs.json"
 PREDICTIONS_JSON: Final = "predictions.json"

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
         evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
         ground_truth_dir=options.ground_truth,
-        model_dir=options.model,
+        model=options.model,
         on_failure=options.on_failure,
         team=options.team,
         parallel=options.jobs,
@@ -99,6 +99,7 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     width = max([40, *map(len, result.metrics)])
     for path, value in result.metrics.items():
         print(f"{path:<{width}} {value:.4f}")
+    _print_answers(result)
     seconds = [job.outcome.seconds for job in result.jobs]
     peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
@@ -112,6 +113,19 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     print(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)
+
+
+def _print_answers(result: RehearsalResult) -> None:
+    """Print which package answered, each answer's fallbacks and notices, and the notices."""
+    from rehearsal.jobs.records import notice_lines
+
+    for line in notice_lines(result.records):
+        print(line, file=sys.stderr)
+    if result.package is not None:
+        source = "given by --model" if result.package.given else "no --model was given"
+        named = f"named in {result.package.recorded} of {len(result.records)} run records"
+        print(f"model package: {result.package} ({source}, {named})")
+    print(*result.answers, sep="\n")
 
 
 def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
@@ -190,7 +204,7 @@ def _parser() -> argparse.ArgumentParser:
         "--command", help="run this command as plain processes, with --input DIR --output DIR [--model DIR]"
     )
     add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
-    add("--model", type=Path, help="model package, mounted at /opt/ml/model")
+    add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
     add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation, nothing is scored")
     scored = parser.add_mutually_exclusive_group()
     scored.add_argument(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import filecmp
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,16 @@ from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import find_cases
 from rehearsal.jobs.execute import JobResult, Jobs, OnFailure, Rehearsal, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
+from rehearsal.jobs.records import (
+    RecordedRun,
+    Records,
+    RehearsedAnswer,
+    RehearsedPackage,
+    check_model_exists,
+    given_model,
+    rehearsed_answers,
+    rehearsed_package,
+)
 from rehearsal.platform import (
     EvaluationRun,
     choose_api_method,
@@ -42,7 +52,8 @@ class RehearsalResult:
     """Result of a rehearsal.
 
     `refusals` are reasons why the platform would not accept an image, `problems` reasons why there is no ranked
-    result. `startup_s` has one entry for each server: the seconds until it was ready; it is empty for `exec`.
+    result. `startup_s` has one entry for each server: the seconds until it was ready; it is empty for `exec`. `package`
+    is the model package that was given or answered, None if none is known; `answers` counts fallbacks and notices.
     """
 
     jobs: tuple[JobResult, ...]
@@ -52,6 +63,13 @@ class RehearsalResult:
     metrics: dict[str, float]
     api_method: str
     startup_s: tuple[float, ...]
+    package: RehearsedPackage | None = None
+    answers: tuple[RehearsedAnswer, ...] = ()
+
+    @property
+    def records(self) -> Records:
+        """The algorithm's run record of each answered case."""
+        return _records(self.jobs)
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -78,32 +96,48 @@ def rehearse(
         on_job: called with the result of each job as it ends.
 
     Raises:
-        HecktorError: nothing can be run: no cases, no ground truth, no image, an evaluation not labelled `exec`.
+        HecktorError: nothing can be run: no cases, no ground truth, no image, an unusable model, an evaluation not
+            labelled `exec`.
     """
     output_dir, algorithm, evaluation = rehearsal.output_dir, rehearsal.algorithm, rehearsal.evaluation
     cases = find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only)
     if rehearsal.ground_truth_dir is not None and not rehearsal.ground_truth_dir.is_dir():
         raise GroundTruthError(rehearsal.ground_truth_dir.name, "no such folder", "the ground truth")
+    if rehearsal.model is not None:
+        check_model_exists(rehearsal.model)
     refused = refusals(algorithm, evaluation)
     api_method, warnings = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
-    _clear(output_dir)
-    on_start(len(cases))
+    output_dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=output_dir) as temporary:
         work_dir, input_dir = Path(temporary), output_dir / "evaluation" / "input"
         work_dir.chmod(0o755)  # an image's user enters it
+        given = None
+        if rehearsal.model is not None:
+            model, given = given_model(rehearsal.model, work_dir / "model")
+            rehearsal = replace(rehearsal, model=model)
+        _clear(output_dir)
+        on_start(len(cases))
         jobs = (invoke_jobs if api_method == "invoke" else run_jobs)(cases, rehearsal, work_dir, on_job)
         stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(rehearsal.seed))
         copy_by_case(jobs.results, input_dir, output_dir / "predictions")
         evaluated = _evaluate(rehearsal, jobs, input_dir, work_dir)
     metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
-    problems = unranked if evaluated.problem is None else [evaluated.problem]
+    package, mistaken, unknown = rehearsed_package(given, _records(jobs.results))
+    problems = [*mistaken, *(unranked if evaluated.problem is None else [evaluated.problem])]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
-    warnings += (*jobs.warnings, *of_cases, *evaluated.warnings)
-    result = RehearsalResult(jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s)
+    warnings += (*unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
+    answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
+    result = RehearsalResult(
+        jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers
+    )
     write_json(output_dir / REHEARSAL_JSON, RehearsalRecord.of(rehearsal, result).model_dump(mode="json"))
     return result
+
+
+def _records(jobs: Sequence[JobResult]) -> Records:
+    return {job.job.case.case_id: job.run_record for job in jobs if job.failure is None}
 
 
 def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path) -> EvaluationRun:
@@ -116,7 +150,6 @@ def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path)
 
 
 def _clear(output_dir: Path) -> None:
-    output_dir.mkdir(parents=True, exist_ok=True)
     for name in _OWN_NAMES:
         path = output_dir / name
         if path.is_dir():
@@ -134,12 +167,17 @@ class RehearsalLimits(Document):
 
 
 class RehearsedCase(Document):
-    """How one case ended; `failure` is null if the platform would accept its outputs."""
+    """How one case ended; `failure` is null if the platform would accept its outputs.
+
+    `fallbacks` (by answer: which one, and why) and `notices` are those of the algorithm's run record.
+    """
 
     case: str
     job: str
     failure: str | None
     warnings: tuple[str, ...]
+    fallbacks: dict[str, str]
+    notices: tuple[str, ...]
     exit_code: int | None
     http_status: int | None
     timed_out: bool
@@ -154,6 +192,7 @@ class RehearsalRecord(Document):
     task: str
     algorithm: str
     evaluation: str | None
+    package: RehearsedPackage | None
     isolated: bool
     api_method: str
     startup_s: tuple[float, ...]
@@ -164,6 +203,7 @@ class RehearsalRecord(Document):
     refusals: tuple[str, ...]
     problems: tuple[str, ...]
     ranked: dict[str, float]
+    answers: tuple[RehearsedAnswer, ...]
     cases: tuple[RehearsedCase, ...]
 
     @classmethod
@@ -175,6 +215,7 @@ class RehearsalRecord(Document):
             task=rehearsal.task.name,
             algorithm=rehearsal.algorithm.description,
             evaluation=None if rehearsal.evaluation is None else rehearsal.evaluation.description,
+            package=result.package,
             isolated=rehearsal.algorithm.is_isolated,
             api_method=result.api_method,
             startup_s=tuple(round(seconds, 3) for seconds in result.startup_s),
@@ -187,16 +228,20 @@ class RehearsalRecord(Document):
             refusals=result.refusals,
             problems=result.problems,
             ranked=result.metrics,
+            answers=result.answers,
             cases=tuple(map(_case_record, result.jobs)),
         )
 
 
 def _case_record(job: JobResult) -> RehearsedCase:
+    record = job.run_record or RecordedRun()
     return RehearsedCase(
         case=job.job.case.case_id,
         job=job.job.pk,
         failure=job.failure,
         warnings=tuple(job.warnings),
+        fallbacks={answer: record.fallback(answer) for answer in record.fallbacks},
+        notices=tuple(map(str, record.notices)),
         exit_code=job.outcome.exit_code,
         http_status=job.outcome.http_status,
         timed_out=job.outcome.timed_out,

@@ -25,5 +25,9 @@ class Notices:
         """Log a finding, or raise it in strict mode."""
         if self.strict:
             raise InputError(f"{finding} (strict mode)")
+        self.note(finding)
+
+    def note(self, finding: Finding) -> None:
+        """Log a finding that does not concern the input, in strict mode too."""
         self.findings.append(finding)
         LOGGER.warning("*** WARNING *** %s", finding)

@@ -63,11 +63,6 @@ class ModelPackage:
     outcome: OutcomeFolds | None = None
 
     @property
-    def name(self) -> str:
-        """Name and purpose in one line, for the log."""
-        return f"{self.manifest.name} ({self.manifest.purpose})"
-
-    @property
     def configuration(self) -> Mapping[str, Any]:
         """The nnU-Net configuration whose grid has the answer, lesions and features."""
         return self._configured(self.manifest.configuration)
@@ -161,16 +156,20 @@ class ModelPackage:
         return self.heads[name]
 
 
-def default_package_path(edition: str = DEFAULT_EDITION, uploaded: Path = platform.MODEL_DIR) -> Path:
-    """The uploaded package if there is one, else the package of the edition that is shipped with the code.
+def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
+    """The folder of the uploaded package, None if nothing was uploaded.
 
     A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
     """
-    if uploaded.is_dir() and any(uploaded.iterdir()):
-        return uploaded
+    return folder if folder.is_dir() and any(folder.iterdir()) else None
+
+
+def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
+    """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
     shipped = DEFAULT_PACKAGES / edition
     if not shipped.is_dir():
-        raise ModelPackageError("model package", f"none in {uploaded} and none shipped for {edition}", "--model DIR")
+        found = f"none in {platform.MODEL_DIR} and none shipped for {edition}"
+        raise ModelPackageError("model package", found, "--model PACKAGE")
     return shipped
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
-from contract.packages import Manifest, check_edition, read_manifest
+from contract.packages import Manifest, PackageIdentity, check_edition, package_identity, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -32,6 +32,10 @@ class Resident:
     def check_edition(self, edition: str) -> None:
         """Check that the package was made for this edition. Raises `ModelPackageError`."""
         check_edition(self._manifest, edition)
+
+    def describe(self) -> str:
+        """The package's name, purpose and checksum, for the log."""
+        return f"{self.identity} ({self._manifest.purpose})"
 
     def load(self) -> None:
         """Verify the package and put the first fold's network on the device, unless that is done already."""
@@ -66,6 +70,11 @@ class Resident:
         return self._manifest.fallbacks
 
     @cached_property
+    def identity(self) -> PackageIdentity:
+        """The package's name and checksum."""
+        return package_identity(self._model_dir)
+
+    @cached_property
     def _manifest(self) -> Manifest:
         """The manifest alone, which is read in no time."""
         return read_manifest(self._model_dir)
@@ -73,9 +82,7 @@ class Resident:
     @cached_property
     def package(self) -> ModelPackage:
         """The verified package. Raises `ModelPackageError`."""
-        package = load_package(self._model_dir)
-        LOGGER.info("model package: %s", package.name)
-        return package
+        return load_package(self._model_dir)
 
     @cached_property
     def networks(self) -> Networks:

@@ -66,7 +66,7 @@ def check_spacing(package: ModelPackage, spacing_mm: tuple[float, ...], *, given
         return
     images, networks = ([f"{step:g}" for step in steps] for steps in (spacing_mm, package.spacing_mm))
     if given:
-        expected = f"{' '.join(networks)}, as of the networks of {package.name}"
+        expected = f"{' '.join(networks)}, as of the networks of {package.manifest.name}"
         raise HecktorError("--spacing-mm", f"found {' '.join(images)}", expected)
     found = f"found networks of {' x '.join(networks)} mm"
     expected = f"{' x '.join(images)} mm as the prepared images"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from contract.editions import Algorithm
 from contract.editions.declaration import CT
@@ -15,6 +15,7 @@ from contract.errors import OutputError
 from contract.images.volumes import read_header
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
 from rehearsal.jobs.outputs import CheckedOutput, CheckedOutputs, check_outputs
+from rehearsal.jobs.records import RecordedRun, read_run_record
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import Call, Limits, Runner
@@ -31,8 +32,8 @@ class Rehearsal:
     """Options of a rehearsal.
 
     `evaluation` and `ground_truth_dir` come together; without them only the jobs run. `api_method` is how the
-    algorithm is called; `auto` follows the image's label. `with_run_record` asks the algorithm for its record of each
-    run, which an algorithm of this project can write. `only` selects cases by ID; empty for all.
+    algorithm is called; `auto` follows the image's label. `model` is a folder or `.tar.gz`. `only` selects cases by ID;
+    empty for all.
     """
 
     task: Algorithm
@@ -42,14 +43,13 @@ class Rehearsal:
     limits: Limits
     evaluation: Runner | None = None
     ground_truth_dir: Path | None = None
-    model_dir: Path | None = None
+    model: Path | None = None
     on_failure: OnFailure = "abort"
     team: str = "team"
     parallel: int = 1
     only: tuple[str, ...] = ()
     seed: int = 0
     api_method: ApiMethod = "auto"
-    with_run_record: bool = False
 
     @property
     def log_dir(self) -> Path:
@@ -60,7 +60,7 @@ class Rehearsal:
 class JobResult:
     """The checked outputs of one case, or the reason why the platform would fail the job.
 
-    `run_record` is the algorithm's own record of the run, None where none was asked for or written.
+    `run_record` is the algorithm's own record of the run, None where none was written.
     """
 
     job: StagedJob
@@ -70,7 +70,7 @@ class JobResult:
     warnings: tuple[str, ...]
     log: Path
     api_method: str = "exec"
-    run_record: Mapping[str, Any] | None = None
+    run_record: RecordedRun | None = None
 
 
 @dataclass(frozen=True)
@@ -118,17 +118,17 @@ def run_job(case: CohortCase, rehearsal: Rehearsal, work_dir: Path) -> JobResult
     folder, limits = work_dir / case.case_id, rehearsal.limits
     job = stage_job(case, folder / "input")
     name, logs = f"hecktor-rehearsal-{job.pk}", rehearsal.log_dir / case.case_id
-    call = Call.below(name, folder, logs, limits, rehearsal.model_dir, rehearsal.with_run_record)
+    call = Call.below(name, folder, logs, limits, rehearsal.model)
     before = listing(job.input_dir)
     outcome = rehearsal.algorithm.run(call)
     failure = run_failure(outcome, limits, call.stderr)
     if failure is None and listing(job.input_dir) != before:
         failure = INPUT_CHANGED
     checked, failure = outputs_or_failure(failure, call.output_dir, case, rehearsal.task)
-    run_record = call.run_record()
+    run_record, unusable = read_run_record(call.record_path)
     shutil.rmtree(call.tmp_dir, ignore_errors=True)
     shutil.rmtree(job.input_dir, ignore_errors=True)
-    warnings = (*checked.warnings, *log_warnings(call.stdout), *log_warnings(call.stderr))
+    warnings = (*checked.warnings, *unusable, *log_warnings(call.stdout), *log_warnings(call.stderr))
     return JobResult(job, outcome, checked.outputs, failure, warnings, call.stderr, run_record=run_record)
 
 

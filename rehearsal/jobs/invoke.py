@@ -10,6 +10,7 @@ from typing import Final
 
 from rehearsal.jobs.cases import CohortCase, stage_job
 from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, Rehearsal, listing, outputs_or_failure
+from rehearsal.jobs.records import read_run_record
 from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Call
@@ -67,12 +68,14 @@ class _Servers:
         _move_content(call.output_dir, folder)
         _remove_content(call.input_dir)
         checked, failure = outputs_or_failure(failure, folder, case, self._rehearsal.task)
+        run_record, unusable = read_run_record(call.record_path)
+        call.record_path.unlink(missing_ok=True)
         logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
         for stream, log in logs.items():
             self._cut_log(stream, log)
             warnings += log_warnings(log)
-        warnings = [*checked.warnings, *warnings]
-        return JobResult(job, outcome, checked.outputs, failure, tuple(warnings), logs["stderr"], "invoke")
+        all_warnings = (*checked.warnings, *unusable, *warnings)
+        return JobResult(job, outcome, checked.outputs, failure, all_warnings, logs["stderr"], "invoke", run_record)
 
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
@@ -118,7 +121,7 @@ class _Servers:
     def _next_call(self, number: int) -> Call:
         rehearsal, folder = self._rehearsal, self._work_dir / "servers" / str(number)
         name, logs = f"hecktor-rehearsal-{uuid.uuid4()}", rehearsal.log_dir / f"server-{number}"
-        return Call.below(name, folder, logs, rehearsal.limits, rehearsal.model_dir)
+        return Call.below(name, folder, logs, rehearsal.limits, rehearsal.model)
 
     def _cut_log(self, stream: str, target: Path) -> None:
         """Copy to `target` what the server wrote to a stream since the previous case."""

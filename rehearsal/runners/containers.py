@@ -150,7 +150,7 @@ class ContainerRunner:
     def run(self, call: Call) -> RunOutcome:
         """Run one container and remove it; one labelled `invoke` gets `--no-serve`. Errors as in `start`."""
         no_serve = ("--no-serve",) if self.api_method == "invoke" else ()
-        process = self._started(call, (*call.record_option(_TMP), *no_serve))
+        process = self._started(call, no_serve)
         try:
             outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
             self._raise_if_never_started(call, outcome.exit_code)
@@ -205,7 +205,7 @@ class ContainerRunner:
         ]
         command = [self.engine.client, "run", "--init", "--name", call.name, "--platform=linux/amd64"]
         command += ["--network=none", *self.engine.limit_arguments(call.limits)]
-        for name, value in run_environment(call.limits).items():
+        for name, value in run_environment(call.limits, _TMP).items():
             command += ["--env", f"{name}={value}"]
         for name in self.engine.image_facts(self.image).stripped_variables:
             command += self.engine.unset_arguments(name)

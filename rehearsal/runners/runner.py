@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
-from contract.errors import EngineError, InputError
-from contract.files import read_json
+from contract.errors import EngineError
+from contract.platform import RUN_RECORD_VARIABLE
 from rehearsal.images import STRIPPED_PREFIX
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
 from rehearsal.runners.servers import RunningServer
@@ -52,8 +52,7 @@ class Limits:
 class Call:
     """One run: a unique `name`, its folders, its limits, and the files for its output streams.
 
-    `with_run_record` asks the algorithm for its record of the run (`--record`), which is written to `tmp_dir`. Servers
-    write none.
+    An algorithm of this project writes its record of the run to `record_path`, as RUN_RECORD_VARIABLE asks for.
     """
 
     name: str
@@ -65,30 +64,20 @@ class Call:
     limits: Limits
     model_dir: Path | None = None
     ground_truth_dir: Path | None = None
-    with_run_record: bool = False
-
-    def record_option(self, tmp_dir: Path) -> tuple[str, ...]:
-        """The option that asks for the run record; `tmp_dir` is the program's view of the folder."""
-        return ("--record", str(tmp_dir / RUN_RECORD)) if self.with_run_record else ()
 
     @classmethod
-    def below(
-        cls, name: str, folder: Path, logs: Path, limits: Limits, model_dir: Path | None, with_run_record: bool = False
-    ) -> Call:
+    def below(cls, name: str, folder: Path, logs: Path, limits: Limits, model_dir: Path | None) -> Call:
         """A job with the folders `input`, `output` and `tmp` in `folder`, and the logs `LOGS.stdout` and `.stderr`."""
         folders = folder / "input", folder / "output", folder / "tmp"
         for path in folders:
             path.mkdir(parents=True, exist_ok=True)
         stdout, stderr = (logs.with_name(f"{logs.name}.{stream}") for stream in ("stdout", "stderr"))
-        return cls(name, *folders, stdout, stderr, limits, model_dir, with_run_record=with_run_record)
+        return cls(name, *folders, stdout, stderr, limits, model_dir)
 
-    def run_record(self) -> dict[str, Any] | None:
-        """The algorithm's record of the run, None where there is none."""
-        try:
-            record = read_json(self.tmp_dir / RUN_RECORD)
-        except InputError:
-            return None
-        return record if isinstance(record, dict) else None
+    @property
+    def record_path(self) -> Path:
+        """The algorithm's record of the run."""
+        return self.tmp_dir / RUN_RECORD
 
 
 class Runner(Protocol):
@@ -131,7 +120,7 @@ class ProcessRunner:
 
     def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own. Raises EngineError if there is no such command."""
-        process = self._started(call, call.record_option(call.tmp_dir.resolve()))
+        process = self._started(call, ())
         return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
 
     def start(self, call: Call) -> RunningServer:
@@ -152,6 +141,7 @@ class ProcessRunner:
         if shutil.which(self.command[0]) is None:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
+        tmp_dir = call.tmp_dir.resolve()
         with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
             return subprocess.Popen(
                 self._limited(call, options),
@@ -159,7 +149,7 @@ class ProcessRunner:
                 stdout=stdout,
                 stderr=stderr,
                 cwd=call.tmp_dir,
-                env={**clean_environment(), **run_environment(call.limits), "TMPDIR": str(call.tmp_dir.resolve())},
+                env={**clean_environment(), **run_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
                 start_new_session=True,
             )
 
@@ -182,10 +172,14 @@ def algorithm_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
     return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen)
 
 
-def run_environment(limits: Limits) -> dict[str, str]:
-    """The platform's variables, and one thread for each CPU: it shows no more CPUs, so further threads would wait."""
+def run_environment(limits: Limits, tmp_dir: Path) -> dict[str, str]:
+    """The platform's variables, one thread for each CPU, and where to write the run record.
+
+    The platform shows no more CPUs, so further threads would wait. `tmp_dir` is the program's view of that folder.
+    """
     threads = {} if limits.cpus is None else {"OMP_NUM_THREADS": str(max(1, int(limits.cpus)))}
-    return {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1", **threads}
+    record = {RUN_RECORD_VARIABLE: str(tmp_dir / RUN_RECORD)}
+    return {"LOG_LEVEL": "INFO", "PYTHONUNBUFFERED": "1", **threads, **record}
 
 
 def clean_environment() -> dict[str, str]:

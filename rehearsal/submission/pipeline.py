@@ -14,7 +14,15 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Answer, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import write_json, write_text
-from contract.packages import Manifest, check_edition, file_entry, package_folder, read_manifest, verified_files
+from contract.packages import (
+    Manifest,
+    check_edition,
+    file_entry,
+    package_folder,
+    package_identity,
+    read_manifest,
+    verified_files,
+)
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
 from rehearsal.submission.images import BuiltImages
 from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
@@ -74,7 +82,8 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         pack(options.package, scratch / MODEL)
         unpack(scratch / MODEL, scratch / "model")
         _verified_manifest(scratch / "model")
-        report(f"{MODEL}: packed, unpacked as the platform does, verified")
+        identity = package_identity(scratch / "model")
+        report(f"{MODEL}: packed, unpacked as the platform does, verified: {identity}")
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
@@ -84,7 +93,8 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
             shutil.rmtree(options.output / FAILED, ignore_errors=True)
             shutil.move(scratch / REHEARSAL, options.output / FAILED)
             raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
-        model, torch = file_entry(scratch / MODEL), None if images is None else options.torch
+        torch = None if images is None else options.torch
+        model = {**file_entry(scratch / MODEL), **identity.model_dump()}
         submission = SubmissionRecord(manifest, model, archives, tried, torch, options.with_gpus)
         _name_files(submission, options.edition, scratch, options.output)
     return submission

@@ -27,6 +27,7 @@ class UploadedModel(FileEntry):
 
     file: str = MODEL
     name: str
+    manifest_sha256: str
     purpose: str
 
 
@@ -86,7 +87,7 @@ class SubmissionRecord:
         """The content of `submission.json`."""
         torch = self.torch or ""
         return SubmissionDocument(
-            model=UploadedModel(name=self.package.name, purpose=self.package.purpose, **self.model),
+            model=UploadedModel(purpose=self.package.purpose, **self.model),
             images=tuple(
                 UploadedImage(file=one.file, task=one.task.name, image=one.image, torch=torch, **one.entry)
                 for one in self.archives

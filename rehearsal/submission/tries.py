@@ -14,6 +14,7 @@ from contract.editions.declaration import CT
 from contract.errors import HecktorError
 from contract.images.volumes import read_header
 from rehearsal.jobs.execute import JobResult, Rehearsal
+from rehearsal.jobs.records import RecordedRun
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
@@ -102,9 +103,8 @@ def try_task(
             output_dir=output,
             algorithm=runner,
             limits=Limits(MEMORY_BYTES, task.time_limit_s),
-            model_dir=inputs.model,
+            model=inputs.model,
             only=tuple(inputs.kinds),
-            with_run_record=True,
         ),
         on_job=lambda job: report(_progress(job, task, inputs)),
     )
@@ -142,13 +142,13 @@ def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
 
 def _fallbacks(job: JobResult) -> list[str]:
     """Answers that did not come from the network and the heads, by the algorithm's run record."""
-    record = job.run_record or {}
-    if record.get("region") and record.get("segmented_by") is None:
+    record = job.run_record or RecordedRun()
+    if record.region and record.segmented_by is None:
         return ["no neck was found in view, expected an answer of the network"]
-    if record.get("passes_done") == 0:
+    if record.passes_done == 0:
         return ["the PET threshold answered, expected an answer of the network"]
-    if record.get("fallbacks"):
-        return [f"fallbacks answered for {', '.join(record['fallbacks'])}, expected answers of the model"]
+    if record.fallbacks:
+        return [f"fallbacks answered for {', '.join(record.fallbacks)}, expected answers of the model"]
     return []
 
 
@@ -156,11 +156,11 @@ def _tried_case(job: JobResult, inputs: TrialInputs) -> TriedCase:
     case, record = job.job.case.case_id, job.run_record
     answered = NO_RECORD
     if record is not None:
-        answered = f"{record.get('method')}: {record.get('passes_done')} of {record.get('passes_planned')} passes"
-        if not (record.get("region") or {}).get("sure", True):
+        answered = f"{record.method}: {record.passes_done} of {record.passes_planned} passes"
+        if not (record.region or {}).get("sure", True):
             answered += ", region unsure"
-        if record.get("notices"):
-            answered += f", warnings: {len(record['notices'])}"
+        if record.notices:
+            answered += f", warnings: {len(record.notices)}"
     return TriedCase(
         case=case,
         kind=inputs.kinds[case],

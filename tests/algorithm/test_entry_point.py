@@ -91,6 +91,7 @@ def test_wrong_usage_ends_with_status_2() -> None:
 @pytest.mark.parametrize(("task", "method"), [("segmentation", "threshold"), ("rfs", "clinical"), ("hpv", "clinical")])
 def test_comparators_load_no_network_library(case_folder: Any, tiny_package: Path, task: str, method: str) -> None:
     case_folder.write()
+    model = () if method == "threshold" else ("--model", str(tiny_package))
     program = textwrap.dedent(
         """
         import sys
@@ -102,7 +103,7 @@ def test_comparators_load_no_network_library(case_folder: Any, tiny_package: Pat
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "--task", task, "--method", method, "--input", str(case_folder.input),
-         "--output", str(case_folder.output), "--model", str(tiny_package)],
+         "--output", str(case_folder.output), *model],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

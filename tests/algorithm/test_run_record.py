@@ -13,6 +13,7 @@ import pytest
 from algorithm.context import peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.files import read_json
+from contract.packages import manifest_sha256
 
 RECORD = RunRecord(
     edition="hecktor2025",
@@ -56,7 +57,7 @@ def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peak_memory_mib() > 10
 
 
-def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
     """Two folds and one mirror axis are four passes; an unknown key is a finding with fields."""
     case_folder.ehr["Shoe size"] = 44
     case_folder.write()
@@ -85,6 +86,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tmp_path: Pa
         "fallbacks": [],
         "fallback_by": {},
         "fallback_why": {},
+        "package": {"name": "tiny", "manifest_sha256": manifest_sha256(tiny_package)},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
         ],
@@ -104,6 +106,21 @@ def test_the_record_of_a_comparator(
     assert (record["method"], record["segmented_by"], record["passes_planned"]) == (method, segmented_by, 0)
     assert (record["device"], record["plan"], record["fallbacks"]) == (None, None, [])
     assert (record["region"] is None) == (method == "clinical")
+    assert (record["package"] is None) == (method == "threshold")
+
+
+def test_the_environment_names_the_record_too(
+    predict: Any, case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a rehearsal does, which cannot know whether an image takes the option; the option comes first."""
+    case_folder.write()
+    monkeypatch.setenv("HECKTOR_RUN_RECORD", str(tmp_path / "environment.json"))
+    assert predict("hpv", "--method", "clinical").status == 0
+    assert read_json(tmp_path / "environment.json")["package"]["name"] == "tiny"
+    (tmp_path / "environment.json").unlink()
+    assert predict("hpv", "--method", "clinical", "--record", str(tmp_path / "option.json")).status == 0
+    assert (tmp_path / "option.json").exists()
+    assert not (tmp_path / "environment.json").exists()
 
 
 def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_path: Path) -> None:
@@ -115,12 +132,8 @@ def test_the_record_of_an_earlier_case_goes(predict: Any, case_folder: Any, tmp_
     assert not record.exists()
 
 
-def test_no_record_in_a_socket_folder_or_of_a_server(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+def test_no_record_in_a_socket_folder(predict: Any, case_folder: Any, tmp_path: Path) -> None:
     case_folder.write()
     refused = predict("rfs", "--record", str(tmp_path / "output" / "record.json"))
     assert re.search(r"^error: --record: .*output, which may hold the platform's sockets only", refused.lines[-1])
-    refused = predict("rfs", "--record", str(tmp_path / "record.json"), "--serve")
-    assert (
-        refused.lines[-1] == "error: --record: found with --serve, expected one of them: a server writes answers only"
-    )
     assert refused.files == []

@@ -19,6 +19,8 @@ import pytest
 
 from algorithm.serve import Server, Service, run_server
 from contract.errors import HecktorError, InputError
+from contract.files import read_json
+from contract.packages import manifest_sha256
 
 Reply = tuple[int, str]
 
@@ -322,15 +324,17 @@ def test_cases_of_the_algorithm_one_after_the_other(case_folder, tiny_package: P
         assert process.wait(30) == 0
 
 
-def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path):
-    """A stale answer of an earlier case does not survive a case that fails."""
-    case = case_folder.write()
-    with algorithm(case, tiny_package, "rfs", "--method", "clinical") as (_, port):
+def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path, tmp_path: Path):
+    """A stale answer or record of an earlier case does not survive a case that fails."""
+    case, record = case_folder.write(), tmp_path / "record.json"
+    with algorithm(case, tiny_package, "rfs", "--method", "clinical", "--record", str(record)) as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201
         assert (case.output / "rfs.json").is_file()
+        assert read_json(record)["package"]["manifest_sha256"] == manifest_sha256(tiny_package)
         case.ehr_path.write_text("[")
         assert call(port, "POST", "/invoke")[0] == 500
         assert list(case.output.iterdir()) == []
+        assert not record.exists()
 
 
 def test_an_altered_model_is_refused_at_the_start(tiny_package: Path, tmp_path: Path):

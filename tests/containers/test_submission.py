@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.network.package import default_package_path
+from algorithm.network.package import shipped_package
 from contract.editions import load_edition
 from contract.errors import EngineError
 from contract.files import read_json
@@ -26,7 +26,7 @@ def test_an_archive_gives_the_four_answers_of_2026(built: BuiltImages, tmp_path:
     """With the shipped package, by the model alone: a fallback would be a failed check."""
     edition, output = load_edition("hecktor2026"), tmp_path / "submission"
     request = SubmissionOptions(
-        default_package_path(edition.name), output, edition=edition, torch="cpu", kinds=("head",), coarsening=4
+        shipped_package(edition.name), output, edition=edition, torch="cpu", kinds=("head",), coarsening=4
     )
     made = make_submission(request, built, print)
     archive = output / "hecktor-2026.tar.gz"

@@ -73,12 +73,14 @@ def check_value(answer: Answer, value: Any, ended: Ended) -> None:
         assert answer.direction == "risk" or value > 0, ended
 
 
-def case_arguments(case: Any, package: Path, task: Algorithm) -> list[str]:
-    """Command line that answers `case` on the CPU."""
+def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> list[str]:
+    """Command line that answers `case` on the CPU; the PET threshold takes no package."""
     edition = EDITION_2026 if task in EDITION_2026.algorithms else EDITION
-    folders = {"--input": case.input, "--output": case.output, "--model": package}
+    folders = {"--input": case.input, "--output": case.output}
+    if "threshold" not in options:
+        folders["--model"] = package
     words = [word for pair in folders.items() for word in map(str, pair)]
-    return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words]
+    return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words, *options]
 
 
 class Forked:
@@ -157,7 +159,7 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> Run:
-        arguments = [*case_arguments(self.case, self.package, self.task), *self.options]
+        arguments = case_arguments(self.case, self.package, self.task, *self.options)
         if not self.before and not self.settings:
             self.begun = time.monotonic()
             self.process: Any = self.forks.begin(self.case.root, [*self.entry, *arguments], self.faults, fresh=True)

@@ -60,6 +60,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         parallel: int = 1,
         api_method: str = "auto",
         ready_within_s: float = 30,
+        model: Path | None = None,
     ) -> RehearsalResult:
         python = shlex.split(sys.executable)
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
@@ -75,6 +76,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
                 on_failure=on_failure,
                 parallel=parallel,
                 api_method=api_method,
+                model=model,
             )
         )
 

@@ -5,6 +5,7 @@ Without a behaviour it writes an empty mask on the CT's grid, a risk of 0.5 and 
 """
 
 import argparse
+import hashlib
 import http.server
 import json
 import os
@@ -47,10 +48,21 @@ def answer(options: argparse.Namespace) -> None:
     write_mask(mask, header)
     for name, value in (FOUR_VALUES if options.four_answers else VALUES).items():
         (options.output / name).write_text(value)
-    if options.record and options.recorded != "null":
-        options.record.write_text(options.recorded)
+    write_record(options)
     spoil_mask(options.behave, mask, header)
     spoil_values(options.behave, options.output)
+
+
+def write_record(options: argparse.Namespace) -> None:
+    """The record that was asked for; it names the package of `--model` unless it says otherwise."""
+    record = json.loads(options.recorded)
+    if record is None:
+        return
+    if isinstance(record, dict) and options.model:
+        manifest = (options.model / "manifest.json").read_bytes()
+        named = {"name": json.loads(manifest)["name"], "manifest_sha256": hashlib.sha256(manifest).hexdigest()}
+        record = {"package": named, **record}
+    Path(os.environ["HECKTOR_RUN_RECORD"]).write_text(json.dumps(record))
 
 
 def spoil_mask(behaviour: str, mask: Path, header: dict[str, str]) -> None:
@@ -168,7 +180,6 @@ if __name__ == "__main__":
     parser.add_argument("--model", type=Path)
     parser.add_argument("--behave", default="well")
     parser.add_argument("--four-answers", action="store_true", help="write the outputs of HECKTOR 2026")
-    parser.add_argument("--record", type=Path)
     parser.add_argument("--recorded", default="null", help="content of the run record")
     parser.add_argument("--serve", action="store_true", default=os.environ.get("TOY_SERVES") == "1")
     parser.add_argument("--no-serve", dest="serve", action="store_false")

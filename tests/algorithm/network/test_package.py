@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.package import DEFAULT_PACKAGE, default_package_path, load_package
+from algorithm.network.package import DEFAULT_PACKAGE, load_package, shipped_package, uploaded_package
 from contract.errors import ModelPackageError
 from contract.packages import PostprocessingRules
 
@@ -234,14 +234,15 @@ def test_a_member_with_impossible_plans(
 
 def test_which_package_is_taken(tmp_path: Path) -> None:
     """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
-    assert default_package_path(uploaded=tmp_path / "absent") == DEFAULT_PACKAGE
+    assert shipped_package() == DEFAULT_PACKAGE
+    assert uploaded_package(tmp_path / "absent") is None
     uploaded = tmp_path / "model"
     uploaded.mkdir()
-    assert default_package_path(uploaded=uploaded) == DEFAULT_PACKAGE
+    assert uploaded_package(uploaded) is None
     (uploaded / "a-folder-too-many").mkdir()
-    assert default_package_path(uploaded=uploaded) == uploaded
+    assert uploaded_package(uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
-        load_package(default_package_path(uploaded=uploaded))
+        load_package(uploaded)
 
 
 def test_keys_of_version_0_2_are_read_with_a_notice(

@@ -24,31 +24,25 @@ elif sys.argv[1] == "run" and "--init" in sys.argv:
 
 
 @pytest.mark.parametrize(
-    ("api_method", "with_run_record", "after_the_image"),
-    [
-        ("exec", False, ["--passes", "1"]),
-        ("exec", True, ["--passes", "1", "--record", "/tmp/run-record.json"]),
-        ("invoke", True, ["--passes", "1", "--record", "/tmp/run-record.json", "--no-serve"]),
-    ],
+    ("api_method", "after_the_image"),
+    [("exec", ["--passes", "1"]), ("invoke", ["--passes", "1", "--no-serve"])],
 )
-def test_mounts_and_arguments(
-    tmp_path: Path, api_method: str, with_run_record: bool, after_the_image: list[str]
-) -> None:
+def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: list[str]) -> None:
+    """The run record goes to the container's /tmp, which is the call's folder."""
     client, log = tmp_path / "client", tmp_path / "log.json"
     client.write_text(CLIENT.format(python=sys.executable, api_method=api_method, log=str(log)))
     client.chmod(0o755)
     folders = [tmp_path / name for name in ("input", "output", "tmp", "model")]
     for folder in folders:
         folder.mkdir()
-    call = Call(
-        "a-name", *folders[:3], tmp_path / "out", tmp_path / "err", Limits(16 * GIB, 60), folders[3],
-        with_run_record=with_run_record,
-    )  # fmt: skip
+    call = Call("a-name", *folders[:3], tmp_path / "out", tmp_path / "err", Limits(16 * GIB, 60), folders[3])
     runner = ContainerRunner(ContainerEngine(str(client), is_podman=False), "an-image", ("--passes", "1"))
     assert runner.run(call).exit_code == 0
     arguments = json.loads(log.read_text())
     assert arguments[arguments.index("an-image") + 1 :] == after_the_image
     assert "--network=none" in arguments
+    assert "HECKTOR_RUN_RECORD=/tmp/run-record.json" in arguments
+    assert call.record_path == folders[2] / "run-record.json"
     volumes = [arguments[number + 1] for number, one in enumerate(arguments) if one == "--volume"]
     assert volumes == [
         f"{folders[0]}:/input:ro", f"{folders[1]}:/output", f"{folders[2]}:/tmp", f"{folders[3]}:/opt/ml/model:ro",

@@ -20,7 +20,7 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
 from contract.files import read_json
-from contract.packages import read_manifest
+from contract.packages import manifest_sha256, package_identity, read_manifest
 from rehearsal.runners.containers import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
@@ -135,6 +135,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     assert [(one["task"], one["time_limit_s"]) for one in record["rehearsals"]] == [
         ("segmentation", 600), ("rfs", 900), ("hpv", 600),
     ]  # fmt: skip
+    assert record["model"]["manifest_sha256"] == manifest_sha256(tiny_package)
     (case,) = record["rehearsals"][1]["cases"]
     assert case["kind"] == "head"
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
@@ -198,10 +199,14 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
             StubImages(record=RECORD | {"segmented_by": None, "region": UNSURE}),
             r"no neck was found in view, expected an",
         ),
+        (
+            StubImages(record=RECORD | {"package": {"name": "baked", "manifest_sha256": "0" * 64}}),
+            r"^segmentation: model package: baked, manifest sha256 000000000000 in the run record of \S+, expected tiny,",
+        ),
         (StubImages(record=RECORD | {"fallbacks": ["rfs"]}), r"fallbacks answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "fallback", "refused"],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "package", "fallback", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""
@@ -251,7 +256,7 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     shown = [re.sub(r"\d+\.\d+ (s|GB)", r"N \1", line) for line in lines]
     assert shown[:5] == [
         "model.tar.gz: packing",
-        "model.tar.gz: packed, unpacked as the platform does, verified",
+        f"model.tar.gz: packed, unpacked as the platform does, verified: {package_identity(tiny_package)}",
         "phantoms: making head",
         "images: building toy-hecktor-rfs:cpu",
         "hecktor-rfs.tar.gz: saving and loading",

@@ -1,0 +1,181 @@
+"""The algorithm's record of each run: which model package answered, and which answers are fallbacks or have notices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import Field
+
+from contract.documents import Document, PlatformDocument, read_document
+from contract.errors import Finding, HecktorError, ModelPackageError, sentence
+from contract.packages import MANIFEST, PackageIdentity, package_identity, unpack_package
+
+# Cases that a message names; rehearsal.json names all of them.
+_SHOWN_CASES: Final = 5
+_MODEL: Final = "a model package, as a folder or .tar.gz"
+
+
+class RecordedRun(PlatformDocument):
+    """The record of one run, as far as a rehearsal reads it; `package` is None for a method without a package."""
+
+    method: str | None = None
+    package: PackageIdentity | None = None
+    region: dict[str, Any] | None = None
+    segmented_by: str | None = None
+    passes_done: int | None = None
+    passes_planned: int | None = None
+    fallbacks: tuple[str, ...] = ()
+    fallback_by: dict[str, str] = Field(default_factory=dict)
+    fallback_why: dict[str, str] = Field(default_factory=dict)
+    notices: tuple[Finding, ...] = ()
+
+    def fallback(self, answer: str) -> str:
+        """Which fallback gave an answer, and why."""
+        by, why = self.fallback_by.get(answer, "not recorded"), self.fallback_why.get(answer)
+        return f"{by} ({why})" if why else by
+
+
+class RehearsedPackage(Document):
+    """The model package: that of `--model` if it is `given`, else the one that the run records name.
+
+    `manifest_sha256` is None for the model of another algorithm, without our manifest. `recorded` is the number of
+    cases whose run record names this package.
+    """
+
+    name: str
+    manifest_sha256: str | None
+    given: bool
+    recorded: int = 0
+
+    def __str__(self) -> str:
+        if self.manifest_sha256 is None:
+            return f"{self.name}, without a {MANIFEST}"
+        return str(PackageIdentity(name=self.name, manifest_sha256=self.manifest_sha256))
+
+
+class RehearsedAnswer(Document):
+    """How the cases got one of their answers; `unrecorded` are answered cases without a run record."""
+
+    answer: str
+    answered: int
+    fallbacks: int
+    fallback_cases: tuple[str, ...]
+    notices: int
+    notice_cases: tuple[str, ...]
+    unrecorded: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{self.answer}: {self.answered} answered"]
+        parts.append(f"{self.fallbacks} by a fallback{_in_brackets(self.fallback_cases)}")
+        parts.append(f"{self.notices} with notices{_in_brackets(self.notice_cases)}")
+        if self.unrecorded:
+            parts.append(f"{len(self.unrecorded)} without a run record{_in_brackets(self.unrecorded)}")
+        return ", ".join(parts)
+
+
+# The record of each answered case, None where the algorithm wrote none.
+Records = Mapping[str, RecordedRun | None]
+
+
+def read_run_record(path: Path) -> tuple[RecordedRun | None, tuple[str, ...]]:
+    """The record of a run, None without a usable one, and a warning about an unusable one."""
+    if not path.exists():
+        return None, ()
+    try:
+        return read_document(path, RecordedRun), ()
+    except HecktorError as problem:
+        return None, (problem.message,)
+
+
+def given_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
+    """The folder of a model, and its name; an archive is unpacked to `folder` as the platform does.
+
+    It is a model package, or the model of another algorithm, in any form. Raises `ModelPackageError` if it is unusable.
+    """
+    name, unpacked = model.name or model.resolve().name, model if model.is_dir() else folder
+    if not model.is_dir():
+        folder.mkdir()
+        unpack_package(model, folder)
+    if not any(unpacked.iterdir()):
+        raise ModelPackageError(name, "holds no file", _MODEL)
+    if not (unpacked / MANIFEST).exists():
+        return unpacked, RehearsedPackage(name=name, manifest_sha256=None, given=True)
+    return unpacked, RehearsedPackage(given=True, **package_identity(unpacked).model_dump())
+
+
+def check_model_exists(model: Path) -> None:
+    """Raise `ModelPackageError` for an absent path, before anything is written."""
+    if not model.exists():
+        raise ModelPackageError(model.name or str(model), "not found", _MODEL)
+
+
+def rehearsed_package(
+    given: RehearsedPackage | None, records: Records
+) -> tuple[RehearsedPackage | None, tuple[str, ...], tuple[str, ...]]:
+    """The package with the number of records that name it, problems (another one answered) and warnings (unknown)."""
+    recorded = {case: record.package for case, record in records.items() if record is not None}
+    package = given or _named(recorded.values())
+    if package is None:
+        return None, (), ()
+    expected = (package.name, package.manifest_sha256)
+    others = [case for case, one in recorded.items() if one is None or (one.name, one.manifest_sha256) != expected]
+    package = package.model_copy(update={"recorded": len(recorded) - len(others)})
+    if others:
+        first = recorded[others[0]]
+        found = "no package" if first is None else str(first)
+        problem = sentence("model package", f"{found} in the run record of {named_cases(others)}", str(package))
+        return package, (problem,), ()
+    unknown = [case for case, record in records.items() if record is None]
+    if given is None or not unknown:
+        return package, (), ()
+    found = f"no run record of {named_cases(unknown)}, so the package that answered is not known"
+    return package, (), (sentence("model package", found),)
+
+
+def _named(identities: Iterable[PackageIdentity | None]) -> RehearsedPackage | None:
+    first = next((one for one in identities if one is not None), None)
+    return None if first is None else RehearsedPackage(given=False, **first.model_dump())
+
+
+def rehearsed_answers(answers: Sequence[str], records: Records) -> tuple[RehearsedAnswer, ...]:
+    """The answered cases of each answer, with those that a fallback gave and those with notices."""
+    known = {case: record for case, record in records.items() if record is not None}
+    noticed = tuple(case for case, record in known.items() if record.notices)
+    unrecorded = tuple(case for case in records if case not in known)
+    counted = []
+    for answer in answers:
+        replaced = tuple(case for case, record in known.items() if answer in record.fallbacks)
+        counted.append(
+            RehearsedAnswer(
+                answer=answer,
+                answered=len(records),
+                fallbacks=len(replaced),
+                fallback_cases=replaced,
+                notices=len(noticed),
+                notice_cases=noticed,
+                unrecorded=unrecorded,
+            )
+        )
+    return tuple(counted)
+
+
+def notice_lines(records: Records) -> Iterator[str]:
+    """Each notice once, with the cases that have it."""
+    cases: dict[str, list[str]] = {}
+    for case, record in records.items():
+        for notice in record.notices if record is not None else ():
+            cases.setdefault(str(notice), []).append(case)
+    for text, noticed in cases.items():
+        yield f"notice in {len(noticed)} of {len(records)} cases ({named_cases(noticed)}): {text}"
+
+
+def named_cases(cases: Sequence[str]) -> str:
+    """The first cases by name, and the number of the others."""
+    more = len(cases) - _SHOWN_CASES
+    return ", ".join(cases[:_SHOWN_CASES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _in_brackets(cases: Sequence[str]) -> str:
+    return f" ({named_cases(cases)})" if cases else ""

@@ -1,0 +1,77 @@
+"""Without a model package the shipped one answers: a loud warning, or a refusal, through every entry point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm.cli import main
+from algorithm.predictor import Predictor
+from contract.errors import HecktorError, ModelPackageError
+from contract.files import read_json
+from contract.packages import manifest_sha256
+
+WARNING = (
+    "model package: none given and none in /opt/ml/model, expected the package of a submission; "
+    "the shipped package tiny answers, which is for rehearsals alone"
+)
+
+
+@pytest.fixture
+def arguments(case_folder: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_package: Path) -> list[str]:
+    """A case of task 3 by the clinical variables alone; the tiny package is the shipped one."""
+    monkeypatch.setattr("algorithm.network.package.DEFAULT_PACKAGES", tmp_path / "shipped")
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "hecktor2025").symlink_to(tiny_package)
+    case_folder.write()
+    folders = ["--input", str(case_folder.input), "--output", str(case_folder.output)]
+    return ["--task", "3", "--method", "clinical", *folders, "--record", str(tmp_path / "record.json")]
+
+
+@pytest.mark.parametrize("options", [[], ["--strict"]])
+def test_the_shipped_package_is_a_warning_in_log_and_record(
+    arguments: list[str], options: list[str], tmp_path: Path, tiny_package: Path, capsys: Any, root_logger: None
+) -> None:
+    """In strict mode too, which refuses odd input only."""
+    assert main([*arguments, *options]) == 0
+    log = capsys.readouterr().err
+    assert f"*** WARNING *** {WARNING}\n" in log
+    assert f"model package: tiny, manifest sha256 {manifest_sha256(tiny_package)[:12]} (for tests)" in log
+    (notice,) = read_json(tmp_path / "record.json")["notices"]
+    assert notice["what"] == "model package"
+
+
+def test_a_package_that_is_named_gives_no_warning(
+    arguments: list[str], tmp_path: Path, tiny_package: Path, root_logger: None
+) -> None:
+    assert main([*arguments, "--model", str(tiny_package), "--require-model"]) == 0
+    assert read_json(tmp_path / "record.json")["notices"] == []
+
+
+def test_python_warns_too(arguments: list[str], case_folder: Any, tiny_package: Path) -> None:
+    """`Predictor` takes the shipped package, and its record says so."""
+    predictor = Predictor(task="hpv", device="cpu", passes=1)
+    assert str(predictor.predict(case_folder.input).record.notices[0]) == WARNING
+    assert Predictor(tiny_package, task="hpv", device="cpu", passes=1).predict(case_folder.input).record.notices == ()
+
+
+@pytest.mark.parametrize("options", [["--no-serve"], ["--serve", "--port", "0"]])
+def test_a_required_model_refuses_to_answer(
+    arguments: list[str], options: list[str], case_folder: Any, root_logger: None
+) -> None:
+    """A server does not become ready; neither writes an answer."""
+    with pytest.raises(ModelPackageError) as error:
+        main([*arguments, "--require-model", *options])
+    expected = "the uploaded package: --require-model refuses the shipped one"
+    assert str(error.value) == f"model package: none in /opt/ml/model, expected {expected}"
+    assert not case_folder.output.exists() or not list(case_folder.output.iterdir())
+
+
+def test_a_package_that_the_method_does_not_use_is_an_error(
+    case_folder: Any, tiny_package: Path, tmp_path: Path, root_logger: None
+) -> None:
+    command = ["--task", "1", "--method", "threshold", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
+    with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold', expected a method that uses a"):
+        main([*command, "--model", str(tiny_package)])

@@ -1,0 +1,181 @@
+"""Which model package answered, and which answers are fallbacks, by the algorithm's record of each run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.archives import pack
+from contract.errors import ModelPackageError
+from contract.files import read_json
+from rehearsal.cli import main
+from rehearsal.jobs.records import RecordedRun, named_cases, rehearsed_answers
+from tests.rehearsal.conftest import HERE, Rehearse
+
+TOY = HERE / "toy_algorithm.py"
+OTHER = {"name": "other", "manifest_sha256": "0" * 64}
+ANOTHER = {"package": OTHER}
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A folder with a manifest, of which a rehearsal reads the name alone."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "manifest.json").write_text('{"name": "mine"}')
+    return folder
+
+
+SHA256 = hashlib.sha256(b'{"name": "mine"}').hexdigest()
+
+
+def recorded(record: Any) -> tuple[str, ...]:
+    return ("--recorded", json.dumps(record))
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_given_package_answers(
+    rehearse_toy: Rehearse, model: Path, tmp_path: Path, api_method: str, packed: bool
+) -> None:
+    """A folder, or an archive that is unpacked: its name and the sha256 of its manifest, in both records."""
+    given = model
+    if packed:
+        given = tmp_path / "model.tar.gz"
+        pack(model, given)
+    result = rehearse_toy(model=given, arguments=recorded({}), api_method=api_method)
+    assert result.succeeded, (result.failures, result.problems)
+    package = {"name": "mine", "manifest_sha256": SHA256, "given": True, "recorded": 2}
+    assert read_json(tmp_path / "out" / "rehearsal.json")["package"] == package
+    assert not any("package" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+@pytest.mark.parametrize(("package", "found"), [(OTHER, "other, manifest sha256 000000000000"), (None, "no package")])
+def test_another_package_fails_the_rehearsal(
+    rehearse_toy: Rehearse, model: Path, api_method: str, package: Any, found: str
+) -> None:
+    """Another package, or none at all: the given one was not used."""
+    result = rehearse_toy(model=model, arguments=recorded({"package": package}), api_method=api_method)
+    assert not result.succeeded
+    (problem,) = result.problems
+    expected = f"mine, manifest sha256 {SHA256[:12]}"
+    assert problem == f"model package: {found} in the run record of A-1, B-2, expected {expected}"
+
+
+def test_a_package_of_the_same_name_is_another_one(rehearse_toy: Rehearse, model: Path) -> None:
+    same_name = {"name": "mine", "manifest_sha256": "1" * 64}
+    result = rehearse_toy(model=model, arguments=recorded({"package": same_name}))
+    assert result.problems[0].startswith("model package: mine, manifest sha256 111111111111 in the run record of")
+
+
+def test_without_a_record_the_package_is_unknown(rehearse_toy: Rehearse, model: Path) -> None:
+    """Another algorithm writes no record: its answers stand, and the warning says what is not known."""
+    result = rehearse_toy(model=model)
+    assert result.succeeded
+    warning = "model package: no run record of A-1, B-2, so the package that answered is not known"
+    assert result.warnings[0] == warning
+    assert result.package is not None
+    assert (result.package.name, result.package.recorded) == ("mine", 0)
+    assert result.answers[0].unrecorded == ("A-1", "B-2")
+
+
+def test_the_model_of_another_algorithm_needs_no_manifest(rehearse_toy: Rehearse, tmp_path: Path) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "net.bin").write_bytes(b"1")
+    pack(weights, tmp_path / "weights.tar.gz")
+    for given in (weights, tmp_path / "weights.tar.gz"):
+        result = rehearse_toy(model=given)
+        assert result.package is not None
+        assert str(result.package) == f"{given.name}, without a manifest.json"
+
+
+def test_an_unusable_record_is_named(rehearse_toy: Rehearse) -> None:
+    result = rehearse_toy(arguments=recorded(["a", "list"]))
+    warning = 'run-record.json: found ["a", "list"], expected an object'
+    assert {f"A-1: {warning}", f"B-2: {warning}"} < set(result.warnings)
+    assert result.answers[0].unrecorded == ("A-1", "B-2")
+
+
+def test_an_unusable_model_is_refused_before_anything_is_written(rehearse_toy: Rehearse, tmp_path: Path) -> None:
+    """Docker would make the absent folder, as root, and the shipped package would answer."""
+    with pytest.raises(ModelPackageError) as error:
+        rehearse_toy(model=tmp_path / "typo")
+    assert str(error.value) == "typo: not found, expected a model package, as a folder or .tar.gz"
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "typo").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelPackageError, match=r"^empty: holds no file, expected a model package"):
+        rehearse_toy(model=tmp_path / "empty")
+    (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: cannot be unpacked .*, expected a model package"):
+        rehearse_toy(model=tmp_path / "cut.tar.gz")
+
+
+FOUR = {"task": None, "edition": "hecktor2026"}
+STAND_INS = {
+    "fallbacks": ["t_stage", "n_stage"],
+    "fallback_by": {"t_stage": "rule", "n_stage": "training"},
+    "fallback_why": {"t_stage": "no head 't_stage'"},
+    "notices": [{"what": "PET", "found": "all voxels are zero", "expected": "uptake", "action": "CT alone"}],
+}
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+def test_fallbacks_and_notices_are_counted_for_each_answer(
+    rehearse_toy: Rehearse, tmp_path: Path, api_method: str
+) -> None:
+    """T and N of both cases by a fallback; a notice concerns all answers of its case."""
+    result = rehearse_toy(**FOUR, arguments=("--four-answers", *recorded(STAND_INS)), api_method=api_method)
+    assert result.succeeded
+    document = read_json(tmp_path / "out" / "rehearsal.json")
+    both = ["A-1", "B-2"]
+    counts = {one["answer"]: (one["answered"], one["fallbacks"], one["fallback_cases"]) for one in document["answers"]}
+    assert counts == {
+        "segmentation": (2, 0, []), "t_stage": (2, 2, both), "n_stage": (2, 2, both), "rfs": (2, 0, []),
+    }  # fmt: skip
+    assert [(one["notices"], one["notice_cases"], one["unrecorded"]) for one in document["answers"]] == [
+        (2, both, [])
+    ] * 4
+    assert document["cases"][0]["fallbacks"] == {"t_stage": "rule (no head 't_stage')", "n_stage": "training"}
+    assert document["cases"][1]["notices"] == ["PET: all voxels are zero, expected uptake; CT alone"]
+
+
+def test_counts_of_some_cases() -> None:
+    """Four answered cases: one by a fallback, another one with a notice, one without a record, one sound."""
+    notice = {"what": "CT", "found": "padding"}
+    records = {
+        "a": RecordedRun.model_validate({"fallbacks": ["rfs"]}),
+        "b": RecordedRun.model_validate({"notices": [notice]}),
+        "c": None,
+        "d": RecordedRun(),
+    }
+    (answer,) = rehearsed_answers(["rfs"], records)
+    assert str(answer) == "rfs: 4 answered, 1 by a fallback (a), 1 with notices (b), 1 without a run record (c)"
+
+
+def test_a_message_names_five_cases() -> None:
+    assert named_cases(["a", "b"]) == "a, b"
+    assert named_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+
+
+def test_the_summary_names_package_fallbacks_and_notices(
+    cohort: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The console says what rehearsal.json says, and the command fails if another package answered."""
+    command = ["--edition", "hecktor2026", "--cases", str(cohort), "--output", str(tmp_path / "out")]
+    command += ["--command", f"python {TOY} --four-answers", "--model", str(model)]
+    assert main([*command, f"--arguments={shlex.join(recorded(STAND_INS))}"]) == 0
+    printed = capsys.readouterr()
+    named = "(given by --model, named in 2 of 2 run records)"
+    assert f"model package: mine, manifest sha256 {SHA256[:12]} {named}\n" in printed.out
+    assert "\nt_stage: 2 answered, 2 by a fallback (A-1, B-2), 2 with notices (A-1, B-2)\n" in printed.out
+    assert "notice in 2 of 2 cases (A-1, B-2): PET: all voxels are zero, expected uptake; CT alone\n" in printed.err
+    assert main([*command, f"--arguments={shlex.join(recorded(ANOTHER))}"]) == 1
+    assert "error: model package: other, manifest sha256 000000000000 in the run record" in capsys.readouterr().err
