@@ -6,7 +6,7 @@ import hashlib
 import json
 import posixpath
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _DOCUMENT_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -87,15 +88,16 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     digests: dict[str, str] = {}
     links: dict[str, str] = {}
     for member, pieces in read_members(path, max_bytes=_UNPACKED_BYTES, error=EngineError):
+        name = posixpath.normpath(member.name)  # some programs write ./NAME
         if member.kind == "symbolic link":
-            links[member.name] = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.target))
+            links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), member.target))
         elif member.kind == "hard link":
-            links[member.name] = member.target
+            links[name] = posixpath.normpath(member.target)
         elif member.kind == "file":
             start = b"".join(pieces) if member.size <= _DOCUMENT_BYTES else b""
-            documents[member.name] = _document(start)
+            documents[name] = _document(start)
             if verify:
-                digests[member.name] = _digest(path.name, chain([start], pieces))
+                digests[name] = _digest(path.name, chain([start], pieces))
     if verify:
         digests |= {name: digests[target] for name, target in links.items() if target in digests}
         _check_layers(path.name, documents, digests)
@@ -106,8 +108,9 @@ def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, st
     """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name."""
     try:
         first = documents["manifest.json"][0]
-        checksums = documents[first["Config"]]["rootfs"]["diff_ids"]
-        layers = dict(zip(first["Layers"], (text.removeprefix("sha256:") for text in checksums), strict=True))
+        checksums = documents[posixpath.normpath(first["Config"])]["rootfs"]["diff_ids"]
+        names = map(posixpath.normpath, first["Layers"])
+        layers = dict(zip(names, (text.removeprefix("sha256:") for text in checksums), strict=True))
     except (KeyError, IndexError, TypeError, ValueError):
         raise EngineError(archive, "no image with layers in it", "what `docker save` writes") from None
     for name, expected in layers.items():
@@ -121,7 +124,7 @@ def _facts(path: Path, documents: dict[str, Any]) -> ImageFacts:
     manifest = documents.get("manifest.json")
     if not (isinstance(manifest, list) and manifest and isinstance(manifest[0], dict)):
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
-    document = _object(documents.get(str(manifest[0].get("Config"))))
+    document = _object(documents.get(posixpath.normpath(str(manifest[0].get("Config")))))
     config, architecture = _object(document.get("config")), str(document.get("architecture", ""))
     return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest))
 
@@ -140,17 +143,39 @@ def _document(content: bytes) -> Any:
 
 
 def _digest(archive: str, pieces: Iterable[bytes]) -> str:
-    """sha256 of a file's content, uncompressed if it is gzip."""
+    """sha256 of a file's content, uncompressed if it is gzip or zstd, in one part or several."""
     digest, blocks = hashlib.sha256(), filter(None, pieces)
     start = next(blocks, b"")
-    inflate = zlib.decompressobj(wbits=31) if start.startswith(_GZIP_MAGIC) else None
+    content: Iterable[bytes] = chain([start], blocks)
+    if start.startswith(_GZIP_MAGIC):
+        content = _inflated(content)
+    elif start.startswith(_ZSTD_MAGIC):
+        content = _zstd_decoded(content)
     try:
-        for block in chain([start], blocks):
-            rest = block
-            while inflate is not None and rest:
-                digest.update(inflate.decompress(rest, _DOCUMENT_BYTES))
-                rest = inflate.unconsumed_tail
-            digest.update(rest)
-    except zlib.error as problem:
+        for block in content:
+            digest.update(block)
+    except (zlib.error, RuntimeError) as problem:  # imagecodecs raises RuntimeError
         raise EngineError(archive, f"found a damaged layer ({problem})", "what `docker save` writes") from None
     return digest.hexdigest()
+
+
+def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of one or more gzip members, as in eStargz; zeros behind a member are padding."""
+    inflate, is_between = zlib.decompressobj(wbits=31), False
+    for block in blocks:
+        rest = block
+        while rest := (rest.lstrip(b"\0") if is_between else rest):
+            is_between = False
+            yield inflate.decompress(rest, _DOCUMENT_BYTES)
+            rest = inflate.unconsumed_tail
+            if inflate.eof:
+                rest, inflate, is_between = inflate.unused_data, zlib.decompressobj(wbits=31), True
+    if not is_between:
+        raise zlib.error("it ends early")
+
+
+def _zstd_decoded(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The content of zstd frames, in memory: imagecodecs has no reader of streams."""
+    from imagecodecs import zstd_decode  # few archives need it
+
+    yield zstd_decode(b"".join(blocks))

@@ -22,6 +22,8 @@ from contract.errors import ModelPackageError
 LARGEST_CACHE_BYTES: Final = 3 * GIB
 # More than any card has, so that nothing is refused that could run.
 LARGEST_TILE_BYTES: Final = 512 * GIB
+# Every integer up to this one.
+EXACT_IN_FLOAT16: Final = 2048
 # Labels are stored in one byte.
 _MOST_ORGANS: Final = 250
 
@@ -99,8 +101,18 @@ def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
             raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
         if not bool(torch.isfinite(weights[name]).all()):
             raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
+        _check_integers(path.name, name, tensor, weights[name])
     _copy_into(own, weights)
     return weights
+
+
+def _check_integers(file: str, name: str, tensor: torch.Tensor, stored: torch.Tensor) -> None:
+    """Refuse integers that were rounded to float16; a single one is a counter of training, which no answer uses."""
+    if tensor.is_floating_point() or stored.dtype != torch.float16 or stored.numel() <= 1:
+        return
+    if (largest := float(stored.abs().max())) > EXACT_IN_FLOAT16:
+        found = f"{name} up to {largest:.0f} as float16, which rounds integers above {EXACT_IN_FLOAT16}"
+        raise ModelPackageError(file, found, f"{str(tensor.dtype).removeprefix('torch.')}; package the networks again")
 
 
 @torch.no_grad()

@@ -53,7 +53,7 @@ class EnsembleMember:
     Attributes:
         plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
         configuration: name of the trained configuration.
-        checkpoints: one per fold, read one at a time; only their weights are written, as float16.
+        checkpoints: one per fold, read one at a time; only their weights are written, floating ones as float16.
         order: the training's channels and labels; `plans` have CT and PET in this order already.
     """
 
@@ -126,12 +126,17 @@ def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: 
     _check_fit(checkpoint.name, trained, network)
     trained = ordered_weights(trained, network, member.order)
     # A checkpoint holds a shared tensor under each of its names; only the first one is written.
-    weights = {name: trained[name].to(torch.float16).contiguous().clone() for name, _ in own_tensors(network)}
+    weights = {name: _compact(trained[name]).contiguous().clone() for name, _ in own_tensors(network)}
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelPackageError(checkpoint.name, f"{name} holds NaN, infinity or a number beyond float16")
     path.write_bytes(save(weights))  # `save_file` ignores the umask
     return path.name
+
+
+def _compact(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as float16; integers, such as a position index or a counter of batches, would be rounded."""
+    return tensor.to(torch.float16) if tensor.is_floating_point() else tensor
 
 
 def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Module) -> None:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from contract.archives import unpack
 from contract.documents import Document, PlatformDocument, read_document
 from contract.errors import Finding, HecktorError, ModelPackageError, sentence
-from contract.packages import MANIFEST, PackageIdentity, package_identity, unpack_package
+from contract.packages import MANIFEST, PackageIdentity, package_identity
 
 # Cases that a message names; rehearsal.json names all of them.
 _SHOWN_CASES: Final = 5
@@ -96,8 +97,7 @@ def given_model(model: Path, folder: Path) -> tuple[Path, RehearsedPackage]:
     """
     name, unpacked = model.name or model.resolve().name, model if model.is_dir() else folder
     if not model.is_dir():
-        folder.mkdir()
-        unpack_package(model, folder)
+        unpack(model, folder)
     if not any(unpacked.iterdir()):
         raise ModelPackageError(name, "holds no file", _MODEL)
     if not (unpacked / MANIFEST).exists():

@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from contract.errors import EngineError
@@ -155,3 +156,64 @@ def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
         facts_of_archive(cut, verify=True)
     with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers in it, expected what `docker save`"):
         facts_of_archive(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []), verify=True)
+
+
+def zstd(content: bytes) -> bytes:
+    """A zstd frame with one raw block of at most 255 bytes: magic, descriptor, content size, block header, content."""
+    block = (len(content) << 3 | 1).to_bytes(3, "little")
+    return b"\x28\xb5\x2f\xfd" + b"\x20" + bytes([len(content)]) + block + content
+
+
+# A skippable frame, as zstd:chunked appends: magic, size, content.
+SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"
+
+
+def test_layers_of_several_parts_pass(tmp_path: Path) -> None:
+    """eStargz compresses each file as a gzip member of its own; gzip ignores zeros behind the last one."""
+    contents = [b"first" * 1000 + b"second", b"small", b"one" + b"two"]
+    layers = {
+        "a/layer.tar": gzip.compress(b"first" * 1000) + gzip.compress(b"second") + bytes(512),
+        "b/layer.tar": zstd(b"small"),
+        "c/layer.tar": zstd(b"one") + zstd(b"two") + SKIPPABLE,
+    }
+    assert facts_of_archive(saved(tmp_path / "image.tar.gz", layers, contents), verify=True).architecture == "amd64"
+    broken = {**layers, "c/layer.tar": zstd(b"one") + zstd(b"altered") + SKIPPABLE}
+    with pytest.raises(EngineError, match=r"^broken\.tar\.gz: layer c/layer\.tar has sha256"):
+        facts_of_archive(saved(tmp_path / "broken.tar.gz", broken, contents), verify=True)
+
+
+@pytest.mark.parametrize("layer", [gzip.compress(b"first" * 1000)[:-9], zstd(b"small")[:-2]], ids=["gzip", "zstd"])
+def test_a_layer_that_ends_early_is_named(tmp_path: Path, layer: bytes) -> None:
+    archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": layer}, [b"first" * 1000])
+    with pytest.raises(EngineError, match=r"^image\.tar\.gz: found a damaged layer \("):
+        facts_of_archive(archive, verify=True)
+
+
+def test_a_large_layer_of_several_members_passes(tmp_path: Path) -> None:
+    """Beyond 16 MiB a layer is read piece by piece; random bytes do not compress."""
+    parts = [bytes(np.random.default_rng(seed).bytes(9 << 20)) for seed in (1, 2)]
+    layers = {"a/layer.tar": b"".join(gzip.compress(part, 1) for part in parts)}
+    facts_of_archive(saved(tmp_path / "image.tar.gz", layers, [b"".join(parts)]), verify=True)
+
+
+@pytest.mark.parametrize("dotted", ["manifest.json", "c.json", "a/layer.tar", "link", "in the manifest"])
+def test_names_may_begin_with_a_dot(tmp_path: Path, dotted: str) -> None:
+    """As `tar -C folder .` writes them; a link names its target either way."""
+    content = b"first"
+    sums = [f"sha256:{hashlib.sha256(content).hexdigest()}"] * 2
+    prefix = "./" if dotted == "in the manifest" else ""
+    manifest = [{"Config": f"{prefix}c.json", "Layers": [f"{prefix}a/layer.tar", f"{prefix}b/layer.tar"]}]
+    files = {
+        "a/layer.tar": content,
+        "c.json": json.dumps({"architecture": "amd64", "rootfs": {"diff_ids": sums}}).encode(),
+        "manifest.json": json.dumps(manifest).encode(),
+    }
+    with tarfile.open(tmp_path / "i.tar", "w") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"./{name}" if name == dotted else name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text))
+        link = tarfile.TarInfo("./b/layer.tar" if dotted == "link" else "b/layer.tar")
+        link.type, link.linkname = tarfile.LNKTYPE, "./a/layer.tar" if dotted == "link" else "a/layer.tar"
+        archive.addfile(link)
+    assert facts_of_archive(tmp_path / "i.tar", verify=True).architecture == "amd64"

@@ -114,7 +114,7 @@ def test_an_unusable_model_is_refused_before_anything_is_written(rehearse_toy: R
     with pytest.raises(ModelPackageError, match=r"^empty: holds no file, expected a model package"):
         rehearse_toy(model=tmp_path / "empty")
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: cannot be unpacked .*, expected a model package"):
+    with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: cannot be unpacked .*, expected an intact"):
         rehearse_toy(model=tmp_path / "cut.tar.gz")
 
 

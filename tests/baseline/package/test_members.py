@@ -1,0 +1,66 @@
+"""Weights of a package: floating tensors as float16, integers as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from algorithm.network.networks import load_weights
+from baseline.network.checkpoint import Checkpoint
+from baseline.package.members import EnsembleMember, _write_fold
+from contract.errors import ModelPackageError
+
+
+class SegResNet(nn.Module):
+    """The name of a backbone, with the integers of a transformer and of batch normalisation."""
+
+    def __init__(self, counter: int = 0) -> None:
+        super().__init__()
+        self.conv_final = nn.Conv3d(2, 3, 1)
+        self.register_buffer("position_index", torch.arange(117_649))
+        self.register_buffer("num_batches_tracked", torch.tensor(counter))
+
+
+def packaged(network: nn.Module, folder: Path) -> Path:
+    member = EnsembleMember({}, "3d_fullres", ())
+    checkpoint = Checkpoint("fold_0/checkpoint_final.pth", network.state_dict(), "", "", (), {}, {})
+    return folder / _write_fold(checkpoint, folder / "fold_0.safetensors", network, member)
+
+
+def test_integers_are_packaged_exactly(tmp_path: Path) -> None:
+    """float16 holds every integer up to 2,048, then every second one, and none above 65,504."""
+    trained = SegResNet(counter=70_000)
+    path = packaged(trained, tmp_path)
+    weights = load_file(path)
+    assert weights["conv_final.weight"].dtype == torch.float16
+    assert torch.equal(weights["position_index"], torch.arange(117_649))
+    loaded = SegResNet()
+    load_weights(loaded, path)
+    assert torch.equal(loaded.position_index, torch.arange(117_649))
+    assert int(loaded.num_batches_tracked) == 70_000
+    torch.testing.assert_close(loaded.conv_final.weight, trained.conv_final.weight, rtol=1e-3, atol=1e-6)
+
+
+def test_a_weight_beyond_float16_is_named(tmp_path: Path) -> None:
+    trained = SegResNet()
+    nn.init.constant_(trained.conv_final.bias, 70_000.0)
+    with pytest.raises(ModelPackageError, match=r"conv_final\.bias holds NaN, infinity or a number beyond float16"):
+        packaged(trained, tmp_path)
+
+
+def test_integers_that_were_rounded_are_refused(tmp_path: Path) -> None:
+    """A file with an index as float16 may be wrong above 2,048; a counter is not used for answers."""
+    weights = {name: tensor.to(torch.float16) for name, tensor in SegResNet(5_000).state_dict().items()}
+    weights["position_index"] = weights["position_index"].clamp(max=60_000)
+    save_file(weights, tmp_path / "old.safetensors")
+    with pytest.raises(ModelPackageError) as error:
+        load_weights(SegResNet(), tmp_path / "old.safetensors")
+    found = "position_index up to 60000 as float16, which rounds integers above 2048"
+    assert str(error.value) == f"old.safetensors: {found}, expected int64; package the networks again"
+    weights["position_index"] = weights["position_index"].clamp(max=2_048)
+    save_file(weights, tmp_path / "small.safetensors")
+    load_weights(SegResNet(), tmp_path / "small.safetensors")
