@@ -6,6 +6,7 @@
 #   TORCH        cpu, or cuda for the CUDA 12.8 build, which runs on the platform's T4
 #   VERSION      version of the packages
 #   API_METHOD   exec, one process per case, or invoke, a server on port 4743; sets entry point and label
+#   REQUIRE_MODEL  empty, or any text: refuse to answer without a model in /opt/ml/model
 #   secret `ca`  the host's CA bundle, for networks that need one; optional
 #   build/wheelhouse  wheels that pip prefers to an index; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
@@ -55,9 +56,10 @@ WORKDIR /opt/app
 ARG EDITION
 ARG TASK
 ARG API_METHOD=exec
+ARG REQUIRE_MODEL
 RUN if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi; \
     printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
-        "${EDITION:?}" "${TASK:?}" "${SERVE:-}" > /opt/app/answer \
+        "${EDITION:?}" "${TASK:?}" "${SERVE:-} ${REQUIRE_MODEL:+--require-model}" > /opt/app/answer \
     && chmod 0755 /opt/app/answer
 LABEL org.grand-challenge.api-method=${API_METHOD}
 USER hecktor

@@ -35,6 +35,16 @@ is_podman() {
     "$1" --version 2>/dev/null | grep -qi podman
 }
 
+# The tag of an image: $1 cuda or cpu, $2 exec or invoke, $3 empty or require-model.
+image_tag() {
+    local tag=""
+    [ "$1" = cpu ] || tag="-$1"
+    [ "$2" = exec ] || tag="$tag-$2"
+    tag="$tag${3:+-$3}"
+    tag="${tag#-}"
+    echo "${tag:-latest}"
+}
+
 die() {
     echo "error: $*" >&2
     exit 1

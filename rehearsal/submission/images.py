@@ -17,7 +17,7 @@ from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_
 from rehearsal.runners.runner import Runner
 
 SOURCE: Final = Path(__file__).resolve().parents[2]
-TAGS: Final = {"cuda": "cuda", "cpu": "latest"}
+TAGS: Final = {"cuda": "cuda-require-model", "cpu": "require-model"}
 _NEEDED: Final = ("scripts/build", "scripts/save", "docker/algorithm.Dockerfile", "requirements/algorithm.txt")
 _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 
@@ -42,8 +42,11 @@ class BuiltImages:
         return f"{task.image}:{TAGS[self.torch]}"
 
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
-        """Run `scripts/build` for each task; images that are already built take seconds."""
-        flags = ["--cuda"] if self.torch == "cuda" else []
+        """Run `scripts/build` for each task; images that are already built take seconds.
+
+        They refuse to answer without a model: the shipped one would answer where the upload of the model was forgotten.
+        """
+        flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
         flags += ["--revision", self.revision] if self.revision else []
         self._script("build", *(task.image.removeprefix(IMAGE_PREFIX) for task in tasks), *flags, log=log)
 

@@ -334,10 +334,12 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
     with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
         images.build((SEGMENTATION, RFS), tmp_path / "log")
-    assert (tmp_path / "log").read_text().splitlines()[0] == "toy-client segmentation rfs --cuda --revision third try"
-    assert images.name(HPV) == "hecktor-hpv:cuda"
+    assert (tmp_path / "log").read_text().splitlines()[0] == (
+        "toy-client segmentation rfs --require-model --cuda --revision third try"
+    )
+    assert images.name(HPV) == "hecktor-hpv:cuda-require-model"
     (four_answers,) = NEWEST.algorithms
     with pytest.raises(EngineError):
         images.build((four_answers,), tmp_path / "log")
-    assert "toy-client 2026 --cuda" in (tmp_path / "log").read_text()
-    assert images.name(four_answers) == "hecktor-2026:cuda"
+    assert "toy-client 2026 --require-model --cuda" in (tmp_path / "log").read_text()
+    assert images.name(four_answers) == "hecktor-2026:cuda-require-model"

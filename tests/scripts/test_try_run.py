@@ -1,0 +1,122 @@
+"""`scripts/try-run` with an engine that only notes how it was called and prints a log."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contract.archives import pack
+
+TRY_RUN = Path(__file__).resolve().parents[2] / "scripts" / "try-run"
+MANIFEST = b'{"name": "mine"}'
+SHA256 = hashlib.sha256(MANIFEST).hexdigest()[:12]
+# Copies what it would mount as model, which is removed afterwards.
+ENGINE = """\
+#!/bin/bash
+echo "$*" >> {folder}/calls
+[ "$1" = run ] || exit 0
+for word in "$@"; do
+    case "$word" in *:/opt/ml/*) cp -r "${{word%%:*}}" {folder}/mounted ;; esac
+done
+[ ! -f {folder}/log ] || cat {folder}/log >&2
+"""
+
+TryRun = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def try_run(tmp_path: Path) -> TryRun:
+    engine = tmp_path / "engine"
+    engine.write_text(ENGINE.format(folder=tmp_path))
+    engine.chmod(0o755)
+    (tmp_path / "input").mkdir()
+
+    def run(image: str, *options: str | Path, log: str = "") -> subprocess.CompletedProcess[str]:
+        (tmp_path / "log").write_text(log)
+        command = [TRY_RUN, image, tmp_path / "input", tmp_path / "output", *options]
+        environment = os.environ | {"HECKTOR_ENGINE": str(engine)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(MANIFEST)
+    return folder
+
+
+def said(sha256: str) -> str:
+    return f"2026-01-01 model package: mine, manifest sha256 {sha256} (for tests)\n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_model_is_mounted_unpacked(try_run: TryRun, model: Path, tmp_path: Path, packed: bool) -> None:
+    pack(model, tmp_path / "model.tar.gz")
+    done = try_run("rfs", "--model", tmp_path / "model.tar.gz" if packed else model, log=said(SHA256))
+    assert done.returncode == 0, done.stderr
+    assert f"model package: manifest sha256 {SHA256} of " in done.stdout
+    assert said(SHA256) in done.stdout
+    assert (tmp_path / "mounted" / "manifest.json").read_bytes() == MANIFEST
+
+
+@pytest.mark.parametrize("log", [said("0" * 12), "no model package is named\n"])
+def test_another_model_in_the_log_fails(try_run: TryRun, model: Path, log: str) -> None:
+    done = try_run("rfs", "--model", model, log=log)
+    assert done.returncode == 1
+    named = "model package: mine, manifest sha256 000000000000" if "000" in log else "no model package"
+    assert done.stderr.splitlines()[-1] == f"error: the log names {named}, expected sha256 {SHA256} of {model}"
+
+
+def test_nothing_is_started_without_a_usable_model(try_run: TryRun, tmp_path: Path) -> None:
+    """Docker would make an absent folder, as root."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "weights").touch()
+    for name, problem in (
+        ("typo", f"--model: {tmp_path}/typo not found, expected a folder or .tar.gz"),
+        ("empty", f"--model: {tmp_path}/empty holds no file"),
+        ("cut.tar.gz", f"--model: {tmp_path}/cut.tar.gz cannot be unpacked"),
+        ("other", f"--model: no manifest.json in {tmp_path}/other, expected a model package"),
+    ):
+        done = try_run("rfs", "--model", tmp_path / name)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1].startswith(f"error: {problem}")
+    assert not (tmp_path / "typo").exists()
+    assert not (tmp_path / "calls").exists()
+
+
+def test_an_argument_of_the_other_kind_of_image_is_an_error(try_run: TryRun, model: Path) -> None:
+    done = try_run("evaluation-rfs", "--model", model)
+    assert done.stderr == "error: --model: found with an evaluation image, expected an algorithm's\n"
+    done = try_run("rfs", "--ground-truth", model)
+    assert done.stderr == "error: --ground-truth: found with an algorithm image, expected an evaluation's\n"
+
+
+def test_a_ground_truth_is_mounted_unpacked(try_run: TryRun, model: Path, tmp_path: Path) -> None:
+    pack(model, tmp_path / "ground_truth.tar.gz")
+    assert try_run("evaluation-rfs", "--ground-truth", tmp_path / "ground_truth.tar.gz").returncode == 0
+    assert (tmp_path / "mounted" / "manifest.json").exists()
+    assert try_run("evaluation-rfs", "--ground-truth", tmp_path / "typo").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "tag"),
+    [
+        ([], "latest"),
+        (["--cuda"], "cuda"),
+        (["--require-model"], "require-model"),
+        (["--require-model", "--cuda"], "cuda-require-model"),
+    ],
+)
+def test_options_choose_the_tag(try_run: TryRun, tmp_path: Path, options: list[str], tag: str) -> None:
+    assert try_run("rfs", *options).returncode == 0
+    assert f"image inspect hecktor-rfs:{tag}\n" in (tmp_path / "calls").read_text()
