@@ -29,7 +29,7 @@ def edit_json(path: Path, change: Callable[[Any], Any]) -> None:
 
 def test_a_sound_package(tiny_package: Path) -> None:
     package = load_package(tiny_package)
-    assert package.name == "tiny (for tests)"
+    assert package.manifest.name == "tiny"
     assert [path.name for path in package.fold_files] == ["fold_0.safetensors", "fold_1.safetensors"]
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.head("rfs").terms[1].feature == "age_years"
