@@ -146,11 +146,11 @@ def _digest(archive: str, pieces: Iterable[bytes]) -> str:
     """sha256 of a file's content, uncompressed if it is gzip or zstd, in one part or several."""
     digest, blocks = hashlib.sha256(), filter(None, pieces)
     start = next(blocks, b"")
-    content: Iterable[bytes] = chain([start], blocks)
+    content: Iterable[bytes | bytearray] = chain([start], blocks)
     if start.startswith(_GZIP_MAGIC):
-        content = _inflated(content)
+        content = _inflated(chain([start], blocks))
     elif start.startswith(_ZSTD_MAGIC):
-        content = _zstd_decoded(content)
+        content = _zstd_decoded(chain([start], blocks))
     try:
         for block in content:
             digest.update(block)
@@ -174,7 +174,7 @@ def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
         raise zlib.error("it ends early")
 
 
-def _zstd_decoded(blocks: Iterable[bytes]) -> Iterator[bytes]:
+def _zstd_decoded(blocks: Iterable[bytes]) -> Iterator[bytes | bytearray]:
     """The content of zstd frames, in memory: imagecodecs has no reader of streams."""
     from imagecodecs import zstd_decode  # few archives need it
 
