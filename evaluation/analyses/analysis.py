@@ -41,15 +41,20 @@ class Analysis:
 def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:
     """Write `<folder>/<task>/<name>.json` and `.csv` for each analysis of each task; returns the paths.
 
-    The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty.
+    The JSON file holds the whole analysis, the CSV file its rows under the keys of the columns, absent values empty
+    and numbers of a list separated by spaces.
     """
     written: list[Path] = []
     for task, analyses in by_task.items():
         for analysis in analyses:
             target = folder / task / f"{analysis.name}.json"
-            rows = [{key: row.get(key) for key in analysis.columns} for row in analysis.rows]
+            rows = [{key: _in_csv(row.get(key)) for key in analysis.columns} for row in analysis.rows]
             table = csv_text(list(analysis.columns), rows)
             contents = {target: json_text(vars(analysis), indent=None), target.with_suffix(".csv"): table}
             write_files({path: text.encode() for path, text in contents.items()}, as_one=True)
             written += contents
     return written
+
+
+def _in_csv(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -25,6 +25,7 @@ BOX_HEADS: Final = {
     "q3": "Upper quartile",
     "high": "Upper whisker",
     "mean": "Mean",
+    "outliers": "Outliers",
 }
 BOX_CHART: Final = {"kind": "boxes", **{name: name for name in BOX_HEADS if name != "values"}}
 INTERVAL_CHART: Final = {"kind": "intervals", "y": "team", "low": "low", "high": "high", "domain": [0, 1]}
@@ -132,21 +133,22 @@ def rounded(value: float | None) -> float | None:
     return float(f"{value:.{_DIGITS}g}")
 
 
-def box_summary(values: Iterable[float]) -> dict[str, float | int | None]:
+def box_summary(values: Iterable[float]) -> dict[str, Any]:
     """Quartiles, Tukey's whiskers, mean and number of values; NaN does not count, and infinite figures are None.
 
     Whiskers end at the outermost values within 1.5 interquartile ranges of the box; beyond an infinite quartile they
-    end at the extremes.
+    end at the extremes. Outliers are the finite values beyond the whiskers, each as often as it occurs.
     """
     ordered = sorted(float(value) for value in values if not math.isnan(value))
     if not ordered:
-        return {**dict.fromkeys(BOX_HEADS), "values": 0}
+        return {**dict.fromkeys(BOX_HEADS), "values": 0, "outliers": []}
     q1, median, q3 = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
     reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
     low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
     high = next(value for value in reversed(ordered) if value <= q3 + reach)
     figures = {"low": low, "q1": q1, "median": median, "q3": q3, "high": high, "mean": sum(ordered) / len(ordered)}
-    return {"values": len(ordered), **{name: rounded(value) for name, value in figures.items()}}
+    outliers = [rounded(value) for value in ordered if not low <= value <= high and math.isfinite(value)]
+    return {"values": len(ordered), **{name: rounded(value) for name, value in figures.items()}, "outliers": outliers}
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

@@ -51,11 +51,15 @@ def compact(analysis: Analysis) -> dict[str, Any]:
 
 
 def column(values: Sequence[Any]) -> dict[str, Any]:
-    """Values of one column as JSON: `values`, or `texts` and the `codes` that point into them."""
+    """One column as JSON: `values`, numbers or lists of them, or `texts` and the `codes` that point into them."""
     if not any(isinstance(value, str | bool) for value in values):
-        return {"values": [_number(value) for value in values]}
+        return {"values": [_numbers(value) for value in values]}
     texts = {text: code for code, text in enumerate(dict.fromkeys(_text(v) for v in values if v is not None))}
     return {"texts": list(texts), "codes": [None if value is None else texts[_text(value)] for value in values]}
+
+
+def _numbers(value: Any) -> Any:
+    return [_number(one) for one in value] if isinstance(value, list) else _number(value)
 
 
 def _number(value: Any) -> float | int | None:
@@ -88,6 +92,8 @@ def _plain(value: Any) -> Cell:
         return Cell("-")
     if isinstance(value, bool | str):
         return Cell(escape(_text(value)))
+    if isinstance(value, list):
+        return Cell(", ".join(_shown(number) for one in value if (number := _number(one)) is not None) or "-")
     number = _number(value)
     return Cell("-") if number is None else Cell(_shown(number), number)
 

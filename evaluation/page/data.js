@@ -1,6 +1,8 @@
 // The page's data: columns as written by evaluation/page/charts.py, and their text as shown, as CSV and as a table.
 
 const DASH = "\u2013";
+// A longer list of numbers, such as a box's outliers, is cut where a person reads it.
+const MOST_LISTED = 12;
 
 function parse(element) {
   return element ? JSON.parse(element.textContent) : null;
@@ -38,7 +40,8 @@ export function rowsOf(data) {
 
 // A number with as many digits as a reader needs; `digits` is the most that its column has.
 export function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
-  if (value === null || value === undefined) return DASH;
+  if (value === null || value === undefined || value.length === 0) return DASH;
+  if (Array.isArray(value)) return value.slice(0, MOST_LISTED).map((one) => showValue(one, digits)).join(", ") + (value.length > MOST_LISTED ? `, … (${value.length})` : "");
   if (typeof value !== "number") return String(value);
   if (value === 0 || digits === 0) return String(value);
   const size = Math.abs(value);
@@ -50,7 +53,7 @@ export function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
 export function digitsOf(column) {
   column.digits ??= Math.max(
     0,
-    ...column.values.map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
+    ...column.values.flat().map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
   );
   return column.digits;
 }
@@ -65,7 +68,7 @@ export function describeRow(data, row) {
 
 export function toCsv(data) {
   const quote = (value) => {
-    const text = value === null || value === undefined ? "" : String(value);
+    const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const columns = Object.values(data.columns);

@@ -139,8 +139,8 @@ export function domainOf(values, { zero = false } = {}) {
   return [Math.max(floor, low - (zero && low === 0 ? 0 : margin)), Math.min(ceiling, high + margin)];
 }
 
-// The values of some columns in all rows.
-export const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).map((key) => row[key]));
+// The values of some columns in all rows, also of columns that hold lists.
+export const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
 
 // Fractions of all panels share a domain, so that panels compare; other units get one each.
 export function sharedDomain(rows, keys, chart, options) {

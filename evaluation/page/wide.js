@@ -3,8 +3,8 @@
 
 import { showValue } from "./data.js";
 import { linesOfCategories } from "./kinds.js";
-import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagged, unique } from "./marks.js";
-import { shorten, textWidth } from "./svg.js";
+import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagElement, tagged, unique } from "./marks.js";
+import { shorten, svgElement, textWidth } from "./svg.js";
 
 const LEVELS = [
   { below: 0.001, fill: "var(--level-3)", ink: "var(--back)", text: "p < 0.001" },
@@ -116,14 +116,37 @@ function boxMarks(rows, chart, isUpright, thickness) {
   const means = chart.mean ? shown.filter((row) => has(row, chart.mean)) : [];
   return [
     rule(shown, { ...span(chart.low, chart.high), stroke: colourOf, strokeOpacity: emphasis, ...style }),
+    outlierMark(shown, chart, isUpright),
     bar(shown, { ...span(chart.q1, chart.q3), fill: colourOf, fillOpacity: emphasis, ...inset, ...style }),
     tick(shown, { ...at(chart.median), stroke: "var(--back)", strokeWidth: 2, ...inset, ...style }),
     Plot.dot(means, { ...at(chart.mean), r: 2.6, fill: "var(--back)", stroke: "var(--ink)", strokeOpacity: emphasis, render: tagged(means) }),
   ];
 }
 
+// The values beyond the whiskers: one path of round points for each box, each pixel once.
+function outlierMark(rows, chart, isUpright) {
+  const shown = rows.filter((row) => row[chart.outliers]?.length);
+  return Plot.dot(shown, {
+    [isUpright ? "x" : "y"]: chart.category,
+    [isUpright ? "y" : "x"]: (row) => row[chart.outliers][0],
+    render: (index, scales) => {
+      const group = svgElement("g", { fill: "none", "stroke-width": 5, "stroke-linecap": "round", "data-marks": "outliers" });
+      const [category, value] = isUpright ? [scales.x, scales.y] : [scales.y, scales.x];
+      for (const row of Array.from(index, (place) => shown[place])) {
+        const middle = category(row[chart.category]) + category.bandwidth() / 2;
+        const places = unique(row[chart.outliers].map((one) => Math.round(value(one))));
+        const d = places.map((one) => (isUpright ? `M${middle},${one}h0` : `M${one},${middle}h0`)).join("");
+        const path = svgElement("path", { d, stroke: colourOf(row), "stroke-opacity": 0.85 * emphasis(row) });
+        tagElement(path, row);
+        group.append(path);
+      }
+      return group;
+    },
+  });
+}
+
 function lying(data, rows, chart, width) {
-  const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median]);
+  const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median, chart.outliers]);
   return { ...plan, panel: (space) => plan.panel(space, boxMarks(space.rows, chart, false, plan.step > 20 ? 4 : 2)) };
 }
 
@@ -136,7 +159,7 @@ function upright(data, rows, chart, width) {
   const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);
   const inRow = Math.ceil(categories.length / Math.ceil(categories.length / fitting(step)));
   const spread = Math.min(named ? 60 : step, (width - labels - 20) / inRow);
-  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median], chart);
+  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median, chart.outliers], chart);
   const under = named ? Math.min(110, Math.max(...categories.map((name) => textWidth(String(name))))) + 16 : 10;
   const area = spread * inRow + 18;
   return {

@@ -70,6 +70,22 @@ def test_all_charts_are_drawn_as_svg_with_a_name(page: Page, report: str) -> Non
     assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == sections
 
 
+def test_outliers_are_drawn_where_they_lie(page: Page, report: str) -> None:
+    """Team 02 misses case 8: one point at 0 for each structure. All other DSCs lie between 0.2 and 0.9."""
+    opened(page, report)
+    points = page.locator("#task1-dsc-by-team g[data-marks=outliers] path").evaluate_all(
+        "paths => paths.map((path) => [path.pageRow.team, path.pageRow.outliers, path.getBoundingClientRect().left])"
+    )
+    assert [(team, values) for team, values, _ in points] == [(TEAMS[1], [0])] * 2
+    zeros = page.locator("#task1-dsc-by-team svg text", has_text=re.compile(r"^0\.0$")).evaluate_all(
+        "texts => texts.map((text) => { const box = text.getBoundingClientRect(); return (box.left + box.right) / 2; })"
+    )
+    assert [left for *_, left in points] == pytest.approx(zeros, abs=4)
+    of_cases = page.locator("#task1-gtvp-dsc-by-case g[data-marks=outliers] path")
+    rows = of_cases.evaluate_all("paths => paths.map((path) => [path.pageRow.case, path.pageRow.outliers])")
+    assert [case for case, values in rows if 0 in values] == ["MDA-008"]
+
+
 def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
     """GTVp mean DSC falls with the rank: rising order is from the last team to the first."""
     opened(page, report)

@@ -23,8 +23,8 @@ _UNITS: Final = {
 # States of a surface whose distances are infinite.
 _LOST: Final = ("one_empty", "no_prediction")
 _ABOUT_BOXES: Final = (
-    "Boxes reach from quartile to quartile with a line at the median and a dot at the mean, whiskers to the outermost "
-    "values within 1.5 interquartile ranges."
+    "Boxes reach from quartile to quartile with a line at the median and a ring at the mean, whiskers to the outermost "
+    "values within 1.5 interquartile ranges; points are the values beyond them."
 )
 
 
@@ -33,7 +33,7 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
     analyses = []
     for measure, title in _MEASURES.items():
         rows = [
-            {"label": LABELS[label], "team": team, **box_summary(of_team), **_infinite(measure, of_team)}
+            {"label": LABELS[label], "team": team, **box_summary(of_team), **_extremes(measure, of_team)}
             for label, values in _values(table, measure).items()
             for team, of_team in zip(table.names, values, strict=True)
         ]
@@ -65,7 +65,7 @@ def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) 
     volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
     rows: list[dict[str, Any]] = [
         {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
-        | _infinite(measure, values[:, place])
+        | _extremes(measure, values[:, place])
         for place, case in enumerate(table.cases)
         if volume[place] > 0
     ]
@@ -142,13 +142,16 @@ def _hd95(table: AnswerRows, label: str) -> Floats:
     return distances
 
 
-def _infinite(measure: str, values: Floats) -> dict[str, int]:
-    return {"infinite": int(np.isinf(values).sum())} if measure == "hd95" else {}
+def _extremes(measure: str, values: Floats) -> dict[str, int]:
+    """How many values are the worst possible."""
+    if measure == "hd95":
+        return {"infinite": int(np.isinf(values).sum())}
+    return {"zeros": int((values == 0).sum())}
 
 
 def _heads(measure: str) -> dict[str, str]:
     if measure == "dsc":
-        return BOX_HEADS
+        return {**BOX_HEADS, "zeros": "Values of 0"}
     in_mm = {name: f"{head} (mm)" if name != "values" else head for name, head in BOX_HEADS.items()}
     return {**in_mm, "infinite": "Infinite values"}
 

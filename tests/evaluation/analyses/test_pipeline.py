@@ -16,7 +16,7 @@ from evaluation.results.metrics_json import TeamMetrics
 # Channels of each kind of chart that name a column, required ones first (docs/report.md).
 CHANNELS = {
     "intervals": ({"y", "x", "low", "high"}, {"facet"}),
-    "boxes": ({"category", "low", "q1", "median", "q3", "high"}, {"mean", "facet"}),
+    "boxes": ({"category", "low", "q1", "median", "q3", "high"}, {"mean", "outliers", "facet"}),
     "blobs": ({"y", "x", "size"}, {"low", "high", "facet"}),
     "matrix": ({"x", "y", "value"}, {"text", "facet"}),
     "lines": ({"x", "y", "series"}, {"low", "high", "facet"}),

@@ -17,7 +17,7 @@ INF, NAN = math.inf, math.nan
 
 def test_a_box_by_hand() -> None:
     """Of 1, 2, 3, 4, 20: quartiles 2, 3, 4, the whiskers within 2 - 3 and 4 + 3, so 20 is beyond; mean 30 / 5."""
-    box = {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": 6}
+    box = {"values": 5, "low": 1, "q1": 2, "median": 3, "q3": 4, "high": 4, "mean": 6, "outliers": [20]}
     assert box_summary([20, 3, NAN, 1, 2, 4]) == box
 
 
@@ -35,7 +35,16 @@ def test_a_box_by_hand() -> None:
     ],
 )
 def test_boxes_of_few_and_of_infinite_values(values: list[float], expected: dict[str, float | None]) -> None:
-    assert box_summary(values) == expected
+    assert box_summary(values) == {**expected, "outliers": []}
+
+
+def test_outliers_stand_as_often_as_they_occur() -> None:
+    """Two zeros and a 0.1 below eight values each of 0.8 and 0.9: quartiles 0.8 and 0.9, whiskers from 0.8 to 0.9.
+
+    The mean, (8 x 0.8 + 8 x 0.9 + 0.1) / 19 = 0.7211, lies outside of the box.
+    """
+    box = box_summary([0.0, 0.0, 0.1, *[0.8] * 8, *[0.9] * 8])
+    assert (box["low"], box["high"], box["outliers"], box["mean"]) == (0.8, 0.9, [0.0, 0.0, 0.1], 0.7211)
 
 
 def test_quantiles_are_numpys() -> None:

@@ -16,7 +16,7 @@ def test_boxes_by_team(table) -> None:
     (boxes,) = boxes_by_team(table({"ann": [row(0.2), row(0.4), row(0.6)], "bea": [row(0.9), row(None), row(None)]}))
     first, second = boxes.rows
     box = {"values": 3, "low": 0.2, "q1": 0.3, "median": 0.4, "q3": 0.5, "high": 0.6, "mean": 0.4}
-    assert first == {"label": "GTVp", "team": "ann", **box}
+    assert first == {"label": "GTVp", "team": "ann", **box, "outliers": [], "zeros": 0}
     assert (second["values"], second["median"]) == (1, 0.9)
 
 
