@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,9 +103,7 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
     """
     with _reading(header.name) as dcmread:
         if header.frame is not None:
-            from pydicom.pixels.utils import pixel_array
-
-            return np.asarray(pixel_array(header.path, index=header.frame))
+            return np.asarray(_frames(header.path, header.path.stat().st_mtime_ns)[header.frame])
         dataset = dcmread(header.path, force=True)
         if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
             implicit_vr = dataset.original_encoding[0]
@@ -112,6 +111,15 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
         return np.asarray(dataset.pixel_array)
+
+
+@lru_cache(maxsize=1)
+def _frames(path: Path, _modified_ns: int) -> npt.NDArray[Any]:
+    """All frames of a file, shape (frames, rows, columns), kept for the next call: to find one takes as long as all."""
+    from pydicom.pixels.utils import pixel_array
+
+    array = np.asarray(pixel_array(path))
+    return array if array.ndim == 3 else array[None]
 
 
 def _read_header(path: Path, name: str) -> DicomHeader | None:

@@ -138,5 +138,6 @@ def _description(header: DicomHeader) -> str:
 
 
 def _ignored_line(reason: str, members: Sequence[DicomHeader]) -> str:
-    count = f"{len(members)} file{'s' if len(members) > 1 else ''}"
+    files = len({member.path for member in members})
+    count = f"{files} file{'s' if files > 1 else ''}"
     return f"{_description(members[0])!r} ({members[0].text('Modality')}, {count}): {reason}"

@@ -17,7 +17,7 @@ from pydicom.sequence import Sequence
 from contract.images.geometry import Geometry
 from convert.dicom.files import read_folder
 from tests.convert.conftest import Convert, refuse
-from tests.convert.studies import HOUR_FACTOR, PET_GRID, StudyFolder, ct_volume, pet_volume, real_world
+from tests.convert.studies import HOUR_FACTOR, PET_GRID, StudyFolder, compress, ct_volume, pet_volume, real_world
 
 BECQUEREL = real_world("Bq/ml", 2.5)
 BY_WEIGHT = real_world("g/ml{SUVbw}", 0.01)
@@ -145,6 +145,19 @@ def test_what_an_enhanced_pet_lacks_is_named(
     refuse(convert, message)
 
 
+def test_compressed_frames(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    compress([study.enhanced_pet(stored(), Sequence([BY_WEIGHT]))], "JPEG2000Lossless")
+    np.testing.assert_allclose(convert().image("pet").array, stored() * 0.01, rtol=1e-6)
+
+
+def test_truncated_frames(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    path = study.enhanced_pet(stored(), Sequence([BY_WEIGHT]))
+    path.write_bytes(path.read_bytes()[:-200])
+    refuse(convert, r"PT/IM0010.dcm frame 12: cannot be read \(.*\), expected a complete DICOM file")
+
+
 def test_two_time_points_are_refused(study: StudyFolder, convert: Convert) -> None:
     """Twice the same grid in one file."""
     study.ct()
@@ -164,6 +177,13 @@ def test_single_slices_are_chosen_before_a_converted_copy(study: StudyFolder, co
     converted = convert()
     np.testing.assert_allclose(converted.image("pet").array, pet_volume().array, atol=15 / 32767)
     assert any("'copy' (12 slices" in line and "single-frame images" in line for line in converted.case.ignored)
+
+
+def test_an_ignored_file_of_frames_counts_once(study: StudyFolder, convert: Convert) -> None:
+    study.ct()
+    study.pet()
+    study.enhanced_pet(stored(), Sequence([BECQUEREL]), ImageType=["DERIVED", "SECONDARY", "MIP", "NONE"])
+    assert "'series without number' (PT, 1 file): projection" in convert().case.ignored
 
 
 def test_enhanced_ct(study: StudyFolder, convert: Convert) -> None:
