@@ -22,10 +22,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
@@ -34,11 +32,11 @@ from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
 from contract.platform import INVOKE_PORT
+from contract.servers import RequestHandler
 
 LOGGER = logging.getLogger("hecktor")
 _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_BODY_LIMIT_BYTES: Final = 1 << 16
 
 
 class Reply(NamedTuple):
@@ -144,16 +142,18 @@ class Server(socketserver.ThreadingTCPServer):
         LOGGER.warning("a connection was lost (%s)", type(problem).__name__)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(RequestHandler):
     server: Server
     server_version = "hecktor"
-    # Seconds to send a request, so that a silent caller does not keep a thread; a case may take longer.
+    # A case may take longer.
     timeout = 10
 
     def _route(self) -> None:
-        path = urlsplit(self.path).path
+        address = self.received()
+        if address is None:
+            return
+        path = address.path
         method = _METHODS.get(path)
-        self._skip_body()
         if method is None:
             self._send(Reply(HTTPStatus.NOT_FOUND, f"expected {' or '.join(_METHODS)}"))
         elif self.command != method:
@@ -165,12 +165,6 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send(self.server.service.invoke())
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _route  # noqa: N815
-
-    def _skip_body(self) -> None:
-        """Read the body: closing a connection with unread bytes could lose the reply."""
-        length = self.headers.get("Content-Length", "0")
-        if length.isdigit():
-            self.rfile.read(min(int(length), _BODY_LIMIT_BYTES))
 
     def _send(self, reply: Reply, headers: dict[str, str] | None = None) -> None:
         content = f"{reply.text}\n".encode()

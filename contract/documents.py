@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -25,6 +26,14 @@ NAME_PATTERN: Final = r"^[a-z][a-z0-9_-]*$"
 TEXT_PATTERN: Final = r"\S"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
+
+
+def installed_version(package: str, absent: str = "unknown") -> str:
+    """The version of a package for a document's provenance, `absent` if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return absent
 
 
 def unique(values: Iterable[str]) -> None:

@@ -19,10 +19,10 @@ from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
+from contract.documents import installed_version
 from contract.editions import Answer, load_edition
 from contract.errors import InputError
 from contract.files import write_json
-from contract.versions import installed_version
 
 if TYPE_CHECKING:
     from baseline.release.data_set import DataSet

@@ -17,8 +17,8 @@ from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
 from benchmarks.smoke.runs import CARD_GIB, MARGIN_S, PASSES, T4_PASSES, TASKS, run_patient, time_tile
 from benchmarks.smoke.training import FITS, FULL_PRESETS, PUBLISHED_GB, WAYS, time_training
 from benchmarks.suite import markdown
+from contract.documents import installed_version
 from contract.files import write_json
-from contract.versions import installed_version
 
 NO_CARD: Final = 3
 Figures = Mapping[str, float]

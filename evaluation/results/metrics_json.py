@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from contract.documents import installed_version
 from contract.errors import Finding, HecktorError
 from contract.files import read_json
 from contract.patient import listed
-from contract.versions import installed_version
 from evaluation.editions.metrics import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL

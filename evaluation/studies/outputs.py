@@ -11,10 +11,10 @@ from typing import Any, NoReturn, TypeVar
 
 from matplotlib.figure import Figure
 
+from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
-from contract.versions import installed_version
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import profile_of_edition
 from evaluation.execution.pool import DEATH

@@ -11,13 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import PurePosixPath
 from threading import Lock, Thread
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from contract.errors import HecktorError
+from contract.servers import RequestHandler
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import CaseSources, ViewerCohort
 from evaluation.viewer.export import CASE_FOLDER, CASES_JSON, INDEX, listing_bytes, page_files
@@ -125,14 +126,17 @@ class _ViewerServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(RequestHandler):
     server: _ViewerServer
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_S
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  the name of the base class
         """Answer with a file, or 404 for everything else."""
-        name = self._name()
+        address = self.received()
+        if address is None:
+            return
+        name = self._name(address.path)
         if name is None:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
@@ -149,13 +153,13 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._send(HTTPStatus.OK, _TYPES.get(PurePosixPath(name or INDEX).suffix, "text/plain"), content)
 
-    def do_HEAD(self) -> None:
+    def do_HEAD(self) -> None:  # noqa: N802
         """As GET, without the content."""
         self.do_GET()
 
-    def _name(self) -> str | None:
+    def _name(self, path: str) -> str | None:
         """The relative address of the file that is asked for; None without the token or for another host."""
-        _, _, rest = urlsplit(self.path).path.partition("/")
+        _, _, rest = path.partition("/")
         token, slash, name = rest.partition("/")
         is_known = hmac.compare_digest(token.encode("utf-8", "replace"), self.server.token.encode())
         if not (is_known and slash and self.headers.get("Host") in self.server.hosts):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from contract.documents import Document, Name, json_schema, parse_document, read_document
+from contract.documents import Document, Name, installed_version, json_schema, parse_document, read_document
 from contract.errors import GroundTruthError, InputError
 from contract.files import write_json
 
@@ -19,6 +20,11 @@ class Entry(Document):
 class Board(Document):
     format: int
     entries: tuple[Entry, ...]
+
+
+def test_versions() -> None:
+    assert installed_version("numpy") == np.__version__
+    assert installed_version("no-such-package") == "unknown"
 
 
 GOOD = {"format": 1, "entries": [{"name": "alpha", "score": 1}]}

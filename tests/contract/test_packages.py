@@ -120,6 +120,7 @@ def test_verified_files(package: Path) -> None:
         ({"format_version": 2, "new": 1}, "manifest.json: format version 2, expected 1"),
         ({"files": None}, "manifest.json.files: found nothing, expected this key"),
         ({"spacing": 1}, "manifest.json.spacing: found 1, expected no such key"),
+        ({"configuration": []}, "manifest.json.configuration: found [], expected a text"),
     ],
 )
 def test_manifests_that_are_refused(package: Path, change: dict[str, Any], message: str) -> None:
