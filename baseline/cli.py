@@ -185,8 +185,7 @@ def _preset_arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--preset",
         choices=tuple(PRESETS),
-        default="short",
-        help="defaults of the spacing and of the plan's other options (default: short)",
+        help="defaults of spacing and plan (default for phantoms: short; a release of patients needs one by name)",
     )
     return parser
 
@@ -194,7 +193,10 @@ def _preset_arguments() -> argparse.ArgumentParser:
 def _device_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(
-        "--device", choices=("cpu", "cuda"), default="cpu", help="device of the networks (default: %(default)s)"
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="device of the networks (default: cuda if a card answers, else cpu)",
     )
     return parser
 
@@ -228,8 +230,8 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         type=positive_number(),
         nargs=3,
         metavar=("X", "Y", "Z"),
-        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else 3 3 3 "
-        "for the preset short, 1 1 1 for the others)",
+        help="voxel size of the prepared images in mm (default: that of earlier prepared images; else the preset's, "
+        "3 3 3 for short and 1 1 1 for the others)",
     )
     add(
         "--folds",

@@ -8,6 +8,7 @@ continues when it is started again. With the networks of an existing package, pl
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from baseline.heads.document import cross_validation_document, metrics_only, sum
 from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network
 from baseline.network.estimate import as_text as estimate_text
-from baseline.network.jobs import check_device, final_checkpoints, package_jobs, train_jobs
+from baseline.network.estimate import other_steps
+from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
+from baseline.network.progress import duration
 from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
 from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
@@ -35,7 +38,7 @@ from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import check_release, prepare_release
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation
+from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
@@ -58,7 +61,7 @@ class TrainingOptions:
         work: working directory.
         output: the model package, `*.tar.gz` for an archive, any other name for a folder.
         prepare: the release, and how to prepare it.
-        plan: options of the networks; `PRESETS` holds complete plans.
+        plan: options of the networks; `PRESETS` holds complete plans. None is the preset `short`, for phantoms alone.
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
@@ -69,7 +72,7 @@ class TrainingOptions:
     work: Path
     output: Path
     prepare: PrepareOptions
-    plan: NetworkPlan = field(default_factory=NetworkPlan)
+    plan: NetworkPlan | None = None
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
@@ -83,46 +86,64 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     Raises:
         HecktorError: the release has errors, or a step failed.
     """
+    begun = time.monotonic()
     work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
     # Problems of the last steps end the first one already.
-    check_device(options.machine)
-    check_trainer(work, options.plan)
+    machine, plan = usable_machine(options.machine), _chosen_plan(options)
+    check_trainer(work, plan)
     description = read_description(options.description)
     if work.images != work.shared:
         raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
-    spacing_mm = chosen_spacing(work, options.prepare.spacing_mm, options.plan.spacing_mm, show)
-    prepared, planned = replace(options.prepare, spacing_mm=spacing_mm), options.plan.changed(spacing_mm=spacing_mm)
-    options = replace(options, prepare=prepared, plan=planned)
+    spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)
+    plan = plan.changed(spacing_mm=spacing_mm)
+    options = replace(options, prepare=replace(options.prepare, spacing_mm=spacing_mm), plan=plan, machine=machine)
     if options.networks is not None:
         use_networks(work, options.networks, spacing_mm)
-        show(f"networks of {options.networks.name}: no plan, no training of networks")
-    else:
-        show(_estimate(options, work))
+    show(_intention(options, plan, work))
     checked = check_release(options.prepare, work, jobs)
     show(as_text(checked.problems))
     show(prepare.summary(prepare_release(options.prepare, checked, work, jobs)))
     if options.networks is None:
-        plan_networks(work, options.plan, jobs)
+        plan_networks(work, plan, jobs)
         show(f"plans in {work.plans}")
-        train_networks(work, options.machine)
-    features = postprocess_masks(work, measure_out_of_fold(work, options.machine.device, jobs), jobs)
+        train_networks(work, machine)
+    features = postprocess_masks(work, measure_out_of_fold(work, machine.device, jobs), jobs)
     show(postprocessing_lines(work))
     if options.outcome is not None:
         try:
-            train_outcome(work, options.outcome, options.machine.device, jobs, show)
+            train_outcome(work, options.outcome, machine.device, jobs, show)
         except TooFewOutcomesError as problem:  # the package is smaller, but there is one
             show(str(problem))
     show(fit_heads(work, features, jobs))
-    show(f"report: {make_report(work, jobs)}")
+    report = make_report(work, jobs)
     export_model(work, options.output, description)
-    show(f"model package in {options.output}")
+    show(
+        f"done in {duration(time.monotonic() - begun)}. Next:\n"
+        f"  read the report      {report}\n"
+        f"  the model package is {options.output}\n"
+        f"  make the upload      hecktor submission --package {options.output} --output {work.root / 'submission'}"
+    )
     return options.output
 
 
-def _estimate(options: TrainingOptions, work: WorkFolders) -> str:
-    """Hours and disk, from the number of patients; no image is read."""
-    release = read_release(Path(options.prepare.release), load_edition(options.prepare.edition))
-    return estimate_text(options.plan, len(release.cases), options.prepare.folds, options.machine, work)
+def _chosen_plan(options: TrainingOptions) -> NetworkPlan:
+    if options.plan is None and options.networks is None:
+        require_phantoms(options.prepare.release)
+    return options.plan or NetworkPlan()
+
+
+def _intention(options: TrainingOptions, plan: NetworkPlan, work: WorkFolders) -> str:
+    """The steps, their hours and their disk, from the number of patients; no image is read."""
+    patients = len(read_release(Path(options.prepare.release), load_edition(options.prepare.edition)).cases)
+    folds, machine = options.prepare.folds, options.machine
+    if options.networks is not None:
+        steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"
+        estimated = other_steps(patients)
+    else:
+        preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
+        steps = f"plan, train {folds * len(plan.backbones)} networks (preset {preset})"
+        estimated = estimate_text(plan, patients, folds, machine, work)
+    return f"steps: check, prepare, {steps}, postprocess, heads, report, export; on {machine.device}\n{estimated}"
 
 
 def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:

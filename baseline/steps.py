@@ -11,7 +11,7 @@ from typing import Final
 
 from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
-from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
+from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import PRESETS, NetworkPlan, default_size
@@ -31,7 +31,7 @@ from baseline.pipeline import (
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.problems import as_text
-from baseline.release.record import PrepareOptions, chosen_spacing
+from baseline.release.record import PrepareOptions, chosen_spacing, read_preparation, require_phantoms
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
 from contract.errors import HecktorError
@@ -53,20 +53,24 @@ def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
     )
 
 
-def plan_of(arguments: argparse.Namespace) -> NetworkPlan:
-    """The preset with the given options; lists are sorted without duplicates, so that equal plans compare equal.
+def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
+    """The preset with the given options, for the patients of `release`.
 
-    The spacing is that of the prepared images, which `plan_networks` fills in.
+    Lists are sorted without duplicates, so that equal plans compare equal. `plan_networks` fills in the spacing of the
+    prepared images.
 
     Raises:
-        HecktorError: `--misalign-by` without effect, or with part of a voxel, by which nothing is shifted.
+        HecktorError: no preset for a release of patients; `--misalign-by` without effect, or with part of a voxel, by
+            which nothing is shifted.
     """
+    if arguments.preset is None:
+        require_phantoms(release)
     options = {name: getattr(arguments, name, None) for name in NetworkPlan.model_fields if name != "spacing_mm"}
     given = {name: tuple(one) if isinstance(one, list) else one for name, one in options.items() if one is not None}
     for name, order in (("backbones", tuple(BACKBONES)), ("mirror_axes", (0, 1, 2))):
         if name in given:
             given[name] = tuple(sorted(set(given[name]), key=order.index))
-    plan = PRESETS[arguments.preset].changed(**given)
+    plan = PRESETS[arguments.preset or "short"].changed(**given)
     if "misalign_by" in given:
         _check_misalign_by(plan)
     return plan
@@ -92,11 +96,12 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    prepare, plan, machine = prepare_options(arguments), plan_of(arguments), machine_of(arguments)
     _require_one_plan(work)
+    prepare, machine = prepare_options(arguments), machine_of(arguments)
     description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
     if outcome is True:  # without a size
-        outcome = default_size(arguments.device)
+        outcome = default_size(chosen_device(arguments.device))
     options = TrainingOptions(
         work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
     )
@@ -109,7 +114,8 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
         raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
     options = prepare_options(arguments)
     if not arguments.check_only:
-        spacing_mm = chosen_spacing(work, options.spacing_mm, PRESETS[arguments.preset].spacing_mm, _show)
+        preset = None if arguments.preset is None else PRESETS[arguments.preset].spacing_mm
+        spacing_mm = chosen_spacing(work, options, preset, _show)
         options = replace(options, spacing_mm=spacing_mm)
     checked = check_release(options, work, arguments.jobs)
     _show(as_text(checked.problems))
@@ -123,7 +129,7 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     if arguments.plan_spacing_mm is not None:
         work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
-    plan = plan_of(arguments)
+    plan = plan_of(arguments, read_preparation(work).options.release)
     if arguments.plan_spacing_mm is not None:
         plan = plan.changed(spacing_mm=tuple(arguments.plan_spacing_mm))
     _show(estimate_of_prepared(work, plan, arguments.jobs))
@@ -135,12 +141,16 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
 def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
+    waiting = unfinished(work, jobs)
     if arguments.list:
-        sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in unfinished(work, jobs)))
+        sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in waiting))
+        return 0
+    if not waiting:
+        _show(f"nothing to train: {', '.join(map(str, jobs))} finished before (plan {work.name})")
         return 0
     checkpoints = train_jobs(work, jobs, machine_of(arguments))
     if len(checkpoints) == 1:
-        _show(str(checkpoints[0]))
+        _show(f"{jobs[0]}: trained, {checkpoints[0]}")
     return 0
 
 
@@ -158,7 +168,8 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    train_outcome(work, arguments.size or default_size(arguments.device), arguments.device, arguments.jobs, _show)
+    size = arguments.size or default_size(chosen_device(arguments.device))
+    train_outcome(work, size, arguments.device, arguments.jobs, _show)
     return 0
 
 

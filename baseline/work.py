@@ -71,6 +71,7 @@ class WorkFolders:
         self.splits_json = shared / "splits.json"
         self.prepare_json = images / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"
+        self.plan_log = root / "plan.log"  # what nnU-Net prints while it plans
         self.networks = root / "networks"  # a copy of the package given with --networks
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"

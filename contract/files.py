@@ -20,6 +20,8 @@ from typing import Any
 from contract.errors import HecktorError, InputError, OutputError
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
+# `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
+PHANTOM_MARKER = Path("truth", "cohort.json")
 _TEXT_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 

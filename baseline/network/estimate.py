@@ -24,6 +24,9 @@ REGION_MM: Final = (200.0, 200.0, 310.0)
 # 160 phantoms at 3 mm took 762 MB prepared and 463 MB preprocessed.
 _RAW_BYTES: Final = 762e6 / (160 * math.prod(REGION_MM) / 27)
 _PREPROCESSED_BYTES: Final = 463e6 / (160 * math.prod(REGION_MM) / 27)
+# Steps other than the training of networks: 290 s for 16 phantoms at 3 mm on two shared CPU cores; 5 h are expected for
+# 680 patients at 1 mm with a card.
+_OTHER_S: Final = 25.0
 # Final and best checkpoint with the optimiser's state.
 _CHECKPOINT_GB: Final = {"shallow": 0.06, "plain": 0.5, "resenc-m": 1.0, "resenc-l": 1.6}
 _GB: Final = 1e9
@@ -109,15 +112,21 @@ def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work
     lines = (
         f"estimate for {patients} patients, {count} of {plan.epochs} epochs:",
         f"  training {_time(plan, left, machine)}",
+        f"  {other_steps(patients)}",
         f"  disk {size}; {free_gb:.0f} GB are free{too_small}",
         "  how these are estimated: docs/from-download-to-submission.md, Time and disk",
     )
     return "\n".join(lines)
 
 
+def other_steps(patients: int) -> str:
+    """The time of all steps but the training of networks."""
+    return f"all other steps about {_OTHER_S * patients / 3600:.1f} h"
+
+
 def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
     if left.hours is None:
-        return "on a CPU would take weeks for each network; expected --device cuda, or --preset short"
+        return "*** WARNING *** takes weeks for each network on a CPU; expected --device cuda, or --preset short"
     if plan.network == "shallow":
         return f"about {left.hours:.1f} h by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import logging
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, TextIO
 
 from baseline.network.interruption import interruptible
 from baseline.network.nnunet import Machine, train_network, train_with_ddp
@@ -24,6 +26,8 @@ from contract.errors import HecktorError
 LOGGER = logging.getLogger("hecktor")
 # Python handles signals between waits; an endless wait could miss one.
 _POLL_S: Final = 0.2
+# Time for the last lines of a process that has ended.
+_LAST_LINES_S: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
         raise HecktorError(splits.names[job.fold], "all reference masks are on one side", "some on both")
-    check_device(machine)
+    machine = usable_machine(machine)
     batch = work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"]
     if not 1 <= machine.gpus <= batch:
         raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch size")
@@ -136,16 +140,22 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
     Raises:
         HecktorError: a process failed; it has printed the reason itself.
     """
-    waiting = unfinished(work, jobs)
+    waiting, machine = unfinished(work, jobs), usable_machine(machine)
     at_once = max(1, min(len(waiting), machine.threads // machine.gpus)) if machine.device == "cpu" else 1
     for first in range(0, len(waiting), at_once):
         batch = waiting[first : first + at_once]
         threads = max(1, machine.threads // len(batch))
-        running = [subprocess.Popen(_command(work, job, machine, threads)) for job in batch]
+        running = [
+            subprocess.Popen(_command(work, job, machine, threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for job in batch
+        ]
+        consoles = [_forwarded(job, process) for job, process in zip(batch, running, strict=True)]
         try:
-            for job, process in zip(batch, running, strict=True):
+            for job, process, console in zip(batch, running, consoles, strict=True):
                 while process.poll() is None:
                     time.sleep(_POLL_S)
+                for thread in console:
+                    thread.join(timeout=_LAST_LINES_S)  # a process of the process may keep the pipe
                 if process.returncode != 0:
                     raise HecktorError(f"training of {job} ended with status {process.returncode}, expected 0")
         finally:
@@ -155,6 +165,23 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
                     process.wait()
 
 
+def _forwarded(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
+    """Copy what a training prints to our console, each line with the job's name."""
+    pairs = ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+    threads = [threading.Thread(target=_copy, args=(job, *pair), daemon=True) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _copy(job: TrainingJob, source: IO[bytes], console: TextIO) -> None:
+    with io.TextIOWrapper(source, encoding="utf-8", errors="replace") as lines:
+        for line in lines:  # the steps of a progress bar, which end with \r, are lines, too
+            if text := line.rstrip():
+                console.write(f"{text}\n" if text.startswith(str(job)) else f"{job}: {text}\n")
+                console.flush()
+
+
 def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
     command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.shared), "--name", work.name]
     command += ["--device", machine.device, "--gpus", str(machine.gpus), "--jobs", str(threads)]
@@ -162,16 +189,17 @@ def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]
 
 
-def check_device(machine: Machine) -> None:
-    """Check that the requested GPUs exist and that the options agree.
+def usable_machine(machine: Machine) -> Machine:
+    """The machine with its device chosen, after a check that its GPUs exist and that the options agree.
 
     Raises:
         HecktorError: no GPU, or fewer than requested, or `--compile` without a GPU or with `--deterministic`.
     """
     from torch import cuda
 
+    machine = replace(machine, device=chosen_device(machine.device))
     if machine.compile and machine.device == "cpu":
-        raise HecktorError("--compile", "found with --device cpu", "--device cuda")
+        raise HecktorError("--compile", "found on the CPU", "a GPU and --device cuda")
     if machine.compile and machine.deterministic:
         raise HecktorError("--compile", "found with --deterministic", "one of them")
     if machine.device == "cuda" and not cuda.is_available():
@@ -180,3 +208,11 @@ def check_device(machine: Machine) -> None:
         )
     if machine.device == "cuda" and machine.gpus > cuda.device_count():
         raise HecktorError("--gpus", f"found {machine.gpus}", f"at most {cuda.device_count()}")
+    return machine
+
+
+def chosen_device(name: str) -> str:
+    """`cpu` or `cuda`; `auto` is CUDA if a card answers."""
+    from torch import cuda
+
+    return name if name != "auto" else "cuda" if cuda.is_available() else "cpu"

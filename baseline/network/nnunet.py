@@ -5,12 +5,13 @@ nnU-Net reads its folders from the environment at import, so `set_environment` c
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -55,14 +56,14 @@ class Machine:
     """Hardware for a training.
 
     Attributes:
-        device: `cpu` or `cuda`.
+        device: `cpu`, `cuda`, or `auto`: CUDA if a card answers.
         gpus: GPUs, or processes on a CPU, that share each batch (DDP).
         threads: processor cores in total.
         compile: run the network through `torch.compile`; on a card only.
         deterministic: cuDNN's reproducible algorithms instead of the fastest ones that it measures.
     """
 
-    device: str = "cpu"
+    device: str = "auto"
     gpus: int = 1
     threads: int = 1
     compile: bool = False
@@ -102,7 +103,8 @@ def train_network(
     latest = work.fold(fold, backbone) / "checkpoint_latest.pth"
     plans = read_json(work.plans) | {"continue_training": latest.is_file()}
     dataset, device = read_json(work.raw / "dataset.json"), torch.device(machine.device)
-    trainer = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
+    with redirect_stdout(io.StringIO()):  # nnU-Net names the device
+        trainer = trainer_class(plan.trainer)(plans, CONFIGURATIONS[backbone], fold, dataset, device)
     trainer.use_plan(plan, backbone, device)
     with explained_failures(f"fold {fold} ({backbone})"):
         if latest.is_file():

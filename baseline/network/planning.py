@@ -8,6 +8,7 @@ import logging
 import shutil
 import warnings
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +75,8 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     _remove_remains(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     splits = as_nnunet_splits(read_splits(work), with_mask)
-    with end_at_once("the plan will be made again next time"):
+    work.plan_log.parent.mkdir(parents=True, exist_ok=True)
+    with end_at_once("the plan will be made again next time"), work.plan_log.open("w") as log, redirect_stdout(log):
         plan_and_preprocess(work, plan, splits, jobs)
     store_plan(work, key, plan)
     return plan

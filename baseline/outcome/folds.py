@@ -72,7 +72,7 @@ class OutcomeFolders:
 
 
 def train_outcome(
-    work: WorkFolders, preset: str, device: str = "cpu", threads: int = 1, show: _Show = lambda _: None
+    work: WorkFolders, preset: str, device: str = "auto", threads: int = 1, show: _Show = lambda _: None
 ) -> dict[str, Features]:
     """Train the outcome network over all folds and return its out-of-fold features by patient ID.
 

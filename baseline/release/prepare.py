@@ -113,7 +113,7 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
     from baseline.release.data_set import write_data_set
 
     start = time.perf_counter()
-    spacing_mm = chosen_spacing(work, options.spacing_mm)
+    spacing_mm = chosen_spacing(work, options)
     options = replace(options, spacing_mm=spacing_mm)
     answers = head_answers(load_edition(options.edition))
     cases = sound_cases(checked.release, checked.problems, options.keep_going)

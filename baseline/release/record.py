@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from pydantic import ConfigDict, Field
@@ -12,6 +13,7 @@ from baseline.work import WorkFolders, planned
 from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import HecktorError
+from contract.files import PHANTOM_MARKER
 
 Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
@@ -24,9 +26,9 @@ class PrepareOptions:
     """Options that determine the prepared data.
 
     `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
-    images, or takes the plan's if there are none (3 mm without a plan). `keep_going` excludes cases with errors
-    instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of factors
-    for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
+    images, or takes the plan's if there are none (without a plan 3 mm, for phantoms alone). `keep_going` excludes cases
+    with errors instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of
+    factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -82,21 +84,41 @@ def edition_of(work: WorkFolders) -> Edition:
     return load_edition(read_preparation(work).options.edition)
 
 
+def require_phantoms(release: str) -> None:
+    """Refuse to choose a preset for patients: `short`, a trial's, would cost days and give poor masks.
+
+    Raises:
+        HecktorError: the release was not made by `hecktor phantoms`.
+    """
+    if not (Path(release) / PHANTOM_MARKER).is_file():
+        found = f"not given, and {Path(release).name} holds no phantoms"
+        expected = "nnunet, resenc-m or resenc-l (short, a small network at 3 mm, is for trials)"
+        raise HecktorError("--preset", found, expected)
+
+
 def chosen_spacing(
     work: WorkFolders,
-    requested: Spacing | None,
-    default: Spacing = DEFAULT_MM,
+    options: PrepareOptions,
+    default: Spacing | None = None,
     show: Callable[[str], object] = lambda _: None,
 ) -> Spacing:
     """The spacing (x, y, z) to prepare: the requested one, else that of the prepared images, else `default`.
 
-    `show` gets a line if the prepared images have another spacing than `default`. Nothing is written.
+    Without a default it is 3 mm for phantoms. `show` gets a line if the prepared images have another spacing than
+    `default`. Nothing is written.
+
+    Raises:
+        HecktorError: nothing tells the spacing; or it is not that of the images of trained networks.
     """
+    requested = options.spacing_mm
     prepared = read_preparation(work).spacing_mm if work.prepare_json.is_file() else None
+    if prepared is None and requested is None and default is None:
+        require_phantoms(options.release)
+        return DEFAULT_MM
     if prepared is None or requested == prepared:
-        return requested or default
+        return requested or default or DEFAULT_MM
     if requested is None:
-        if prepared != default:
+        if default is not None and prepared != default:
             show(f"spacing: the prepared images keep {as_text(prepared)} mm; the preset has {as_text(default)} mm")
         return prepared
     trained = [plan.name for plan in planned(work.shared) if any(plan.results.rglob("checkpoint_*.pth"))]

@@ -147,7 +147,7 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
 
 
 def _claim(options: CohortOptions, output: Path) -> None:
-    marker, wanted = output / "truth" / "cohort.json", options.as_json()
+    marker, wanted = output / files.PHANTOM_MARKER, options.as_json()
     if marker.exists():
         earlier = files.read_json(marker, error=OutputError)
         if earlier != wanted:

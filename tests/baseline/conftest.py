@@ -16,6 +16,7 @@ import pytest
 
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
+from contract.files import PHANTOM_MARKER, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from rehearsal.phantoms.centres import CENTRES
@@ -137,7 +138,8 @@ class TinyRelease:
         self.spoil_table["Task 3"].append(lambda text: "\ufeff" + text)
 
     def write_tables(self) -> Path:
-        """Write the three CSV files, spoiled as asked; returns the root."""
+        """Write the three CSV files, spoiled as asked, and the marker of phantoms; returns the root."""
+        write_json(self.root / PHANTOM_MARKER, {})
         for task, rows in self.rows.items():
             columns = list(dict.fromkeys(column for row in rows.values() for column in row))
             with self.table(task).open("w", newline="", encoding="utf-8") as file:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
 
+from baseline import Machine, PrepareOptions, TrainingOptions, prepare_release, train
 from baseline.cli import main, parser
+from baseline.network.jobs import usable_machine
 from baseline.network.plans import NetworkPlan
 from baseline.steps import STEPS, plan_of
 from baseline.work import WorkFolders
@@ -36,16 +39,57 @@ def test_errors_of_the_last_steps_end_the_first_one(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     places = ["--release", str(tmp_path / "release"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "p")]
     with pytest.raises(HecktorError, match=f"^{message}"):
-        main(["all", *places, *options])
+        main(["all", *places, "--preset", "short", *options])
     assert list(tmp_path.iterdir()) == []
+
+
+def by_python(root: Path) -> object:
+    return train(TrainingOptions(root / "work", root / "p", PrepareOptions(str(root / "release"))))
+
+
+def by_command(*words: str) -> Callable[[Path], object]:
+    def run(root: Path) -> object:
+        return main([*words[:1], "--work", str(root / "work"), "--release", str(root / "release"), *words[1:]])
+
+    return run
+
+
+def prepared_by_python(root: Path) -> object:
+    return prepare_release(PrepareOptions(str(root / "release")), MagicMock(), WorkFolders(root / "work"), 1)
+
+
+@pytest.mark.parametrize(
+    "run", [by_command("all", "--output", "p"), by_command("prepare"), by_python, prepared_by_python]
+)
+def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
+    tmp_path: Path, run: Callable[[Path], object]
+) -> None:
+    """From the command line and from Python, before anything is read or written; `plan`: test_plans.py."""
+    with pytest.raises(HecktorError, match=r"^--preset: not given, and release holds no phantoms, expected nnunet, "):
+        run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("has_card", "size"), [(False, "small"), (True, "full")])
+def test_a_card_that_answers_is_the_default_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_card: bool, size: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_card)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    train_outcome = MagicMock()
+    monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
+    main(["outcome", "--work", str(tmp_path)])
+    assert train_outcome.call_args.args[1] == size
+    assert usable_machine(Machine()).device == ("cuda" if has_card else "cpu")
 
 
 def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     """`all` has both kinds of options. A plan takes the spacing of the prepared images later."""
     places = ["--release", "release", "--work", "work", "--output", "package"]
-    arguments = parser().parse_args(["all", *places, "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"])
+    options = ["--preset", "short", "--spacing-mm", "1", "1", "3", "--mirror-axes", "2", "0"]
+    arguments = parser().parse_args(["all", *places, *options])
     assert arguments.spacing_mm == [1, 1, 3]
-    assert plan_of(arguments) == NetworkPlan(mirror_axes=(0, 2))
+    assert plan_of(arguments, "release") == NetworkPlan(mirror_axes=(0, 2))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +163,7 @@ def test_the_size_of_the_outcome_network_follows_the_device(
     monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
     places = ["--work", str(tmp_path), "--device", device]
     for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
-        main(["all", *places, "--release", "r", "--output", "p", *options])
+        main(["all", *places, "--release", "r", "--output", "p", "--preset", "short", *options])
     assert [call.args[0].outcome for call in train.call_args_list] == [None, size, "full"]
     for options in ([], ["--size", "small"]):
         main(["outcome", *places, *options])

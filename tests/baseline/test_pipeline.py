@@ -109,7 +109,7 @@ def test_missing_out_of_fold_files_are_made_again(
     work, calls = planned_work(tmp_path), []
     rows = {name: {"volume_ml": float(number)} for number, name in enumerate(("A-1", "A-2", "B-1"))}
 
-    def segment_out_of_fold(work: WorkFolders, cases: Sequence[Any], run: Any) -> dict[str, dict[str, float]]:
+    def segment_out_of_fold(work: WorkFolders, cases: Sequence[Any], run: Any, _jobs: int) -> dict[str, Any]:
         calls.append(dict(run.fold_of))
         for case in cases:
             write_text(work.unfiltered_mask(case.patient_id), "mask")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import baseline
-from baseline import pipeline
+from baseline import Machine, pipeline
 from baseline.release.prepare import CheckedRelease
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
@@ -50,15 +50,15 @@ def test_a_whole_training_runs_every_step_of_the_table_in_order(
         assert name in baseline.__all__
         results = {"check_release": CheckedRelease(None, (), 0.0), "fit_heads": "a summary"}  # type: ignore[arg-type]
         stub(name, results.get(name))
-    stub("check_device", None)
+    stub("usable_machine", Machine("cuda"))
     monkeypatch.setattr(pipeline, "postprocessing_lines", lambda _: "no rules")
-    monkeypatch.setattr(pipeline, "_estimate", lambda *_: "hours and disk")
+    monkeypatch.setattr(pipeline, "_intention", lambda *_: "hours and disk")
     monkeypatch.setattr(pipeline.prepare, "summary", lambda _: "prepared")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(WHOLE, str(PAGE), "exec"), names)
     assert calls == [
-        "check_device", "check_release", "prepare_release", "plan_networks", "train_networks", "measure_out_of_fold",
+        "usable_machine", "check_release", "prepare_release", "plan_networks", "train_networks", "measure_out_of_fold",
         "postprocess_masks", "fit_heads", "make_report", "export_model",
     ]  # fmt: skip
     assert names["package"] == Path("package")

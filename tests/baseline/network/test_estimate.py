@@ -48,7 +48,9 @@ def test_disk_by_hand() -> None:
 def test_the_text(tmp_path: Path) -> None:
     """`resenc-l` needs 24 GB, so that no hours on a T4 are given."""
     work = WorkFolders(tmp_path / "not" / "yet")
-    assert "weeks for each network; expected --device cuda" in as_text(PRESETS["nnunet"], 9, 5, Machine(), work)
+    assert "weeks for each network on a CPU; expected --device cuda" in as_text(
+        PRESETS["nnunet"], 9, 5, Machine("cpu"), work
+    )
     text = as_text(PRESETS["resenc-l"], 10**7, 5, CUDA, work)
     assert "about 175 h on one A100, more than a week\n" in text
     assert "*** WARNING *** too little" in text
@@ -71,7 +73,7 @@ def test_finished_parts_do_not_count_again(tmp_path: Path) -> None:
     assert text.startswith(f"estimate for {10**6} patients, 3 unfinished networks of 1000 epochs:")
     assert "about 27 h on one A100" in text
     assert "disk 1.5 GB: prepared images 0, preprocessed 0, checkpoints 1.5;" in text
-    assert estimate(PRESETS["short"], 9, 5, Machine(), Finished(networks=5)).hours == 0
+    assert estimate(PRESETS["short"], 9, 5, Machine("cpu"), Finished(networks=5)).hours == 0
     work.plan_json.unlink()
     write_text(work.raw / "image.nii.gz", "x" * 2000)
     write_text(work.preprocessed / "image.b2nd", "x" * 3000)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from baseline.cli import main
 from baseline.network import jobs
 from baseline.network.jobs import TrainingJob, chosen_jobs, train_job, unfinished
 from baseline.network.nnunet import Machine
@@ -66,13 +67,17 @@ def test_unfinished(tmp_path: Path) -> None:
     [
         (Machine("cpu", gpus=3), EVERYONE, r"--gpus: found 3, expected 1 to 2, the planned batch"),
         (Machine("cuda"), EVERYONE, r"--device: found cuda and no GPU"),
-        (Machine("cpu", compile=True), EVERYONE, r"--compile: found with --device cpu, expected --device cuda"),
+        (Machine("cpu", compile=True), EVERYONE, r"--compile: found on the CPU, expected a GPU and --device cuda"),
         (
             Machine("cuda", compile=True, deterministic=True),
             EVERYONE,
             r"--compile: found with --deterministic, expected one of them",
         ),
-        (Machine(), ("A-2",), r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask"),
+        (
+            Machine("cpu"),
+            ("A-2",),
+            r"fold 0: all reference masks are on one side|fold 0: no patient with a reference mask",
+        ),
     ],
 )
 def test_jobs_that_cannot_be_trained(
@@ -94,6 +99,29 @@ def test_jobs_that_cannot_be_trained(
 def test_processes_of_their_own_get_the_options(tmp_path: Path, machine: Machine, options: list[str]) -> None:
     command = jobs._command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
     assert [word for word in command if word in ("--compile", "--deterministic")] == options
+
+
+def test_each_line_of_folds_side_by_side_has_the_name_of_its_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Of both streams; a line that has it already stays as it is, empty ones and the steps of a bar are lines, too."""
+    code = "import sys; print(f'fold {sys.argv[1]} (unet): epoch 1\\n\\nwhat'); sys.stderr.write('1%\\r2%\\n')"
+    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [sys.executable, "-c", code, str(job.fold)])
+    jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+    out, err = capfd.readouterr()
+    assert sorted(out.splitlines()) == [f"fold {n} (unet): {text}" for n in (0, 1) for text in ("epoch 1", "what")]
+    assert sorted(err.splitlines()) == [f"fold {n} (unet): {text}" for n in (0, 1) for text in ("1%", "2%")]
+
+
+def test_the_step_says_that_nothing_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = planned(tmp_path, NetworkPlan())
+    for fold in (0, 1):
+        work.fold(fold).mkdir(parents=True)
+        work.final(fold).touch()
+    assert main(["fold", "--work", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "nothing to train: fold 0 (unet), fold 1 (unet) finished before (plan plan)\n"
+    assert main(["fold", "--work", str(tmp_path), "--list"]) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
@@ -121,9 +149,11 @@ sys.exit(run_main(main))
     paths = {"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])}
     with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, env=os.environ | paths) as process:
         assert process.stdout is not None
-        children = [int(process.stdout.readline()) for _ in range(2)]
+        lines = [process.stdout.readline().split() for _ in range(2)]
         process.terminate()
         _, stderr = process.communicate(timeout=60)
+    assert sorted(words[:-1] for words in lines) == [["fold", "0", "(unet):"], ["fold", "1", "(unet):"]]
+    children = [int(words[-1]) for words in lines]
     assert process.returncode == 1
     assert stderr.splitlines()[-1] == (
         "error: interrupted: trained networks are complete, and the same command resumes the others from their last "
@@ -153,7 +183,7 @@ with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
         with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it, expected one"):
-            train_job(work, TrainingJob(0, "unet"), Machine())
-        assert train_job(work, TrainingJob(1, "unet"), Machine()) == Path("final")
+            train_job(work, TrainingJob(0, "unet"), Machine("cpu"))
+        assert train_job(work, TrainingJob(1, "unet"), Machine("cpu")) == Path("final")
         other.communicate()
-    assert train_job(work, TrainingJob(0, "unet"), Machine()) == Path("final")
+    assert train_job(work, TrainingJob(0, "unet"), Machine("cpu")) == Path("final")

@@ -33,7 +33,7 @@ def test_every_backbone_trains_on_the_same_data(
     """
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
-    final = train_network(planned, PLAN.changed(optimiser=optimiser), 0, backbone, Machine(), seed=3)
+    final = train_network(planned, PLAN.changed(optimiser=optimiser), 0, backbone, Machine("cpu"), seed=3)
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if "epoch" in line.casefold()]  # nnU-Net's own are in the training log
     assert line.startswith(f"fold 0 ({backbone}): epoch 1 of 1, loss ")
@@ -85,7 +85,7 @@ def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypa
     monkeypatch.setattr(trainer, "SAVE_EVERY", 2)
     monkeypatch.setattr(trainer.HecktorTrainer, "on_epoch_start", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
-        train_network(planned, plan, 1, "unet", Machine(), seed=3)
+        train_network(planned, plan, 1, "unet", Machine("cpu"), seed=3)
     latest = planned.fold(1, "unet") / "checkpoint_latest.pth"
     assert torch.load(latest, weights_only=False)["current_epoch"] == 2
     final = train_with_ddp(planned, plan, 1, "unet", SHARED, seed=3)
@@ -117,13 +117,13 @@ def test_a_training_that_ends_while_it_writes_leaves_no_half_checkpoint(
     monkeypatch.setattr(trainer, "SAVE_EVERY", 1)
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(RuntimeError, match="no space left"):
-        train_network(planned, plan, 1, "segresnet", Machine(), seed=3)
+        train_network(planned, plan, 1, "segresnet", Machine("cpu"), seed=3)
     folder = planned.fold(1, "segresnet")
     assert not planned.final(1, "segresnet").exists()
     assert torch.load(folder / "checkpoint_latest.pth", weights_only=False)["current_epoch"] == 1
     monkeypatch.setattr(torch, "save", save)
     (folder / ".partial-killed.pth").write_bytes(b"half")
-    final = train_network(planned, plan, 1, "segresnet", Machine(), seed=3)
+    final = train_network(planned, plan, 1, "segresnet", Machine("cpu"), seed=3)
     assert torch.load(final, weights_only=False)["current_epoch"] == 2
     assert list(folder.glob(".partial-*")) == []
 
@@ -139,7 +139,7 @@ def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.Monkey
     with pytest.raises(
         HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory, expected .* smaller --memory-gb"
     ):
-        train_network(planned, PLAN, 0, "segresnet", Machine(), seed=4)
+        train_network(planned, PLAN, 0, "segresnet", Machine("cpu"), seed=4)
 
 
 def test_a_failing_compiler_is_one_line() -> None:

@@ -28,6 +28,7 @@ def preprocessed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     written: list[str] = []
 
     def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: Sequence[Any], jobs: int) -> None:
+        print("2D U-Net configuration")
         del splits, jobs
         schemes = [FIXED, Z_SCORE if plan.optimiser == "adamw" else FIXED]
         own = {"spacing": list(plan.spacing_mm), "normalization_schemes": schemes, "data_identifier": "nnU-Net's"}
@@ -164,4 +165,7 @@ def test_the_step_prints_the_estimate(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "estimate for 3 patients, 2 networks of 1000 epochs:"
     assert "about 18 h on one A100" in lines[1]
+    assert lines[2] == "  all other steps about 0.0 h"
     assert lines[-1] == f"plans in {work.plans}"
+    assert len(lines) == 6
+    assert work.plan_log.read_text() == "2D U-Net configuration\n"

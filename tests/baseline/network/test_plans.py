@@ -21,7 +21,7 @@ from baseline.network.plans import PRESETS, NetworkPlan, read_plan, store_plan
 from baseline.steps import plan_of, prepare_options
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError, InputError
-from contract.files import write_json
+from contract.files import PHANTOM_MARKER, write_json
 
 DATASET = {
     "channel_names": {"0": "CT", "1": "PET"},
@@ -229,8 +229,17 @@ def test_defaults_of_prepare() -> None:
         ),
     ],
 )
-def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
-    assert plan_of(parser().parse_args(["plan", "--work", "w", *words.split()])) == expected
+def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path: Path) -> None:
+    """Of patients (no marker of phantoms) the same with the preset named; without one it is asked for."""
+    write_json(tmp_path / PHANTOM_MARKER, {})
+    arguments = parser().parse_args(["plan", "--work", "w", *words.split()])
+    assert plan_of(arguments, str(tmp_path)) == expected
+    if "--preset" in words:
+        assert plan_of(arguments, "release") == expected
+    else:
+        found = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
+        with pytest.raises(HecktorError, match=found):
+            plan_of(arguments, "release")
 
 
 @pytest.mark.parametrize(
@@ -243,4 +252,4 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan) -> None:
 )
 def test_limits_of_the_misalignment_without_effect(words: str, message: str) -> None:
     with pytest.raises(HecktorError, match=message):
-        plan_of(parser().parse_args(["plan", "--work", "w", *words.split()]))
+        plan_of(parser().parse_args(["plan", "--work", "w", "--preset", "short", *words.split()]), "release")

@@ -12,7 +12,7 @@ from baseline import PRESETS, PrepareOptions, TrainingOptions, WorkFolders, pipe
 from baseline.cli import main
 from baseline.release.record import Spacing, chosen_spacing
 from contract.errors import HecktorError
-from contract.files import write_json, write_text
+from contract.files import PHANTOM_MARKER, write_json, write_text
 from tests.baseline.prepared import planned_work
 
 PREPARED, FINE = (2.0, 2.0, 4.0), (1.0, 1.0, 1.0)
@@ -22,17 +22,21 @@ KEPT = "spacing: the prepared images keep 2 2 4 mm; the preset has 1 1 1 mm"
 def test_a_spacing_is_chosen_by_request_then_images_then_preset(tmp_path: Path) -> None:
     lines: list[str] = []
     empty, work = WorkFolders(tmp_path / "empty"), planned_work(tmp_path / "work")
-    assert chosen_spacing(empty, None, FINE, lines.append) == FINE
-    assert chosen_spacing(empty, PREPARED, FINE, lines.append) == PREPARED
-    assert chosen_spacing(work, None, PREPARED, lines.append) == PREPARED
-    assert chosen_spacing(work, FINE, FINE, lines.append) == FINE
+    unnamed, of_images, fine = (PrepareOptions("r", spacing_mm) for spacing_mm in (None, PREPARED, FINE))
+    assert chosen_spacing(empty, unnamed, FINE, lines.append) == FINE
+    assert chosen_spacing(empty, of_images, FINE, lines.append) == PREPARED
+    assert chosen_spacing(work, unnamed, PREPARED, lines.append) == PREPARED
+    assert chosen_spacing(work, unnamed, None, lines.append) == PREPARED
+    assert chosen_spacing(work, fine, FINE, lines.append) == FINE
+    write_json(tmp_path / PHANTOM_MARKER, {})
+    assert chosen_spacing(empty, PrepareOptions(str(tmp_path)), None, lines.append) == (3.0, 3.0, 3.0)
     assert lines == []
-    assert chosen_spacing(work, None, FINE, lines.append) == PREPARED
+    assert chosen_spacing(work, unnamed, FINE, lines.append) == PREPARED
     assert lines == [KEPT]
 
 
 def by_command(step: str) -> Callable[[Path], object]:
-    more = ["--output", "package"] if step == "all" else []
+    more = ["--output", "package", "--preset", "nnunet"] if step == "all" else []
 
     def run(root: Path) -> object:
         return main([step, "--work", str(root), "--release", "absent", "--spacing-mm", "1", "1", "1", *more])
@@ -80,7 +84,7 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
     root = planned_work(tmp_path).root if prepared else tmp_path
     check = MagicMock(side_effect=CheckBegunError)
     monkeypatch.setattr(pipeline, "check_release", check)
-    monkeypatch.setattr(pipeline, "_estimate", lambda *_: "estimate")
+    monkeypatch.setattr(pipeline, "_intention", lambda *_: "estimate")
     options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
     command = ["all", "--work", str(root), "--release", "r", "--output", "package", "--preset", "nnunet"]
     with pytest.raises(CheckBegunError):
@@ -93,6 +97,6 @@ def test_a_plan_with_images_of_its_own_goes_step_by_step(tmp_path: Path) -> None
     """`train` would write the images of all patients into the folder of that spacing."""
     work = planned_work(tmp_path)
     write_json(WorkFolders(tmp_path, "fine").spacing_json, {"spacing_mm": list(FINE)})
-    options = TrainingOptions(work.root, tmp_path / "package", PrepareOptions("absent"), name="fine")
+    options = TrainingOptions(work.root, tmp_path / "package", PrepareOptions("absent"), PRESETS["short"], name="fine")
     with pytest.raises(HecktorError, match=r"^--name: found fine, which has a spacing of its own, expected the steps"):
         train(options)
