@@ -159,7 +159,7 @@ def download(tiny_release: Release, tmp_path: Path) -> Path:
 
 def prepare(download: Path, *more: str) -> int:
     work = download.parent / "work"
-    options = ["--release", str(download), "--work", str(work), "--edition", EDITION.name, "--folds", "2"]
+    options = ["--release", str(download), "--work", str(work), "--edition", EDITION.name, "--folds", "2", "--preset", "short"]
     return main(["prepare", *options, "--jobs", "1", *more])
 
 
