@@ -159,8 +159,8 @@ def download(tiny_release: Release, tmp_path: Path) -> Path:
 
 def prepare(download: Path, *more: str) -> int:
     work = download.parent / "work"
-    options = ["--release", str(download), "--work", str(work), "--edition", EDITION.name, "--folds", "2", "--preset", "short"]
-    return main(["prepare", *options, "--jobs", "1", *more])
+    options = ["--release", str(download), "--work", str(work), "--edition", EDITION.name, "--folds", "2"]
+    return main(["prepare", *options, "--jobs", "1", "--preset", "short", *more])
 
 
 def prepared_pet(download: Path, patient: str) -> Any:
