@@ -1,9 +1,7 @@
 """Entry point of training: `python -m baseline STEP`."""
 
-import sys
-
 from baseline.cli import main
-from contract.errors import run_main
+from contract.entry import run_program
 
 if __name__ == "__main__":
-    sys.exit(run_main(main))
+    run_program(main)

@@ -6,10 +6,9 @@ import atexit
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Final, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn, TextIO, cast
 
 from contract.errors import run_main
 
@@ -25,19 +24,48 @@ def hold_sigterm() -> None:
 def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command's `main` and end the process with its status, 1 after an error or a bug.
 
-    Functions registered with `atexit` still run. The rest of Python's shutdown is skipped: after an early end a thread
-    may still compute, and the libraries would wait for it or crash.
+    A stdout or stderr that is closed, full or broken ends no work; a full stdout changes the status at the end. A bug
+    goes to `sys.excepthook`. Functions registered with `atexit` still run. The rest of Python's shutdown is skipped:
+    after an early end a thread may still compute, and the libraries would wait for it or crash.
     """
+    stdout = _Lenient(sys.stdout)
+    sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, _Lenient(sys.stderr))
     try:
         status = run_main(main, argv)
+    except SystemExit as end:  # of argparse
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except Exception:  # noqa: BLE001  a bug: its trace, and the end below
-        traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
         status = 1
     atexit._run_exitfuncs()
-    with suppress(OSError):
-        sys.stderr.flush()
-    try:
-        sys.stdout.flush()
-    except OSError:
+    sys.stdout.flush()
+    if stdout.problem is not None and not isinstance(stdout.problem, BrokenPipeError):
+        sys.stderr.write(f"error: stdout: cannot be written ({stdout.problem.strerror}), expected space for it\n")
         status = status or _UNWRITTEN_STDOUT
+    sys.stderr.flush()
     os._exit(status)
+
+
+class _Lenient:
+    """A stream whose errors are kept in `problem` instead of raised; None is a stream that was closed at the start."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        # Never closed: it lasts as long as the process.
+        self._stream = Path(os.devnull).open("w") if stream is None else stream  # noqa: SIM115
+        self.problem: OSError | None = None
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as problem:
+            self.problem = problem
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as problem:
+            self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

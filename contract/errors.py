@@ -17,9 +17,15 @@ Any other exception is a bug and keeps its stack trace.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_OF_A_DISK: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
 
 
 def printable(text: str) -> str:
@@ -102,12 +108,18 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
-    Any other exception propagates with its trace.
+    A disk that is full or read-only is such an error, too. Any other exception propagates with its trace.
     """
     try:
         return main(argv)
     except HecktorError as error:
-        sys.stdout.flush()
-        sys.stderr.write(f"error: {error.message}\n")
-        sys.stderr.flush()
-        return 1
+        message = error.message
+    except OSError as problem:
+        if problem.errno not in _OF_A_DISK:
+            raise
+        what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
+        message = HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space").message
+    sys.stdout.flush()
+    sys.stderr.write(f"error: {message}\n")
+    sys.stderr.flush()
+    return 1

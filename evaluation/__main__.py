@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Sequence
 from types import TracebackType
 
-from contract.errors import run_main
+from contract.entry import run_program
 from evaluation.cli import main as evaluate
 
 _DEFAULTS = {"--edition", "--task"}
@@ -35,4 +35,4 @@ def print_unexpected(kind: type[BaseException], problem: BaseException, trace: T
 
 if __name__ == "__main__":
     sys.excepthook = print_unexpected
-    sys.exit(run_main(main))
+    run_program(main)

@@ -43,7 +43,35 @@ def test_a_computing_thread_is_not_waited_for_but_exit_functions_run() -> None:
     assert (done.returncode, done.stderr) == (0, "tidied up")
 
 
-def test_results_that_cannot_be_printed_are_no_success() -> None:
+PRINTS = "import sys, pathlib\ndef main(_):\n    print('x' * 100_000)\n    pathlib.Path(RESULT).write_text('whole')\n    return 0"
+FULL = ["error: stdout: cannot be written (No space left on device), expected space for it"]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("redirection", "status", "lines"),
+    [(">/dev/full", 120, FULL), (">&-", 0, []), (">/dev/full 2>&1", 120, []), (">&- 2>&-", 0, []), ("| true", 0, [])],
+)
+def test_stdout_that_cannot_be_written_costs_no_result(
+    tmp_path: Path, redirection: str, status: int, lines: list[str], unbuffered: str
+) -> None:
+    """Full, closed or broken, at once or at the end: the result is whole, and there is no trace."""
+    (tmp_path / "program.py").write_text(PROGRAM.format(PRINTS.replace("RESULT", repr(str(tmp_path / "result")))))
+    command = f"set -o pipefail; {sys.executable} {tmp_path / 'program.py'} {redirection}"
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr.splitlines()) == (status, lines)
+    assert (tmp_path / "result").read_text() == "whole"
+
+
+def test_help_on_a_full_stdout_is_no_success() -> None:
+    main = "import argparse\ndef main(_): argparse.ArgumentParser(prog='p').parse_args(['--help'])"
     with Path("/dev/full").open("w") as full:
-        done = ended("def main(_): return int(print('result') or 0)", stdout=full, env={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 120
+        done = ended(main, stdout=full, env={"PYTHONPATH": str(ROOT)})
+    assert (done.returncode, done.stderr.splitlines()) == (120, FULL)
+
+
+def test_the_hook_prints_a_bug() -> None:
+    main = "import sys\nsys.excepthook = lambda *_: sys.stderr.write('hook')\ndef main(_): return 1 // 0"
+    done = ended(main)
+    assert (done.returncode, done.stderr) == (1, "hook")

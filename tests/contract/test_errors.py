@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 from collections.abc import Sequence
 
@@ -122,3 +124,18 @@ def test_run_main_propagates_a_bug() -> None:
 
 def test_run_main_returns_the_exit_status() -> None:
     assert run_main(lambda argv: len(argv or ()), ["a", "b", "c"]) == 3
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize(("file", "name"), [("/deep/a.txt", "a.txt"), (b"b.txt", "b.txt"), (None, "a file"), (3, None)])
+def test_run_main_prints_a_full_or_read_only_disk_as_one_line(
+    code: int, file: object, name: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def main(argv: Sequence[str] | None) -> int:
+        raise OSError(code, os.strerror(code), file)
+
+    assert run_main(main, []) == 1
+    expected = (
+        f"error: {name or 'a file'}: cannot be written ({os.strerror(code)}), expected a writable disk with space\n"
+    )
+    assert capsys.readouterr().err == expected
