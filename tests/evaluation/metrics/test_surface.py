@@ -10,12 +10,14 @@ import pytest
 from evaluation.metrics.surface import (
     BOTH_EMPTY,
     MEASURED,
+    NO_PREDICTION,
     ONE_EMPTY,
     SurfaceRow,
     _by_transform,
     _by_tree,
     compare_surfaces,
     surface_voxels,
+    without_prediction,
 )
 
 SPACING = (3.0, 2.0, 1.0)
@@ -112,3 +114,9 @@ def test_empty_masks(rules):
         )
     of_2021 = compare_surfaces(some, empty, SPACING, rules(hd95="hecktor2021_code"))
     assert of_2021 == SurfaceRow(ONE_EMPTY, {"hd95_mm": 0.0, "asd_mm": math.inf, "surface_dsc": 0.0})
+
+
+def test_a_case_without_a_prediction_has_the_worst_values() -> None:
+    """Nothing of the reference's surface is found: a surface DSC of exactly 0, infinite distances."""
+    worst = {"hd95_mm": math.inf, "asd_mm": math.inf, "surface_dsc": 0.0}
+    assert without_prediction() == SurfaceRow(NO_PREDICTION, worst)
