@@ -29,7 +29,7 @@ from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import JobSockets, NothingMatchedError, Submission, read_submission
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
-from evaluation.results.public import check_public, private_seed, public_estimates, public_report
+from evaluation.results.public import check_public, private_seed, public_estimates, public_options, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -74,7 +74,8 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     """
     _remove_earlier(request)
     profile = load_profile(request.edition)
-    task = with_options(profile.task(request.task), request.options)
+    task = profile.task(request.task)
+    task = with_options(task, public_options(task, request.options) if request.public else request.options)
     _check_request(request, task)
     references = _read_references(request, profile, task)
     submissions, findings = _read_matching_submissions(request, profile, task, references)

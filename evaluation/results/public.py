@@ -1,6 +1,7 @@
 """Public results: the aggregates alone, rounded, with intervals from a secret seed.
 
-A submitter chooses the answers, so every figure is an equation about the reference.
+A submitter chooses the answers, so every figure is an equation about the reference. The number of unusable answers would
+be one, too: an answer that is left out counts only for patients with a target.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.metrics.rules import RiskRules
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
 
@@ -19,20 +21,36 @@ DIGITS_OF_SMALL_COHORT: Final = 3
 SMALL_COHORT_BELOW: Final = 100
 # Distances range up to 100 mm, all other metrics up to 1.
 _FEWER_DIGITS_OF_MM: Final = 2
+_TIE: Final = "tie"
 _PRIVATE_PROVENANCE: Final = ("seed", "redraws", "redraws_of_extra_metrics")
+
+
+def public_options(task: TaskProfile, options: Mapping[str, str]) -> dict[str, str]:
+    """The options of public results: a missing risk is a tie.
+
+    A non-concordant one among equal risks would tell the number of pairs that its patient is in.
+    """
+    has_risks = any(isinstance(answer.rules, RiskRules) for answer in task.answers.values())
+    return {**({"missing_risk": _TIE} if has_risks else {}), **options}
 
 
 def check_public(task: TaskProfile) -> None:
     """Refuse rules under which public results would reveal single patients.
 
     Probabilities such as 0.5 - 2^-k, one for each patient, write the patients' classes into the digits of a mean.
-    Where missing cases are skipped, a submitter chooses the patients of every figure.
+    Where missing cases are skipped, a submitter chooses the patients of every figure; where they stop the evaluation,
+    the error tells which patients count.
 
     Raises:
-        HecktorError: a ranked metric comes from submitted probabilities, or missing cases are skipped.
+        HecktorError: a ranked metric comes from submitted probabilities, missing cases are skipped or stop the
+            evaluation, or a missing risk is not a tie.
     """
-    if any(answer.rules.missing == "skip" for answer in task.answers.values()):
-        raise HecktorError("--public", "found together with missing=skip", "missing=worst or missing=stop")
+    for answer in task.answers.values():
+        if answer.rules.missing != "worst":
+            raise HecktorError("--public", f"found together with missing={answer.rules.missing}", "missing=worst")
+        if isinstance(answer.rules, RiskRules) and answer.rules.missing_risk != _TIE:
+            found = f"found together with missing_risk={answer.rules.missing_risk}"
+            raise HecktorError("--public", found, f"missing_risk={_TIE}")
     known = known_metrics(task.answers, "--public")
     for name, metric in task.metrics.items():
         if any(known[term][1].from_probability for term in metric.terms or (name,)):
