@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +78,7 @@ def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_eval
     def parse(row: Mapping[str, str]) -> float | None:
         return number(row[column], column, "a finite number", PredictionError)
 
-    return _with_values(_read_values(path, spellings, parse, cases, not_evaluated), path, column)
+    return _read_values(path, spellings, parse, cases, not_evaluated)
 
 
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
@@ -93,15 +94,7 @@ def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_eva
         probability = _share(row.get(PROBABILITY_COLUMN, ""), PROBABILITY_COLUMN) if answer.is_binary else None
         return None if value is None else PredictedClass(value, probability)
 
-    return _with_values(_read_values(path, spellings, parse, cases, not_evaluated, optional), path, column)
-
-
-def _with_values(submission: Submission, path: Path, column: str) -> Submission:
-    """The submission. Raises NothingMatchedError if no row of a case has a value."""
-    if submission.answers and not any(answer.tried for answer in submission.answers):
-        expected = f"{column} of the {len(submission.answers)} cases"
-        raise NothingMatchedError(path.name, f"found no {column} in their rows", expected)
-    return submission
+    return _read_values(path, spellings, parse, cases, not_evaluated, optional)
 
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
@@ -143,7 +136,11 @@ def _read_values(
         return SubmittedAnswer(case, None, None if value is not None else f"no {column}", value=value)
 
     unknown = set(rows_of) - set(cases) - set(not_evaluated)
-    return matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
+    submission = matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
+    others = (answer(case, row) for case in not_evaluated for row in rows_of.get(case, ()))
+    if cases and not any(one.tried for one in chain(submission.answers, others)):
+        raise NothingMatchedError(table.name, f"found no {column} in their rows", f"{column} of the {len(cases)} cases")
+    return submission
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:

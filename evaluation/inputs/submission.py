@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -95,7 +95,7 @@ def read_submission(
 def matched(
     entries_of: Mapping[str, Sequence[Entry]],
     cases: Collection[str],
-    unknown: Iterable[str],
+    unknown: Collection[str],
     answer_of: Callable[[str, Entry], SubmittedAnswer],
     *,
     what: str,
@@ -103,10 +103,11 @@ def matched(
 ) -> Submission:
     """A submission from the jobs, masks or rows of each case; no entry, or several, is the case's problem.
 
-    `unknown` are names that match no case. `what` is the file or folder of the entries, `plural` their kind.
+    `unknown` are names that match no case, with or without a target: an error must not tell a submitter which cases
+    have one. `what` is the file or folder of the entries, `plural` their kind.
     Raises NothingMatchedError if there are cases and no entry belongs to one.
     """
-    if cases and not any(entries_of.get(case) for case in cases):
+    if cases and not set(entries_of) - set(unknown):
         raise _nothing_matched(what, plural, entries_of, cases)
 
     def answer(case: str) -> SubmittedAnswer:

@@ -1,7 +1,7 @@
 """Public results: the aggregates alone, rounded, with intervals from a secret seed.
 
-A submitter chooses the answers, so every figure is an equation about the reference. The number of unusable answers would
-be one, too: an answer that is left out counts only for patients with a target.
+A submitter chooses the answers, so every figure is an equation about the reference. The number of unusable answers
+would be one, too: an answer that is left out counts only for patients with a target.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.teams import load_teams
 from evaluation.statistics.fractions import wilson_interval
+from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 
@@ -114,10 +115,49 @@ def test_a_warning_shows_no_digit_that_the_figure_hides(phase_of, profile_with):
     assert (shown["aggregates"]["c_index"]["value"], shown["warnings"][0][:16]) == (0.1, "c_index is 0.100")
 
 
-def test_missing_skip_is_refused(phase_of):
-    """A submitter of one mask would read this patient's DSC."""
-    with pytest.raises(HecktorError, match=r"--public: found together with missing=skip, expected missing=worst"):
-        phase_of(SEGMENTATION).run(public=True, options={"missing": "skip"})
+@pytest.mark.parametrize(
+    ("task", "option", "value", "expected"),
+    [
+        (SEGMENTATION, "missing", "skip", "worst"),  # a submitter of one mask would read this patient's DSC
+        (HPV, "missing", "stop", "worst"),  # the error would tell which patients count
+        (RFS, "missing_risk", "non_concordant", "tie"),
+    ],
+)
+def test_rules_that_tell_single_patients_are_refused(phase_of, task, option, value, expected):
+    with pytest.raises(
+        HecktorError, match=rf"--public: found together with {option}={value}, expected {option}={expected}$"
+    ):
+        phase_of(task).run(public=True, options={option: value})
+
+
+def test_a_missing_risk_is_a_tie(phase_of):
+    """Equal risks have a C-index of 0.5; a risk that is left out and lost all pairs would tell their number."""
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{n},{n % 2},{n}\n" for n in range(1, 8)))
+    reports = []
+    for absent in range(8):
+        table = phase.root / "risks.csv"
+        table.write_text("PatientID,risk\n" + "".join(f"P{n},1\n" for n in range(1, 8) if n != absent))
+        reports.append(phase.run(predictions=table, public=True, bootstraps=50))
+    assert reports[0]["aggregates"]["c_index"]["value"] == 0.5
+    assert reports[0]["provenance"]["options"]["missing_risk"] == "tie"
+    assert reports == [reports[0]] * 8
+
+
+def test_an_answer_that_does_not_count_leaves_no_trace(tmp_path, grid, capsys):
+    """P4 is T0. Output, errors and file are equal with and without its T; also if its T is the only one, as a wrong T1."""
+    truth = write_truth(tmp_path / "truth", grid)
+
+    def seen(name, **stages):
+        answers = {case: {**row, "t_stage": stages.get(case, "")} for case, row in ANSWERS.items()}
+        folder = write_plain(tmp_path / name, predictions(grid), answers, grid)
+        arguments = ["--edition", "hecktor2026", "--predictions", str(folder), "--ground-truth", str(truth)]
+        assert main([*arguments, "--output", str(tmp_path / "out"), "--bootstraps", "20", "--public"]) == 0
+        return capsys.readouterr(), (tmp_path / "out" / "metrics.json").read_text()
+
+    stages = {case: row["t_stage"] for case, row in ANSWERS.items()}
+    assert seen("all", **stages) == seen("without", **{case: stages[case] for case in ("P1", "P2", "P3")})
+    assert seen("alone", P4="T4") == seen("wrong", P1="T4")
 
 
 @pytest.fixture
