@@ -125,7 +125,7 @@ def test_the_archive_is_what_the_platform_unpacks(trained: dict[str, Path], tmp_
     assert {(member.uid, member.gid, member.uname, member.mtime) for member in members} == {(0, 0, "", 0)}
     unpack(archives[0], tmp_path / "unpacked")
     model = load_package(tmp_path / "unpacked")
-    assert model.name == "mine (research; not a medical device)"
+    assert (model.manifest.name, model.manifest.purpose) == ("mine", "research; not a medical device")
     assert model.manifest.edition == "hecktor2025"
     assert sorted(model.heads) == ["hpv", "rfs"]
     assert model.manifest.training == {
