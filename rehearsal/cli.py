@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
+    _refuse_unused(parser, options)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(
@@ -58,6 +59,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.api_method == "both":
         return _both_ways(rehearsal)
     return 0 if _rehearsed(rehearsal).succeeded else 1
+
+
+def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """End with status 2 for an option that this rehearsal would not use."""
+    has_image = bool(options.algorithm_image or options.evaluation_image)
+    for option, is_unused, expected in (
+        ("--gpus", options.gpus and not options.algorithm_image, "--algorithm-image"),
+        ("--engine", options.engine and not has_image, "--algorithm-image or --evaluation-image"),
+        ("--evaluation-arguments", options.evaluation_arguments and not options.ground_truth, "--ground-truth"),
+        ("--on-failure", options.on_failure != "abort" and not options.ground_truth, "--ground-truth"),
+    ):
+        if is_unused:
+            parser.error(f"argument {option}: found without {expected}, expected both")
 
 
 def _both_ways(rehearsal: Rehearsal) -> int:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from rehearsal.submission.images import BuiltImages
 
 _BUILDS: Final = ("cpu", "cuda")
+_OF_IMAGES: Final = ("images", "engine", "gpus", "revision", "level")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    unused = [name for name in _OF_IMAGES if arguments.model_only and getattr(arguments, name)]
+    if unused:
+        parser.error(f"argument --{unused[0]}: found with --model-only, expected one of them")
     from rehearsal.submission.images import find_images  # after --help: these take seconds
     from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
     from rehearsal.submission.tries import KINDS
@@ -33,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         output=arguments.output.resolve(),
         edition=edition,
         tasks=_tasks(parser, edition, arguments.task),
-        torch=arguments.images,
+        torch=arguments.images or "cuda",
         with_gpus=arguments.gpus,
         kinds=tuple(arguments.phantom) or KINDS,
     )
@@ -42,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.model_only:
         try:
             images = find_images(
-                arguments.engine, arguments.images, arguments.gpus, arguments.level, arguments.revision
+                arguments.engine, options.torch, arguments.gpus, arguments.level or 5, arguments.revision
             )
         except EngineError as problem:
             missing = problem
@@ -73,8 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     only = "make only this task of the edition, by name or number; may be repeated"
     add("--task", action="append", default=[], help=only)
     add_edition_option(parser, "that of the package")
-    build = "PyTorch build of the images; the platform's T4 needs cuda (default: %(default)s)"
-    add("--images", choices=_BUILDS, default="cuda", help=build)
+    build = "PyTorch build of the images; the platform's T4 needs cuda (default: cuda)"
+    add("--images", choices=_BUILDS, help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")
@@ -87,5 +91,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     label = "label of the images, so that the platform does not refuse them as known; any new text"
     add("--revision", default="", metavar="TEXT", help=label)
-    add("--level", type=int, choices=range(1, 10), default=5, help="gzip level, 1 (fast) to 9 (small) (default: 5)")
+    add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")
     return parser

@@ -91,7 +91,7 @@ def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
 def try_task(
     task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path, report: Callable[[str], None]
 ) -> TriedTask:
-    """Rehearse one task over all phantoms; `report` is called with a line for each phantom.
+    """Rehearse one task over all phantoms; `report` is called with a line for each phantom and each warning.
 
     Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
     network did not answer.
@@ -108,6 +108,8 @@ def try_task(
         ),
         on_job=lambda job: report(_progress(job, task, inputs)),
     )
+    for warning in result.warnings:
+        report(f"{task.name}: warning: {warning}")
     problems = [*result.refusals, *result.problems]
     for job in result.jobs:
         case = job.job.case.case_id

@@ -69,3 +69,21 @@ def test_an_unknown_task_is_a_usage_error(tmp_path: Path, capsys: pytest.Capture
         main(["--task", "4", "--cases", str(tmp_path), "--output", "out", "--process"])
     assert stop.value.code == 2
     assert "found task '4', expected one of segmentation, 1, rfs, 2, hpv, 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--gpus"], "argument --gpus: found without --algorithm-image, expected both"),
+        (["--engine", "podman"], "argument --engine: found without --algorithm-image or --evaluation-image"),
+        (["--evaluation-arguments=--public"], "argument --evaluation-arguments: found without --ground-truth"),
+        (["--on-failure", "mark-missing"], "argument --on-failure: found without --ground-truth, expected both"),
+    ],
+)
+def test_an_option_that_is_not_used_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--task", "3", "--cases", str(tmp_path), "--output", "out", "--process", *options])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err

@@ -230,9 +230,11 @@ def test_an_earlier_submission_is_replaced_only_by_one_that_passed(tiny_package:
 
 
 def test_an_algorithm_without_a_run_record_passes_and_the_readme_says_so(tiny_package: Path, tmp_path: Path) -> None:
-    output = tmp_path / "submission"
-    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(record=None), ignore)
+    output, lines = tmp_path / "submission", list[str]()
+    make_submission(request(tiny_package, output, tasks=(HPV,)), StubImages(record=None), lines.append)
     assert "no run record |" in (output / "README.md").read_text()
+    unknown = r"hpv: warning: model package: no run record of \S+, so the package that answered is not known"
+    assert any(re.fullmatch(unknown, line) for line in lines)
 
 
 def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
@@ -263,7 +265,8 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     ]
     assert shown[6] == "rfs: rehearsing 1 phantoms"
     assert re.fullmatch(r"rfs: phantom \S+ \(head\) N s", shown[7])
-    assert shown[8] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
+    assert re.fullmatch(r"rfs: warning: \S+: hpv-status\.json, .*: no output of this task; .*", shown[8])
+    assert shown[9] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
 
 
 def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Path) -> None:
@@ -310,12 +313,14 @@ def test_without_an_engine_only_the_model_is_made(
 ) -> None:
     calls: list[tuple[SubmissionOptions, Any]] = []
     monkeypatch.setattr(pipeline, "make_submission", lambda options, images, report: calls.append((options, images)))
-    options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission"), "--engine", "no-such-client"]
+    options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission")]
     with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
                        r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
-        cli.main([*options, "--task", "3", "--task", "rfs"])
+        cli.main([*options, "--engine", "no-such-client", "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
     assert [(one.tasks, images) for one, images in calls] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
+    with pytest.raises(SystemExit):
+        cli.main([*options, "--model-only", "--images", "cuda"])
     # The package knows its edition.
     assert cli.main(["--package", str(combined_package), *options[2:], "--model-only"]) == 0
     assert calls[-1][0].edition == NEWEST
