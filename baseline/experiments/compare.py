@@ -233,8 +233,8 @@ def most_different(results: Sequence[TaskResults]) -> list[str]:
     scores: dict[str, list[float]] = {}
     for team in with_mask.teams:
         for row in with_mask.rows_of(team, with_mask.task.mask.name):
-            if (dsc := mean_dsc(row)) is not None:
-                scores.setdefault(str(row["case"]), []).append(dsc)
+            dsc = mean_dsc(row)  # None for a mask that is rightly empty, which differs from a false one
+            scores.setdefault(str(row["case"]), []).append(1.0 if dsc is None else dsc)
     spread = {case: max(values) - min(values) for case, values in scores.items()}
     ranked = sorted((case for case, gap in spread.items() if gap > 0), key=lambda case: (-spread[case], case))
     return ranked[:SHOWN]

@@ -21,6 +21,8 @@ MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
 ONE_EMPTY: Final = "one_empty"
 NO_PREDICTION: Final = "no_prediction"
+# States of a surface whose distances are infinite.
+LOST: Final = (ONE_EMPTY, NO_PREDICTION)
 
 _PERCENT: Final = 95
 # Distances of equal grid steps differ in their last digits by the way of computing them.

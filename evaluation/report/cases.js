@@ -5,7 +5,7 @@ import { readColumn } from "../page/data.js";
 import { matchesSelection, onSelection, selectedValues } from "../page/selection.js";
 import { tableOf } from "../page/tables.js";
 
-/** @typedef {{title: string, summary: string, values: (string | number | null)[]}} AnswerColumn by case, and within it by team */
+/** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases whose reference lacks the structure */
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
 
 /** @type {NodeListOf<HTMLDetailsElement>} */
@@ -14,12 +14,15 @@ const filled = new Set();
 
 /** Fill a card with one case's answers when it is first opened. @param {HTMLDetailsElement} card @param {Answers} answers */
 function fill(card, answers) {
-  const start = answers.cases.indexOf(card.dataset.case) * answers.teams.length;
+  const place = answers.cases.indexOf(card.dataset.case);
+  const start = place * answers.teams.length;
   if (!card.open || filled.has(card) || start < 0) return;
   filled.add(card);
   const columns = { team: { title: "Team", values: answers.teams } };
-  answers.columns.forEach(({ title, values }, number) => {
-    if (!title.endsWith(" correct")) columns[`column${number}`] = { title, values: values.slice(start, start + answers.teams.length) };
+  answers.columns.forEach(({ title, values, absent }, number) => {
+    const shown = values.slice(start, start + answers.teams.length);
+    const named = absent.includes(place) ? shown.map((value) => (value === 0 ? "false" : null)) : shown;
+    if (!title.endsWith(" correct")) columns[`column${number}`] = { title, values: named };
   });
   card.lastElementChild.append(tableOf({ columns }, `Answers to ${card.dataset.case}`));
 }
@@ -41,13 +44,16 @@ function summarise(table, answers) {
   const teams = selected.length ? selected : answers.teams.map((_, place) => place);
   const first = table.tHead.rows[0].cells.length - 1 - summaries.length;
   for (const row of table.tBodies[0].rows) {
-    const start = answers.cases.indexOf(row.dataset.case) * answers.teams.length;
-    summaries.forEach(({ summary, values }, number) => {
+    const place = answers.cases.indexOf(row.dataset.case);
+    const start = place * answers.teams.length;
+    summaries.forEach(({ summary, values, absent }, number) => {
       const numbers = teams.map((team) => values[start + team]).filter((value) => value !== null);
       const value = summary.includes("fraction") ? d3.mean(numbers) : d3.median(numbers);
       const cell = row.cells[first + number];
-      cell.textContent = value === undefined ? "-" : value.toFixed(3);
-      if (value === undefined) delete cell.dataset.sort;
+      const isCount = numbers.length > 0 && absent.includes(place);
+      const count = `${numbers.filter((one) => one === 0).length} of ${numbers.length} teams false`;
+      cell.textContent = value === undefined ? "-" : isCount ? count : value.toFixed(3);
+      if (value === undefined || isCount) delete cell.dataset.sort;
       else cell.dataset.sort = String(value);
     });
   }

@@ -79,17 +79,23 @@ def _table(cases: CaseTable, centres: Mapping[str, str | None], pictures: Mappin
         cells = [Cell(choice("case", case))]
         cells += [Cell(choice("centre", centre) if centre else "-")] if has_centres else []
         cells += [_cell(values[place]) for values in cases.facts.values()]
-        cells += [_summary(one.values[place], one.summary) for one in measured]
+        cells += [_summary(one.values[place], one.summary, is_absent=place in one.absent) for one in measured]
         cells.append(Cell(f'<a href="#{quote(f"case-{case}")}">{"picture" if case in pictures else "answers"}</a>'))
         rows.append(Row(cells, _keys(case, centre)))
     return table("Cases, with the reference and a summary of all teams", heads, rows)
 
 
-def _summary(values: Sequence[Value], title: str) -> Cell:
-    """Median of the teams, or the fraction of correct ones; the page's script repeats it for selected teams."""
+def _summary(values: Sequence[Value], title: str, *, is_absent: bool) -> Cell:
+    """Median of the teams, or the fraction of correct ones; the page's script repeats it for selected teams.
+
+    A median over teams that rightly mark nothing has no meaning: of a structure that is absent, the teams that mark
+    one are counted.
+    """
     numbers = [value for value in values if isinstance(value, float | int)]
     if not numbers:
         return Cell("-")
+    if is_absent:
+        return Cell(f"{numbers.count(0)} of {len(numbers)} teams false")
     figure = statistics.fmean(numbers) if "fraction" in title else statistics.median(numbers)
     return Cell(f"{figure:.3f}", figure)
 
@@ -142,7 +148,12 @@ def _fact(title: str, value: Value) -> str:
 def _answers(cases: CaseTable) -> dict[str, Any]:
     """The answers for the page's script, each column by case and within it by team."""
     columns = [
-        {"title": one.title, "summary": one.summary, **column([value for of_case in one.values for value in of_case])}
+        {
+            "title": one.title,
+            "summary": one.summary,
+            "absent": sorted(one.absent),
+            **column([value for of_case in one.values for value in of_case]),
+        }
         for one in cases.columns
     ]
     return {"cases": list(cases.cases), "teams": list(cases.teams), "columns": columns}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from contract.editions import Answer
+from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.sources import TaskResults, team_names
 from evaluation.analyses.titles import answer_title
 
@@ -25,11 +26,14 @@ class AnswerColumn:
         title: heading of the column.
         values: by case and team, in the order of `CaseTable`.
         summary: heading of the figure's summary over the teams; empty without one.
+        absent: places of cases whose reference lacks the structure; there a value is 1 for a team that rightly marks
+            nothing, and 0 for one that marks something.
     """
 
     title: str
     values: tuple[tuple[Value, ...], ...]
     summary: str = ""
+    absent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -46,21 +50,34 @@ class CaseTable:
 
 
 def case_table(results: Sequence[TaskResults]) -> CaseTable:
-    """The cases of all tasks; teams without rows have no values."""
+    """The cases of all tasks; teams without rows have no values.
+
+    Headings begin with the task's number where two tasks have one name, such as the two survival tasks of 2021.
+    """
     teams = tuple(team_names(results))
-    parts = [(answer, _rows(result, answer)) for result in results for answer in result.task.answers]
-    cases = tuple(sorted({case for _, rows in parts for of_team in rows.values() for case in of_team}))
+    parts = [(result.task, answer, _rows(result, answer)) for result in results for answer in result.task.answers]
+    cases = tuple(sorted({case for *_, rows in parts for of_team in rows.values() for case in of_team}))
     facts: dict[str, tuple[Value, ...]] = {}
     columns: list[AnswerColumn] = []
-    for answer, rows in parts:
+    names = [result.task.name for result in results]
+    for task, answer, rows in parts:
+        prefix = f"Task {task.number}: " if names.count(task.name) > 1 else ""
         reference = [next((of[case] for of in rows.values() if case in of), None) for case in cases]
         for title, read in _facts(answer).items():
-            facts[title] = tuple(None if row is None else read(row) for row in reference)
+            facts[f"{prefix}{title}"] = tuple(None if row is None else read(row) for row in reference)
         for title, summary, read in _answers(answer):
             values = tuple(tuple(_read(read, rows.get(team, {}).get(case)) for team in teams) for case in cases)
             if any(value is not None for of_case in values for value in of_case):
-                columns.append(AnswerColumn(title, values, summary))
+                absent = _absent(reference, title)
+                columns.append(AnswerColumn(f"{prefix}{title}", values, summary and f"{prefix}{summary}", absent))
     return CaseTable(cases, teams, facts, tuple(columns))
+
+
+def _absent(reference: Sequence[Row | None], title: str) -> frozenset[int]:
+    """Places of the cases without the structure of a column of DSCs; none for other columns."""
+    label = {f"{name} DSC": label for label, name in LABELS.items()}.get(title)
+    rows = enumerate(reference) if label is not None else ()
+    return frozenset(place for place, row in rows if row is not None and row[f"{label}_reference_voxels"] == 0)
 
 
 def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, Row]]:
@@ -93,8 +110,10 @@ def _answers(answer: Answer) -> list[tuple[str, str, Reader]]:
     title = answer_title(answer)
     if answer.kind == "mask":
         return [
-            ("GTVp DSC", "GTVp DSC, median of teams", lambda row: row["gtvp_dsc"]),
-            ("GTVn DSC", "GTVn DSC, median of teams", lambda row: row.get("gtvn_dsc")),
+            *(
+                (f"{name} DSC", f"{name} DSC, median of teams", partial(_dsc, label=key))
+                for key, name in LABELS.items()
+            ),
             ("GTVp (ml)", "", partial(_volume_ml, key="gtvp_predicted_mm3")),
             ("GTVn (ml)", "", partial(_volume_ml, key="gtvn_predicted_mm3")),
             ("GTVn detected / false / missed", "", _lesions),
@@ -111,6 +130,13 @@ def _answers(answer: Answer) -> list[tuple[str, str, Reader]]:
 
 def _volume_ml(row: Row, key: str) -> float:
     return round(float(row[key]) / _MM3_A_ML, 1)
+
+
+def _dsc(row: Row, label: str) -> float | None:
+    """The DSC. Without the structure in the reference: 1 for an empty mask, 0 for another one, None for none."""
+    if row[f"{label}_reference_voxels"] > 0:
+        return None if row.get(f"{label}_dsc") is None else float(row[f"{label}_dsc"])
+    return None if row["error"] is not None else float(row[f"{label}_predicted_voxels"] == 0)
 
 
 def _lesions(row: Row) -> str:

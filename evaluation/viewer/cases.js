@@ -5,6 +5,9 @@ import { byId, element } from "./notices.js";
 const MEAN = "mean of all teams";
 const LOWEST = "lowest of all teams";
 
+// JSON has no infinity, which a missed structure's distance is.
+const numberOf = (value) => (value === "inf" ? Infinity : value);
+
 export class CaseList {
   #data;
   #open;
@@ -54,9 +57,10 @@ export class CaseList {
   #valueOf(one, metric) {
     const values = one.values[metric.key] ?? {};
     if ("" in values) return values[""];
-    if (this.team.value.startsWith("team:")) return values[this.team.value.slice(5)] ?? null;
-    const present = Object.values(values).filter((value) => value !== null);
-    if (present.length === 0) return null;
+    if (this.team.value.startsWith("team:")) return numberOf(values[this.team.value.slice(5)] ?? null);
+    if (Object.values(values).every((value) => value === null)) return null;
+    // A team without a value rightly marks nothing: a median or mean of the others alone would hide that it is right.
+    const present = Object.values(values).map((value) => numberOf(value) ?? (metric.higher_is_better ? 1 : 0));
     return this.team.value === LOWEST ? Math.min(...present) : present.reduce((sum, value) => sum + value, 0) / present.length;
   }
 
@@ -78,6 +82,7 @@ export class CaseList {
   // Cases without a value come last in both directions.
   #compare(a, b) {
     if (a === null || b === null) return Number(a === null) - Number(b === null);
+    if (a === b) return 0; // also two infinite values
     return this.#ascending ? a - b : b - a;
   }
 
@@ -88,7 +93,7 @@ export class CaseList {
   }
 
   #item({ one, value }, place, metric) {
-    const figure = !metric ? (one.centre ?? "") : value === null ? "–" : value.toFixed(metric.digits);
+    const figure = !metric ? (one.centre ?? "") : value === null ? "–" : Number.isFinite(value) ? value.toFixed(metric.digits) : "∞";
     const item = element("li", [element("span", one.case), element("span", figure, "figure")]);
     item.setAttribute("role", "option");
     item.id = `case-${place}`;

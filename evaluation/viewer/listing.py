@@ -8,10 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from evaluation.analyses.sources import TaskResults
+from evaluation.metrics.surface import LOST
 from evaluation.rows.mask import CASE_VALUES
 
 # Values of a case itself stand under this name in place of a team's.
 OF_CASE: Final = ""
+# JSON has no infinity.
+INFINITE: Final = "inf"
 _MM3_A_ML: Final = 1000.0
 
 Row = Mapping[str, Any]
@@ -61,8 +64,8 @@ def _mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
 
 
 def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[ListedMetric]) -> dict[str, Any]:
-    values: dict[str, dict[str, float | None]] = {
-        metric.key: {team: _rounded(by_case[case].get(metric.key)) for team, by_case in rows.items() if case in by_case}
+    values: dict[str, dict[str, float | str | None]] = {
+        metric.key: {team: value_of(by_case[case], metric.key) for team, by_case in rows.items() if case in by_case}
         for metric in metrics
     }
     row = next((by_case[case] for by_case in rows.values() if case in by_case), None)
@@ -73,6 +76,13 @@ def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[Liste
     for metric, value in zip(_OF_CASES, (gtvp, gtvn, lesions), strict=True):
         values[metric.key] = {OF_CASE: _rounded(value)}
     return {"values": values, "facts": facts(gtvp, gtvn, lesions)}
+
+
+def value_of(row: Row, key: str) -> float | str | None:
+    """A team's value with four decimals; `inf` for a lost distance, None if nothing is measured, as of empty masks."""
+    if key.endswith("_hd95_mm") and row.get(f"{key.removesuffix('_hd95_mm')}_surface") in LOST:
+        return INFINITE
+    return _rounded(row.get(key))
 
 
 def _rounded(value: float | None) -> float | None:
@@ -86,11 +96,14 @@ def facts(gtvp_ml: float, gtvn_ml: float, gtvn_lesions: int) -> str:
 
 
 def worst_cases(listing: Mapping[str, Any]) -> list[str]:
-    """Names of the cases by their mean over the teams of the first metric, the lowest first; cases without it last."""
+    """Names of the cases by their mean over the teams of the first metric, the lowest first; cases without it last.
+
+    The first metric is a DSC, without a value for a team that rightly marks nothing, which counts as 1.
+    """
     key = listing["metrics"][0]["key"] if listing["metrics"] else None
 
     def mean(entry: Mapping[str, Any]) -> float:
-        values = [value for value in entry["values"].get(key, {}).values() if value is not None]
+        values = [1.0 if value is None else value for value in entry["values"].get(key, {}).values()]
         return sum(values) / len(values) if values else math.inf
 
     return [entry["case"] for entry in sorted(listing["cases"], key=mean)]

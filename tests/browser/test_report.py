@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import build_page
 from tests.browser.conftest import accessibility_problems
-from tests.evaluation.report.challenge import cases, content, names
+from tests.evaluation.report.challenge import cases, content, lose_nodes, names
 
 TEAMS = names(40)
 FIRST = TEAMS[0]
@@ -169,6 +169,21 @@ def test_summaries_of_cases_are_of_the_selected_teams(page: Page, report: str) -
     answer = page.evaluate("JSON.parse(document.getElementById('page-cases').textContent).columns[0].values[39]")
     assert after == pytest.approx(answer, abs=5e-4)
     assert str(after) != before
+
+
+def test_teams_that_mark_an_absent_structure_are_counted(browser: Browser, tmp_path: Path) -> None:
+    """The second of three teams marks a GTVn that is not there; the third has no usable mask."""
+    (tmp_path / "r.html").write_text(build_page(lose_nodes(content(names(3), cases(6)))), encoding="utf-8")
+    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    row = page.locator(f'#cases > .scroll tbody tr[data-case="{cases(1)[0]}"]')
+    expect(row).to_contain_text("1 of 2 teams false")
+    for team, shown in ((0, "0 of 1 teams false"), (1, "1 of 2 teams false")):
+        page.locator("#task1 tbody button.choice").nth(team).click()
+        expect(row).to_contain_text(shown)
+    answers = page.locator(f'[id="case-{cases(1)[0]}"] tbody tr')
+    expect(answers.nth(1)).to_contain_text("false")
+    expect(answers.filter(has_text="false")).to_have_count(1)
+    page.close()
 
 
 def download(page: Page, section: str, button: str) -> str:

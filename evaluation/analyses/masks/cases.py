@@ -11,17 +11,18 @@ import numpy as np
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, MM3_A_ML, AnswerRows, box_summary, rounded
 from evaluation.metrics.overlap import Floats
+from evaluation.metrics.surface import LOST
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
 FAILED_BELOW: Final = 0.5
 NEARLY_ALL: Final = 0.9
+# A median over the teams that mark a structure which the reference lacks says nothing about the others.
+_WITHOUT_STRUCTURE: Final = {"dsc_median": None, "dsc_best": None, "best_team": None}
 _MEASURES: Final = {"dsc": "DSC", "hd95": "HD95"}
 _UNITS: Final = {
     "dsc": "",
     "hd95": " HD95 in mm; it is infinite where a team misses the structure, and infinite parts are not drawn.",
 }
-# States of a surface whose distances are infinite.
-_LOST: Final = ("one_empty", "no_prediction")
 _ABOUT_BOXES: Final = (
     "Boxes reach from quartile to quartile with a line at the median and a ring at the mean, whiskers to the outermost "
     "values within 1.5 interquartile ranges; points are the values beyond them."
@@ -94,14 +95,15 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
             if failed and failed >= math.ceil(NEARLY_ALL * teams):
                 shared = {**table.keys_of(case), "label": LABELS[label], "volume_ml": rounded(volume[place])}
-                rows.append({**shared, "failed": failed, "teams": teams, **_middle_and_best(table, values[:, place])})
+                best = _middle_and_best(table, values[:, place]) if volume[place] > 0 else _WITHOUT_STRUCTURE
+                rows.append({**shared, "failed": failed, "teams": teams, **best})
     analysis = Analysis(
         name=table.name("failed-cases"),
         title=table.title("Cases that nearly all teams fail"),
         caption=(
             f"Cases in which at least {NEARLY_ALL:.0%} of the teams have a DSC below {FAILED_BELOW}: an IoU below 1/3, "
             "or masks that share less than half of their mean volume. Where the reference lacks the structure, a team "
-            "that marks one fails."
+            "that marks one fails, and the other teams have no DSC."
         ),
         columns={
             **table.case_heads,
@@ -113,7 +115,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
             "dsc_best": "Best DSC",
             "best_team": "Team with the best DSC",
         },
-        rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"], row["case"])),
+        rows=sorted(rows, key=lambda row: (-row["failed"] / row["teams"], row["dsc_median"] or 0.0, row["case"])),
         source="HECKTOR 2021 overview, text to Fig. 3, which names them",
     )
     return [analysis] if rows else []
@@ -137,7 +139,7 @@ def _values(table: AnswerRows, measure: str) -> dict[str, Floats]:
 
 def _hd95(table: AnswerRows, label: str) -> Floats:
     distances = table.numbers(f"{label}_hd95_mm")
-    lost = [[row is not None and row.get(f"{label}_surface") in _LOST for row in of_team] for of_team in table.rows]
+    lost = [[row is not None and row.get(f"{label}_surface") in LOST for row in of_team] for of_team in table.rows]
     distances[np.array(lost, dtype=np.bool_).reshape(distances.shape)] = np.inf
     return distances
 

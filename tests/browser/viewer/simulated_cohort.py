@@ -84,7 +84,7 @@ def _fill(array: np.ndarray, box: Box, value: float) -> None:
 
 
 def _values(cohort: ViewerCohort) -> dict[str, object]:
-    dsc = {FIRST: (0.5, 0.9), "CASE-2": (0.8, 0.2), HOSTILE: (None, 0.8), BROKEN: (0.1, 0.3)}
+    dsc = {FIRST: (0.5, 0.9), "CASE-2": (0.8, 0.2), HOSTILE: (None, 0.6), BROKEN: (0.1, 0.3)}
     volume = {FIRST: 4.0, "CASE-2": 2.0, HOSTILE: 3.0, BROKEN: 1.0, WITHOUT_PET: 5.0}
     metrics = [
         {"key": "gtvp_dsc", "title": "GTVp DSC", "higher_is_better": True, "digits": 3},

@@ -89,7 +89,10 @@ def test_number_keys_switch_contours(viewer: Page) -> None:
     ],
 )
 def test_cases_are_sorted_by_a_teams_metric_worst_first(viewer: Page, team: str, expected: list[str]) -> None:
-    """Means are 0.7, 0.5, 0.8 and 0.2; cases without a value stay last in both directions."""
+    """Means are 0.7, 0.5, 0.8 and 0.2; cases without a value stay last in both directions.
+
+    The 0.8 is of 0.6 and of a team that rightly marks nothing, which counts as 1.
+    """
     viewer.get_by_label("Sort by").select_option("GTVp DSC")
     viewer.get_by_label("Team", exact=True).select_option(team)
     names = viewer.locator("#cases li span:first-child")

@@ -69,6 +69,19 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
     return TaskResults(task, board(metrics, teams, estimates), of_teams)
 
 
+def lose_nodes(page: PageContent) -> PageContent:
+    """Take the GTVn out of the first case's reference: the second team marks one, the third has no usable mask."""
+    parts = [
+        {"gtvn_dsc": None, "gtvn_predicted_voxels": 0},
+        {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 5},
+        {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 0, "error": "not a readable image"},
+    ]
+    for number, team in enumerate(page.results[0].teams):
+        part = parts[number] if number < len(parts) else parts[0]
+        team.rows[0].update({"gtvn_reference_voxels": 0, "gtvn_reference_mm3": 0.0, **part})  # type: ignore[attr-defined]
+    return page
+
+
 def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dict[str, Estimate]]) -> dict[str, Any]:
     """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
 

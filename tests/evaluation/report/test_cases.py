@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.patient_table import case_table
-from tests.evaluation.report.challenge import cases, content, names
+from tests.evaluation.report.challenge import cases, content, lose_nodes, names
 
 CASES = cases(4)
 
@@ -38,6 +39,34 @@ def test_the_summary_is_the_median_of_the_teams(shown):
     values = sorted(team.rows[0]["gtvp_dsc"] for team in shown.results[0].teams)
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
+
+
+def test_teams_that_mark_an_absent_structure_are_counted(shown):
+    """Of 4 teams one marks a GTVn that is not there, one has no usable mask: 1 of 3 is false, no median of 0."""
+    html = cases_html(lose_nodes(content(names(4), CASES)).results, (), shown.colours)
+    first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
+    assert "<td>1 of 3 teams false</td>" in first
+    assert html.count("teams false") == 1
+    data, place = data_of(html), sorted(CASES).index(CASES[0])
+    assert [column["absent"] for column in data["columns"][:2]] == [[], [place]]
+    assert data["columns"][1]["values"][4 * place : 4 * place + 4] == [1, 0, None, 1]
+
+
+def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
+    """As in HNTS-MRG 2024, where the second task's reference is another one: here 1 ml more for each case."""
+    first = shown.results[0]
+    rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in first.teams[0].rows]
+    second = replace(first, task=first.task.numbered(2), teams=[replace(first.teams[0], rows=rows)])
+    table = case_table([first, second])
+    volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
+    assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]
+    one, two = volumes.values()
+    assert [b - a for a, b in zip(one, two, strict=True)] == pytest.approx([1.0] * 4)
+    titles = [column.title for column in table.columns]
+    assert len(titles) == len(set(titles))
+    summaries = [column.summary for column in table.columns if column.summary]
+    assert summaries[0] == "Task 1: GTVp DSC, median of teams"
+    assert len(summaries) == len(set(summaries)) == 4
 
 
 def test_cases_without_rows_have_no_values(shown):

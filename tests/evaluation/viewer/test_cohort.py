@@ -15,6 +15,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerRequest, find_cohort
+from evaluation.viewer.listing import value_of, worst_cases
 from tests.evaluation.viewer.conftest import GRID, ToyCohort
 
 
@@ -106,6 +107,21 @@ def test_the_worst_cases_have_the_lowest_mean_of_the_first_metric(ranked: Path) 
     assert list(cohort.worst(1).cases) == ["C-2"]
     assert [case["case"] for case in cohort.worst(1).listing["cases"]] == ["C-2"]
     assert list(cohort.worst(5).cases) == ["C-1", "C-2"]
+
+
+def test_a_rightly_empty_mask_and_a_lost_distance_count() -> None:
+    """A: one team marks a GTVp that is not there, three rightly mark none: mean 3/4. B: mean 0.7."""
+    entries = {"A": (0.0, None, None, None), "B": (0.7, 0.7, 0.7, 0.7)}
+    listing = {
+        "metrics": [{"key": "gtvp_dsc"}],
+        "cases": [
+            {"case": case, "values": {"gtvp_dsc": dict(zip("abcd", dsc, strict=True))}} for case, dsc in entries.items()
+        ],
+    }
+    assert worst_cases(listing) == ["B", "A"]
+    rows = [{"gtvp_hd95_mm": 2.0, "gtvp_surface": "measured"}, {"gtvp_hd95_mm": None, "gtvp_surface": "one_empty"}]
+    assert [value_of(row, "gtvp_hd95_mm") for row in rows] == [2.0, "inf"]
+    assert value_of({"gtvp_hd95_mm": None, "gtvp_surface": "both_empty"}, "gtvp_hd95_mm") is None
 
 
 def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.ndarray) -> None:

@@ -59,3 +59,4 @@ def test_nearly_all_is_nine_of_ten(table) -> None:
 def test_a_false_tumour_that_all_teams_mark_is_a_failure(table) -> None:
     (failed,) = failed_cases(table({"ann": [row(0.0, 0)], "bea": [row(0.0, 0)]}))
     assert [(line["case"], line["failed"], line["best_team"]) for line in failed.rows] == [("A", 2, None)]
+    assert (failed.rows[0]["dsc_median"], failed.rows[0]["dsc_best"]) == (None, None)
