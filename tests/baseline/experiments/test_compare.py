@@ -9,10 +9,13 @@ import pytest
 
 from baseline.cache import cache
 from baseline.experiments.answers import experiment_of
-from baseline.experiments.compare import common_patients, compare, searched_rules
+from baseline.experiments.compare import common_patients, compare, most_different, searched_rules
 from baseline.work import WorkFolders
+from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
+from evaluation.analyses.sources import TaskResults
+from evaluation.results.metrics_json import TeamMetrics
 from tests.baseline.experiments.conftest import answers, write_heads
 from tests.baseline.postprocessing.patients import record_json
 
@@ -134,3 +137,16 @@ def test_what_cannot_be_compared(
     with pytest.raises(HecktorError) as problem:
         compare(work, names, None, 1)
     assert message in str(problem.value)
+
+
+def test_a_false_tumour_is_a_difference() -> None:
+    """A: neither has a tumour, one experiment rightly marks none and the other one does; B: DSC 1 and 0.5."""
+
+    def row(case: str, reference: int, predicted: int, common: int) -> dict[str, object]:
+        counts = {"reference": reference, "predicted": predicted, "intersection": common}
+        voxels = {f"{name}_{part}_voxels": count for name in ("gtvp", "gtvn") for part, count in counts.items()}
+        return {"case": case, **voxels}
+
+    masks = {"right": [row("A", 0, 0, 0), row("B", 4, 4, 4)], "false": [row("A", 0, 5, 0), row("B", 4, 4, 2)]}
+    teams = [TeamMetrics(name, {}, rows, {}, [], {}) for name, rows in masks.items()]
+    assert most_different([TaskResults(load_edition("hecktor2025").algorithms[0], {}, teams)]) == ["A", "B"]
