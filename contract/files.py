@@ -22,6 +22,8 @@ from contract.errors import HecktorError, InputError, OutputError
 MAX_JSON_BYTES = 16 * 1024 * 1024
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
+# What a spreadsheet would calculate; numbers and a dash alone are none.
+_FORMULA = re.compile(r"[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)")
 _TEXT_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 
@@ -168,13 +170,26 @@ def write_csv(target: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
     write_text(target, csv_text(columns, rows))
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """A table with a header; a cell that a row lacks is empty."""
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_people: bool = False) -> str:
+    """A table with a header; a cell that a row lacks is empty.
+
+    In a table `for_people` an apostrophe precedes texts that a spreadsheet would take for a formula, such as the name
+    of a team that begins with `=`. Tables that programs read hold names as they are.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _no_formula(value) for key, value in row.items()} if for_people else row for row in rows)
     return text.getvalue()
+
+
+def _no_formula(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+
+
+def without_apostrophe(text: str) -> str:
+    """A text of a table for people without the apostrophe that `csv_text` put before it."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text[1:]) else text
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import Finding, HecktorError
-from contract.files import write_csv, write_json
+from contract.files import csv_text, write_json, write_text
 
 ERROR: Final = "error"
 WARNING: Final = "warning"
@@ -81,7 +81,8 @@ def as_text(problems: Sequence[Problem]) -> str:
 def write_problems(folder: Path, problems: Sequence[Problem]) -> None:
     """Write `problems.csv` and `problems.json`, even if there are no problems."""
     records = as_json(problems)
-    write_csv(folder / "problems.csv", [field.name for field in fields(Problem)], records)
+    table = csv_text([field.name for field in fields(Problem)], records, for_people=True)
+    write_text(folder / "problems.csv", table)
     write_json(folder / "problems.json", records)
 
 

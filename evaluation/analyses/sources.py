@@ -12,7 +12,7 @@ from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.declaration import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import read_json
+from contract.files import read_json, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from evaluation.editions import known_profiles
 from evaluation.editions.profile import EvaluationProfile, profile_of_edition
@@ -149,7 +149,7 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     for index, row in enumerate(table.rows):
         where = table.where(index)
         numbers = {name: number(row[name], f"{where}: {name}", "a number", HecktorError) for name in columns}
-        scans[row["case"]] = {name: value for name, value in numbers.items() if value is not None}
+        scans[without_apostrophe(row["case"])] = {name: value for name, value in numbers.items() if value is not None}
     return scans
 
 

@@ -66,9 +66,13 @@ export function describeRow(data, row) {
     .join("\n");
 }
 
+// As in contract/files.py: a spreadsheet must not calculate the name of a team.
+const FORMULA = /^[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)/;
+
 export function toCsv(data) {
   const quote = (value) => {
-    const text = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+    const plain = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+    const text = typeof value === "string" && FORMULA.test(plain) ? `'${plain}` : plain;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
   const columns = Object.values(data.columns);

@@ -105,4 +105,4 @@ def as_csv(board: Mapping[str, Any]) -> str:
         lines.append(line)
     lines += [{"team": entry["team"]} for entry in board["unranked"]]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines)
+    return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines, for_people=True)

@@ -110,7 +110,7 @@ def write_table(target: Path, table: Table) -> None:
 
 
 def _csv(table: Table) -> str:
-    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table)
+    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table, for_people=True)
 
 
 def _plain(value: Any) -> Any:

@@ -209,6 +209,15 @@ def test_the_data_of_a_chart_are_saved_as_csv(page: Page, report: str) -> None:
     assert {FIRST, "GTVp mean DSC", "0.9", "0.86", "0.92"} <= set(lines[1])
 
 
+def test_no_name_is_a_formula(browser: Browser, tmp_path: Path) -> None:
+    teams = ["=1+1", "-x", "@y", "plain"]
+    (tmp_path / "r.html").write_text(build_page(content(teams, cases(12))), encoding="utf-8")
+    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    lines = list(csv.reader(io.StringIO(download(page, "task2-metrics", "CSV"))))
+    assert [line[1] for line in lines[1:]] == ["'=1+1", "'-x", "'@y", "plain"]
+    page.close()
+
+
 def test_the_figures_of_a_chart_are_a_table(page: Page, report: str) -> None:
     opened(page, report)
     section = page.locator("#task1-metrics")

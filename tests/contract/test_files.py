@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import os
 import signal
 import subprocess
@@ -16,8 +18,10 @@ from contract.errors import ModelPackageError, OutputError
 from contract.files import (
     _in_partial_file,
     atomic_path,
+    csv_text,
     read_json,
     whole_folder,
+    without_apostrophe,
     write_csv,
     write_files,
     write_json,
@@ -220,3 +224,15 @@ def test_whole_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), whole_folder(tmp_path / "case") as partial:
         (partial / "a" / "b").write_text("a does not exist here")
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["case", "case/a"]
+
+
+def test_no_name_in_a_table_for_people_is_a_formula() -> None:
+    """Numbers, negative and infinite ones too, and a dash alone stay; a table for programs keeps all names."""
+    names = ["=1+1", "+x", "-x", "@x", "\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
+    escaped = ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
+    rows = [{"team": name, "value": -0.5} for name in names]
+    read = list(csv.DictReader(io.StringIO(csv_text(["team", "value"], rows, for_people=True))))
+    assert [row["team"] for row in read] == escaped
+    assert {row["value"] for row in read} == {"-0.5"}
+    assert [without_apostrophe(name) for name in escaped[:5]] == names[:5]
+    assert [row["team"] for row in csv.DictReader(io.StringIO(csv_text(["team", "value"], rows)))] == names

@@ -134,6 +134,22 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     assert (plain.order, plain.ranks, plain.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
 
 
+def test_a_team_s_name_is_no_formula(tables):
+    """In leaderboard.csv an apostrophe precedes it; leaderboard.json and the path of its file keep it as it is."""
+    for name in ("good", "poor"):
+        evaluate(
+            tables / "truth.csv", task="rfs", predictions=tables / f"{name}.csv", bootstraps=9, output=tables / name
+        )
+    files = [str(tables / name / "metrics.json") for name in ("good", "poor")]
+    assert (
+        rank_main(["--task", "2", *files, "--names", "=1+1", "@b", "--output", str(tables), "--bootstraps", "9"]) == 0
+    )
+    lines = (tables / "leaderboard.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines] == ["team", "'=1+1", "'@b"]
+    files_of = json.loads((tables / "leaderboard.json").read_text())["files"]
+    assert files_of == {"=1+1": "good/metrics.json", "@b": "poor/metrics.json"}
+
+
 def test_rows_beside_a_ranking_that_are_refused(tables):
     result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
     with pytest.raises(HecktorError, match=r"^team 'good' stands twice"):
