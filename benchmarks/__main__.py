@@ -14,6 +14,7 @@ SUITES: Final = {
     STAGES: "benchmarks.stages",
     "--peers": "benchmarks.peers.evaluation",
     "--regions": "benchmarks.regions.check",
+    "--calibration": "benchmarks.calibration",
     "--gpu-smoke": "benchmarks.smoke.gpu",
 }
 

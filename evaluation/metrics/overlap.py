@@ -184,9 +184,20 @@ def weighted_groups(metric: WeightedMetric) -> WeightedGroups | None:
         return metric.weighted_groups()
     if not isinstance(metric, WeightedSum):
         return None
-    parts = [(share, groups) for share, term in metric.terms if (groups := weighted_groups(term)) is not None]
-    if len(parts) < len(metric.terms):
-        return None
+    parts = [(share, weighted_groups(term)) for share, term in metric.terms]
+    known = [(share, groups) for share, groups in parts if groups is not None]
+    return _joined(known) if len(known) == len(parts) else None
+
+
+def fractions_within(metric: WeightedMetric) -> WeightedGroups | None:
+    """The groups of those terms of a weighted sum, or of a mean over groups, that are fractions; None without any."""
+    terms = metric.terms if isinstance(metric, WeightedSum) else ((1.0, metric),)
+    parts = [(share, weighted_groups(term)) for share, term in terms]
+    fractions = [(share, groups) for share, groups in parts if groups is not None and groups.are_fractions]
+    return _joined(fractions) if fractions else None
+
+
+def _joined(parts: Sequence[tuple[float, WeightedGroups]]) -> WeightedGroups:
     return WeightedGroups(
         np.concatenate([share * groups.weights for share, groups in parts]),
         np.concatenate([groups.members for _, groups in parts]),

@@ -10,13 +10,13 @@ import numpy as np
 
 from evaluation.editions.metrics import MetricProfile
 from evaluation.metrics.metric import KANG, SIGNED_RANK, Metric
-from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, weighted_groups
+from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, fractions_within, weighted_groups
 from evaluation.metrics.rules import MISSING_RISK_RULES, RiskRules
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.stored import StoredCohort, StoredRows
 from evaluation.rows.risk import survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
-from evaluation.statistics.exchange import PairedExchange, paired_exchange
+from evaluation.statistics.exchange import PairedExchange, missed_variance, paired_exchange
 from evaluation.statistics.gains import PairedGains, paired_gains
 from evaluation.statistics.kang import TeamRisks, kang
 from evaluation.statistics.tests import PairwiseTest, holm, mcnemar, signed_ranks
@@ -85,6 +85,7 @@ def _gains(
         sign * np.array([values[team.team] for team in cohort.teams]),
         sign * np.stack([draws[team.team, name] for team in cohort.teams]),
         sign * np.stack([leave_one_out(team.metrics[name], len(cohort.cases)) for team in cohort.teams]),
+        missed_variance([fractions_within(team.metrics[name]) for team in cohort.teams]),
     )
     groups = [weighted_groups(WeightedSum([(sign, team.metrics[name])])) for team in cohort.teams]
     exchange = paired_exchange(groups, gains.rests_on_few)

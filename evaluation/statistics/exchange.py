@@ -19,7 +19,7 @@ LEAST_DISCORDANT: Final = 5
 ALPHA: Final = 0.025
 # Up to this many sums of each half of the patients all of them are listed; beyond it they lie on a lattice.
 _MOST_SUMS: Final = 4096
-_LATTICE: Final = 2**13
+_LATTICE: Final = 2**12
 _ROUNDING: Final = 1e-10
 _HALVINGS: Final = 24
 
@@ -30,19 +30,15 @@ class PairedExchange:
 
     Attributes:
         p: one-sided, small if team a is better; 1 where the test does not exist.
-        reach: the largest gain of an exchange whose one-sided p is above 0.025; NaN where the test does not exist.
-        small_class: whether a class has fewer than five discordant patients; False for means of other values.
+        exists: whether the teams count the same cases, and the test was wanted or values are fractions.
+        decides: whether it is wanted, or a class has fewer than five discordant patients.
+        reach: the largest gain of an exchange whose one-sided p is above 0.025; NaN where the test does not decide.
     """
 
     p: Floats
+    exists: Booleans
+    decides: Booleans
     reach: Floats
-    small_class: Booleans
-
-    @property
-    def exists(self) -> Booleans:
-        """Pairs of teams that count the same cases by a metric that is a weighted sum of means."""
-        exists: Booleans = ~np.isnan(self.reach)
-        return exists
 
     @property
     def exists_for_all(self) -> bool:
@@ -50,35 +46,68 @@ class PairedExchange:
 
 
 def paired_exchange(teams: Sequence[WeightedGroups | None], wanted: Booleans) -> PairedExchange:
-    """The test of the pairs of teams that are `wanted`, (teams, teams), and of all pairs if values are fractions.
+    """The test of the pairs of teams that it is `wanted` to decide, (teams, teams), and of all if values are fractions.
 
     If two teams are equally good, each patient's two answers could as well have been each other's. A swap changes the
     sign of the patient's part in the difference, so that the difference is a sum of terms of random sign, whose
     distribution is a convolution. Patients with equal terms, such as the discordant ones of a class, form a binomial
     distribution. The p is the probability of a sum at least as large as the difference. Beyond 16 million sums the
-    terms are rounded to 1/8192 of their sum first; the p is then the exact one of the rounded terms.
+    terms are rounded to 1/4096 of their sum first; the p is then the exact one of the rounded terms.
 
     Source: Fisher 1935, The Design of Experiments, section 21.
     """
     shape = (len(teams), len(teams))
-    p, reach, small = np.ones(shape), np.full(shape, np.nan), np.zeros(shape, dtype=np.bool_)
-    parts = [None if groups is None else groups.contributions for groups in teams]
+    nowhere = np.zeros((2, *shape), dtype=np.bool_)
+    test = PairedExchange(np.ones(shape), nowhere[0], nowhere[1], np.full(shape, np.nan))
+    parts = [np.zeros(0) if groups is None else groups.contributions for groups in teams]
     for a, b in combinations(range(len(teams)), 2):
-        one, two, mine, theirs = teams[a], teams[b], parts[a], parts[b]
-        if one is None or two is None or mine is None or theirs is None:
+        one, two, both, back = teams[a], teams[b], (a, b), (b, a)
+        if one is None or two is None or not (one.are_fractions or wanted[both]):
             continue
-        if not (one.are_fractions or wanted[a, b]) or not np.array_equal(one.members, two.members):
+        if not np.array_equal(one.members, two.members):
             continue
-        p[a, b], p[b, a], reach[a, b] = exchange(mine - theirs)
-        reach[b, a] = reach[a, b]
-        if one.are_fractions:
-            discordant = (one.members * (one.values != two.values)).sum(axis=1)
-            small[a, b] = small[b, a] = discordant.min() < LEAST_DISCORDANT
-    return PairedExchange(p, reach, small)
+        decides = bool(wanted[both]) or _has_small_class(one, two)
+        test.exists[both] = test.exists[back] = True
+        test.decides[both] = test.decides[back] = decides
+        test.p[both], test.p[back], reach = exchange(parts[a] - parts[b], with_reach=decides)
+        test.reach[both] = test.reach[back] = reach
+    return test
 
 
-def exchange(gaps: Floats) -> tuple[float, float, float]:
-    """The p of the first team over the second and of the second over the first, and the reach of a swap.
+def _has_small_class(one: WeightedGroups, two: WeightedGroups) -> bool:
+    """Whether a class has fewer than five patients in whom one team alone is right."""
+    return one.are_fractions and bool(_small_classes(one, two).any())
+
+
+def _small_classes(one: WeightedGroups, two: WeightedGroups) -> Booleans:
+    discordant = (one.members * two.members * (one.values != two.values)).sum(axis=1)
+    small: Booleans = discordant < LEAST_DISCORDANT
+    return small
+
+
+def missed_variance(teams: Sequence[WeightedGroups | None]) -> Floats:
+    """The variance of each difference, (teams, teams), that draws of patients miss in small classes.
+
+    In a class of n patients, of which d are discordant and s more are right for one team than for the other, draws see
+    a variance of d / n^2 - s^2 / n^3 and exchanges one of d / n^2: without the second term, the share of the class that
+    speaks for one team, there is none left where all do. It is added, times the square of the class's weight, for
+    classes with fewer than five discordant patients, so that a sum of recalls and other metrics, of which no exact
+    exchange exists, doesn't rest on two patients. `teams` are the fractions within the metric, None without any.
+    """
+    missed = np.zeros((len(teams), len(teams)))
+    for a, b in combinations(range(len(teams)), 2):
+        one, two = teams[a], teams[b]
+        if one is None or two is None or one.weights.size != two.weights.size:
+            continue
+        sizes = np.stack([groups.members.sum(axis=1) for groups in (one, two)])
+        recalls = np.stack([(groups.members * groups.values).sum(axis=1) for groups in (one, two)]) / sizes
+        of_class = (one.weights * (recalls[0] - recalls[1])) ** 2 / sizes.min(axis=0)
+        missed[a, b] = missed[b, a] = of_class[_small_classes(one, two)].sum()
+    return missed
+
+
+def exchange(gaps: Floats, *, with_reach: bool = True) -> tuple[float, float, float]:
+    """The p of the first team over the second and of the second over the first, and the reach, NaN without it.
 
     `gaps` holds each patient's part in the difference. Without a difference in any patient both p are 1.
     """
@@ -95,7 +124,8 @@ def exchange(gaps: Floats) -> tuple[float, float, float]:
     else:
         whole = np.rint(gaps * _LATTICE)
         sums, total = _Sums((np.zeros(1), np.ones(1)), _lattice_sums(np.abs(whole))), float(whole.sum()) / _LATTICE
-    return sums.at_least(total), sums.at_least(-total), scale * sums.reach()
+    reach = scale * sums.reach() if with_reach else np.nan
+    return sums.at_least(total), sums.at_least(-total), reach
 
 
 class _Sums:

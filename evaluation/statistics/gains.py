@@ -23,7 +23,7 @@ class PairedGains:
 
     Attributes:
         difference: in the metric's unit, positive if team a is better.
-        sd: standard deviation of the difference in the bootstrap replicates.
+        sd: standard deviation of the difference in the bootstrap replicates, with what they miss in small classes.
         df: degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
         ci95_low: lower end of the difference's 95% interval, which contains 0 exactly if both p are above 0.025.
         ci95_high: upper end.
@@ -46,21 +46,24 @@ class PairedGains:
         return rests
 
     def decided_by(self, exchange: PairedExchange) -> PairedGains:
-        """With p and intervals of the exchange where it exists and few cases would decide otherwise."""
-        exchanged = exchange.exists & (exchange.small_class | self.rests_on_few)
+        """With p and intervals of the exchange where that decides."""
+        exchanged = exchange.decides
         p = np.where(exchanged, exchange.p, self.p)
         low = np.where(exchanged, self.difference - exchange.reach, self.ci95_low)
         high = np.where(exchanged, self.difference + exchange.reach, self.ci95_high)
         return replace(self, **_agreeing(p, low, high), exchanged=exchanged)
 
 
-def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> PairedGains:
+def paired_gains(
+    values: Floats, replicates: Floats, left_out: Floats, missed_variance: Floats | None = None
+) -> PairedGains:
     """The gain of each team over each other one, with its uncertainty from common draws of cases.
 
     Args:
         values: the metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
         replicates: the same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
         left_out: the same with each case left out in turn, NaN if undefined; shape (teams, cases).
+        missed_variance: is added to that of the replicates, shape (teams, teams); None for none.
 
     difference / sd is referred to Student's t, as far as `sd` is finite and above 0, and the interval is difference
     -+ t x sd. The degrees of freedom follow from the influence of each case (`degrees_of_freedom`): with few patients
@@ -82,6 +85,8 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats) -> Paired
         difference = _gap(values[team], values[others])
         ordered = np.sort(_gap(replicates[team], replicates[others]), axis=1)
         sd = _deviation(ordered)
+        if missed_variance is not None:
+            sd = np.sqrt(sd**2 + missed_variance[team, others])
         df = np.where(sd > 0, degrees_of_freedom(_gap(left_out[team], left_out[others])), np.nan)
         low, high = _interval(difference, sd, df, ordered)
         there, back = (_p_values(sign * difference, sd, df, sign * ordered, least) for sign in (1.0, -1.0))
