@@ -51,7 +51,7 @@ Teams = list[WeightedMetric]
 
 
 @dataclass(frozen=True)
-class Cell:
+class Scenario:
     """One line of the table of differences: two teams of a metric in cohorts of `cases` patients.
 
     `simulate` takes a generator, the number of cases and the second team's handicap, 0 for equally good teams.
@@ -147,45 +147,45 @@ def score(rng: np.random.Generator, cases: int, handicap: float) -> Teams:
     return [WeightedSum(list(zip((0.25, 0.35, 0.4), own, strict=True))) for own in zip(*parts, strict=True)]
 
 
-def cells() -> list[Cell]:
+def scenarios() -> list[Scenario]:
     """Equally good teams, then a better one, then equal means of skewed differences."""
     two, four = classes((0.1, 0.9)), classes((0.4, 0.3, 0.25, 0.05))
-    equal = [Cell("balanced accuracy, 2 classes", n, two) for n in (50, 100, 400)]
-    equal += [Cell("balanced accuracy, 4 classes", n, four) for n in (100, 400)]
-    equal += [Cell("mean DSC", n, mean_dsc) for n in (50, 100, 400)]
-    equal += [Cell("aggregated DSC", n, dsc_agg) for n in (100, 400)]
-    equal += [Cell("aggregated F1", n, f1_agg) for n in (100, 400)]
-    equal += [Cell("C-index", 100, c_index), Cell("score of 2026", 100, score)]
+    equal = [Scenario("balanced accuracy, 2 classes", n, two) for n in (50, 100, 400)]
+    equal += [Scenario("balanced accuracy, 4 classes", n, four) for n in (100, 400)]
+    equal += [Scenario("mean DSC", n, mean_dsc) for n in (50, 100, 400)]
+    equal += [Scenario("aggregated DSC", n, dsc_agg) for n in (100, 400)]
+    equal += [Scenario("aggregated F1", n, f1_agg) for n in (100, 400)]
+    equal += [Scenario("C-index", 100, c_index), Scenario("score of 2026", 100, score)]
     better = [
-        Cell("balanced accuracy, 2 classes, second team worse", 100, two, 0.15),
-        Cell("mean DSC, second team worse", 100, mean_dsc, 0.3),
-        Cell("aggregated DSC, second team worse", 100, dsc_agg, 0.3),
+        Scenario("balanced accuracy, 2 classes, second team worse", 100, two, 0.15),
+        Scenario("mean DSC, second team worse", 100, mean_dsc, 0.3),
+        Scenario("aggregated DSC, second team worse", 100, dsc_agg, 0.3),
     ]
-    return [*equal, *better, Cell("mean DSC, skewed, equal means", 100, skewed_dsc)]
+    return [*equal, *better, Scenario("mean DSC, skewed, equal means", 100, skewed_dsc)]
 
 
-def difference_row(cell: Cell, cohorts: int, rng: np.random.Generator) -> list[str]:
+def difference_row(scenario: Scenario, cohorts: int, rng: np.random.Generator) -> list[str]:
     """Title, n, one-sided rejections at 0.05 for the first and the second team, coverages, exchanges, Wilcoxon."""
     truth = 0.0
-    if cell.handicap:
-        whole = cell.simulate(rng, cell.truth_cases, cell.handicap)
-        truth = float(np.subtract(*(one(np.ones((1, cell.truth_cases)))[0] for one in whole)))
-    weights = rng.multinomial(cell.cases, np.full(cell.cases, 1 / cell.cases), _DRAWS).astype(np.float64)
-    found = np.array([_one_cohort(cell, weights, truth, rng) for _ in range(cohorts)])
+    if scenario.handicap:
+        whole = scenario.simulate(rng, scenario.truth_cases, scenario.handicap)
+        truth = float(np.subtract(*(one(np.ones((1, scenario.truth_cases)))[0] for one in whole)))
+    weights = rng.multinomial(scenario.cases, np.full(scenario.cases, 1 / scenario.cases), _DRAWS).astype(np.float64)
+    found = np.array([_one_cohort(scenario, weights, truth, rng) for _ in range(cohorts)])
     shares = [f"{share:.3f}" for share in found.mean(axis=0)[:5]]
     ranks = found[:, 5]
-    return [cell.title, str(cell.cases), *shares, "" if np.isnan(ranks).all() else f"{np.nanmean(ranks):.3f}"]
+    return [scenario.title, str(scenario.cases), *shares, "" if np.isnan(ranks).all() else f"{np.nanmean(ranks):.3f}"]
 
 
-def _one_cohort(cell: Cell, weights: Floats, truth: float, rng: np.random.Generator) -> list[float]:
-    teams = cell.simulate(rng, cell.cases, cell.handicap)
-    values, drawn = (np.stack([one(by) for one in teams]) for by in (np.ones((1, cell.cases)), weights))
-    left_out = np.stack([leave_one_out(one, cell.cases) for one in teams])
+def _one_cohort(scenario: Scenario, weights: Floats, truth: float, rng: np.random.Generator) -> list[float]:
+    teams = scenario.simulate(rng, scenario.cases, scenario.handicap)
+    values, drawn = (np.stack([one(by) for one in teams]) for by in (np.ones((1, scenario.cases)), weights))
+    left_out = np.stack([leave_one_out(one, scenario.cases) for one in teams])
     gains = paired_gains(values[:, 0], drawn, left_out, missed_variance(list(map(fractions_within, teams))))
     gains = gains.decided_by(paired_exchange(list(map(weighted_groups, teams)), gains.rests_on_few))
     percentile = interval(drawn[0] - drawn[1])
-    is_mean = cell.simulate in (mean_dsc, skewed_dsc)
-    ranks = signed_ranks(np.stack([one(np.eye(cell.cases)) for one in teams])).p[0, 1] if is_mean else np.nan
+    is_mean = scenario.simulate in (mean_dsc, skewed_dsc)
+    ranks = signed_ranks(np.stack([one(np.eye(scenario.cases)) for one in teams])).p[0, 1] if is_mean else np.nan
     return [
         gains.p[0, 1] <= 0.05,
         gains.p[1, 0] <= 0.05,
@@ -220,7 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     rng = np.random.default_rng(options.seed)
     values = list(value_rows(options.cohorts, rng))
-    differences = [difference_row(one, options.cohorts, rng) for one in cells()]
+    differences = [difference_row(one, options.cohorts, rng) for one in scenarios()]
     for table in ([VALUE_HEADS, *values], [DIFFERENCE_HEADS, *differences]):
         sys.stdout.write("\n".join(markdown(table)) + "\n\n")
     return 0

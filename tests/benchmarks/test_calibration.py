@@ -8,12 +8,12 @@ import pytest
 from benchmarks.calibration import (
     DIFFERENCE_HEADS,
     VALUE_HEADS,
-    Cell,
-    cells,
+    Scenario,
     classes,
     difference_row,
     main,
     mean_dsc,
+    scenarios,
     skewed_dsc,
     value_rows,
 )
@@ -42,16 +42,16 @@ def test_skewed_gains_have_a_mean_of_0() -> None:
     assert first(whole)[0] - second(whole)[0] == pytest.approx(0, abs=5 * 0.0608 / np.sqrt(200_000))
 
 
-@pytest.mark.parametrize("cell", cells(), ids=lambda cell: f"{cell.title}, {cell.cases}")
-def test_every_team_has_a_value_and_every_patient_a_weight(cell: Cell) -> None:
+@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: f"{scenario.title}, {scenario.cases}")
+def test_every_team_has_a_value_and_every_patient_a_weight(scenario: Scenario) -> None:
     """A metric of other patients would not take weights of this shape."""
-    for metric in cell.simulate(np.random.default_rng(4), cell.cases, cell.handicap):
-        assert 0 < metric(np.ones((1, cell.cases)))[0] < 1
+    for metric in scenario.simulate(np.random.default_rng(4), scenario.cases, scenario.handicap):
+        assert 0 < metric(np.ones((1, scenario.cases)))[0] < 1
 
 
 def test_wilcoxon_asks_another_question_than_the_mean() -> None:
     """In 60 cohorts of equal means Wilcoxon's test rejects nearly always; the interval of the mean holds 0."""
-    row = difference_row(Cell("skewed", 100, skewed_dsc), 60, np.random.default_rng(5))
+    row = difference_row(Scenario("skewed", 100, skewed_dsc), 60, np.random.default_rng(5))
     shown = dict(zip(DIFFERENCE_HEADS, row, strict=True))
     assert float(shown["Wilcoxon"]) > 0.9
     assert float(shown["interval"]) > 0.85
@@ -60,7 +60,7 @@ def test_wilcoxon_asks_another_question_than_the_mean() -> None:
 
 def test_the_truth_of_unequal_teams_is_their_own_difference() -> None:
     """An interval that covered 0 in place of the difference would miss: the power is near 1 at 400 patients."""
-    row = difference_row(Cell("unequal", 400, mean_dsc, 0.5, 50_000), 40, np.random.default_rng(6))
+    row = difference_row(Scenario("unequal", 400, mean_dsc, 0.5, 50_000), 40, np.random.default_rng(6))
     shown = dict(zip(DIFFERENCE_HEADS, row, strict=True))
     assert float(shown["p of the first"]) > 0.9
     assert float(shown["p of the second"]) == 0
@@ -76,4 +76,4 @@ def test_coverage_of_values() -> None:
 def test_the_command_prints_both_tables(capsys) -> None:
     assert main(["--cohorts", "2", "--seed", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len([line for line in lines if line.startswith("| ")]) == 2 + 6 + len(cells())
+    assert len([line for line in lines if line.startswith("| ")]) == 2 + 6 + len(scenarios())
