@@ -99,7 +99,7 @@ def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_eva
 
 def read_share_table(path: Path, column: str, cases: Collection[str]) -> Submission:
     """Numbers from 0 to 1 from a CSV file with the columns `PatientID` and `column`; an empty field is missing."""
-    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, ())
+    return _read_values(path, (column,), lambda row: _share(row[column], column), cases, (), may_be_empty=True)
 
 
 def _share(text: str, column: str) -> float | None:
@@ -116,7 +116,10 @@ def _read_values(
     cases: Collection[str],
     not_evaluated: Collection[str],
     optional: Collection[str] = (),
+    *,
+    may_be_empty: bool = False,
 ) -> Submission:
+    """One value for each case; unless the column may be empty, any row of a case, with or without a target, has one."""
     column = spellings[0]
     table = read_table_with(path, {column: spellings, **dict.fromkeys(optional, ())}, PredictionError)
     if not {ID_COLUMN, column} <= set(table.header):
@@ -138,7 +141,7 @@ def _read_values(
     unknown = set(rows_of) - set(cases) - set(not_evaluated)
     submission = matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
     others = (answer(case, row) for case in not_evaluated for row in rows_of.get(case, ()))
-    if cases and not any(one.tried for one in chain(submission.answers, others)):
+    if cases and not may_be_empty and not any(one.tried for one in chain(submission.answers, others)):
         raise NothingMatchedError(table.name, f"found no {column} in their rows", f"{column} of the {len(cases)} cases")
     return submission
 
