@@ -246,6 +246,13 @@ def _prepare_arguments() -> argparse.ArgumentParser:
         help="seed of splits, training and heads (default: %(default)s)",
     )
     add("--keep-going", action="store_true", help="exclude cases with errors instead of stopping")
+    add(
+        "--allow-missing",
+        nargs="+",
+        default=(),
+        metavar="ANSWER",
+        help="answers, such as rfs, whose outcome the tables may lack; the package then has no head for them",
+    )
     add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
     add("--estimate-suv", action="store_true", help="scale a PET in Bq/ml without a factor by its muscle and fat")
     add_edition_option(parser)

@@ -50,6 +50,7 @@ def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
         arguments.edition,
         None if arguments.suv_factors is None else str(arguments.suv_factors.resolve()),
         arguments.estimate_suv,
+        tuple(arguments.allow_missing),
     )
 
 

@@ -16,13 +16,13 @@ from typing import Any, Final
 from baseline.release.clinical import Values, read_values
 from baseline.release.layout import PatientFolders, ReleaseFiles, read_layout
 from baseline.release.problems import ERROR, WARNING, Problem
-from baseline.release.tables import ReleaseTable, read_table
+from baseline.release.tables import ReleaseTable, columns_of, read_table
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.files import write_json
-from contract.patient import Patient, centres_of
+from contract.patient import Patient, centres_of, listed
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
 
@@ -61,16 +61,32 @@ def _rows_without_images(
         yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
 
 
-def without_outcomes(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable]) -> list[Problem]:
-    """Tables that lack a column of an outcome: no row of such a table can train its head."""
-    problems = []
-    for task, table in tables.items():
-        outcomes = layout.folders[task].outcomes
-        missing = [column for column in outcomes if column not in table.columns]
-        if missing:
-            found, expected = f"no column {', '.join(missing)}", f"all outcomes: {', '.join(outcomes)}"
-            problems.append(Problem(WARNING, "csv-column", "", table.file, found, expected))
-    return problems
+def without_outcomes(
+    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], edition: Edition, allowed: Collection[str]
+) -> Iterator[Problem]:
+    """Answers whose outcome a table lacks: an error if no other table has it, unless the answer is `allowed`."""
+    anywhere = {column for table in tables.values() for column in table.columns}
+    filled = {column for table in tables.values() for row in table.rows.values() for column in row}
+    for answer in head_answers(edition):
+        columns = tuple(answer.columns.values())
+        for task, table in tables.items():
+            if not set(columns) <= set(layout.folders[task].outcomes):
+                continue
+            missing = [column for column in columns if column not in table.columns]
+            if missing:
+                is_error = not anywhere.issuperset(missing) and answer.name not in allowed
+                found = f"no column {', '.join(missing)} for {answer.name}{_unread(table, edition)}"
+                expected = f"one, or --allow-missing {answer.name}" if is_error else "one"
+                yield Problem(ERROR if is_error else WARNING, "csv-column", "", table.file, found, expected)
+            elif not filled.issuperset(columns):
+                empty = ", ".join(column for column in columns if column not in filled)
+                found = f"no value of {empty} in any row: nothing to train {answer.name} on"
+                yield Problem(WARNING, "csv-column", "", table.file, found, "the outcome of some patients")
+
+
+def _unread(table: ReleaseTable, edition: Edition) -> str:
+    names = [name for name in table.columns if name and name not in columns_of(edition)]
+    return f" (unknown columns: {listed(names)})" if names else ""
 
 
 def without_mask(layout: ReleaseFiles) -> list[Problem]:
@@ -183,15 +199,18 @@ class Release:
     problems: tuple[Problem, ...]
 
 
-def read_release(root: Path, edition: Edition) -> Release:
-    """Read all folders and tables of the release; no image is opened."""
+def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = ()) -> Release:
+    """Read all folders and tables of the release; no image is opened.
+
+    The tables may lack the outcomes of the answers `allow_missing`.
+    """
     layout = read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: read_values(table, edition) for task, table in readable.items()}
     centres = _centres(layout, values, edition)
     problems = [*layout.problems, *unmatched(layout, readable, centres), *without_mask(layout)]
-    problems += without_outcomes(layout, readable)
+    problems += without_outcomes(layout, readable, edition, allow_missing)
     cases = []
     for patient, folders in sorted(layout.patients.items()):
         rows = {task: of_task.get(patient, {}) for task, of_task in values.items()}

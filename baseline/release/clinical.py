@@ -67,6 +67,9 @@ def _check_follow_up(row: Row, values: Values, patient: str, table: ReleaseTable
         if (time in row) == (event in row):
             continue
         given, missing = (time, event) if time in row else (event, time)
+        if missing not in table.columns:  # which is named once for the whole table
+            values.pop(given, None)
+            continue
         kind = "days-without-event" if given == time else "event-without-days"
         others = len(algorithm.answers) > 1
         severity = WARNING if others else ERROR

@@ -20,7 +20,7 @@ from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
 from contract.documents import installed_version
-from contract.editions import Answer, load_edition
+from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
 from contract.files import write_json
 
@@ -48,12 +48,25 @@ class CheckedRelease:
 def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> CheckedRelease:
     """Check the release and write `problems.csv` and `problems.json`."""
     start = time.perf_counter()
-    release = read_release(Path(options.release), load_edition(options.edition))
+    edition = load_edition(options.edition)
+    release = read_release(Path(options.release), edition, options.allow_missing)
+    _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:
         release = with_suv_factors(release, Path(options.suv_factors))
     problems = find_problems(release, work.checks, jobs, options.estimate_suv)
     write_problems(work.problems_json.parent, problems)
     return CheckedRelease(release, problems, time.perf_counter() - start)
+
+
+def _check_allowed(allowed: Sequence[str], release: Release, edition: Edition) -> None:
+    """Raise InputError for an allowed answer that the edition does not have, or whose outcome is known."""
+    answers = {answer.name: answer for answer in head_answers(edition)}
+    for name in allowed:
+        if name not in answers:
+            raise InputError("--allow-missing", f"found {name}", f"one of {', '.join(answers)}")
+        known = sum(case.has(answers[name]) for case in release.cases)
+        if known:
+            raise InputError("--allow-missing", f"found {name}, which {known} patients have", "a missing outcome")
 
 
 def find_problems(release: Release, checks: Path, jobs: int, estimate_suv: bool = False) -> tuple[Problem, ...]:

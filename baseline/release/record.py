@@ -28,7 +28,8 @@ class PrepareOptions:
     `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
     images, or takes the plan's if there are none (without a plan 3 mm, for phantoms alone). `keep_going` excludes cases
     with errors instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of
-    factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body.
+    factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body. `allow_missing`
+    names answers whose outcome the tables may lack.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -41,6 +42,7 @@ class PrepareOptions:
     edition: str = DEFAULT_EDITION
     suv_factors: str | None = None
     estimate_suv: bool = False
+    allow_missing: tuple[str, ...] = ()
 
 
 class Preparation(Document):

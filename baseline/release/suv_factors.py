@@ -20,6 +20,7 @@ from baseline.release.tables import ReleaseTable, read_frame, usable_rows
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import Finding, InputError
 from contract.images.volumes import Volume
+from contract.patient import difference_of_ids, listed
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
@@ -38,6 +39,7 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
     """Factors by patient ID; problems go to `table`. An impossible factor is named and left out.
 
     Without a factor, weight and dose give it. `patients` are the release's IDs.
+    Raises InputError for a file that is no such table, or that has no row of any patient.
     """
     if not path.is_file():
         raise InputError(path.name, "not found", "a table of SUV factors")
@@ -50,12 +52,19 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
         found = f"columns {', '.join(frame.columns)[:200] or 'of no name'}"
         raise InputError(path.name, found, f"PatientID and {FACTOR}, or {WEIGHT} and {DOSE}")
     factors: dict[str, float] = {}
-    unknown = []
+    unknown, matching = [], 0
     for patient, cells in usable_rows(frame, ids[0], table):
         if patient not in patients:
             unknown.append(patient)
-        elif factor := _factor({name: cells[column] for name, column in place.items()}, patient, table):
+            continue
+        matching += 1
+        if factor := _factor({name: cells[column] for name, column in place.items()}, patient, table):
             factors[patient] = factor
+    if not matching:
+        found = f"found rows of {listed(unknown)}" if unknown else "found no row"
+        difference = difference_of_ids(unknown, sorted(patients))
+        expected = f"patients of the release, {listed(sorted(patients))}" + (f"; {difference}" if difference else "")
+        raise InputError(path.name, found, expected)
     if unknown:
         found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"
         table.report(WARNING, "suv-factor", "", found, "patients of the release")

@@ -129,7 +129,17 @@ def _canonical(frame: pd.DataFrame, edition: Edition) -> tuple[str, ...]:
     spellings |= {name: name for name in columns_of(edition)}
     spellings |= {short: name for short, name in _SHORT_NAMES.items() if name in spellings}
     known = {normalised_key(spelling): name for spelling, name in spellings.items()}
-    return tuple(known.get(normalised_key(name), name) for name in frame.columns)
+    columns = tuple(known.get(normalised_key(name), name) for name in frame.columns)
+    # A table may hold RFS and PFS: then they are two outcomes.
+    others = {
+        normalised_key(spelling): name
+        for algorithm in edition.algorithms
+        for answer in algorithm.heads
+        for name, aliases in answer.column_aliases.items()
+        for spelling in aliases
+        if name not in columns
+    }
+    return tuple(others.get(normalised_key(name), name) for name in columns)
 
 
 def _columns_are_usable(frame: pd.DataFrame, table: ReleaseTable, edition: Edition) -> bool:

@@ -33,8 +33,11 @@ _MAX_LABEL: Final = 255  # masks are uint8
 # Keys of each kind of answer: those required, then those allowed.
 _KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "mask": (("labels",), ()),
-    "risk": (("columns",), ("head", "direction", "fallback")),
-    "class": (("classes", "columns"), ("head", "words", "row_key", "fallback", "rule", "without", "not_counted")),
+    "risk": (("columns",), ("aliases", "head", "direction", "fallback")),
+    "class": (
+        ("classes", "columns"),
+        ("aliases", "head", "words", "row_key", "fallback", "rule", "without", "not_counted"),
+    ),
 }
 _COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
 
@@ -89,6 +92,7 @@ class Answer(Document):
         slug, title, path: of the output socket.
         labels: structures of a mask and their values.
         columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
+        aliases: further spellings of these columns by role; the declared column of a table stands before them.
         head: head in the model package that predicts a risk or class, `name` by default; empty for a mask.
         direction: of a risk: "risk" if a higher value means earlier recurrence, "time" if it means later recurrence.
         classes: JSON values of a class in ascending order; the second of two is the positive class.
@@ -108,6 +112,7 @@ class Answer(Document):
     path: RelativePath
     labels: dict[Text, Annotated[int, Field(ge=1, le=_MAX_LABEL)]] = Field(default_factory=dict)
     columns: dict[Text, Text] = Field(default_factory=dict)
+    aliases: dict[Text, UniqueTexts] = Field(default_factory=dict)
     head: Name = Field(default_factory=lambda fields: "" if fields.get("kind") == "mask" else fields.get("name", ""))
     direction: Direction = "risk"
     classes: tuple[ClassValue, ...] = ()
@@ -134,6 +139,15 @@ class Answer(Document):
         if set(columns) != set(roles) or len(set(columns.values())) < len(columns):
             raise ValueError(f"a different text for each of {', '.join(roles)}")
         return columns
+
+    @field_validator("aliases")
+    @classmethod
+    def _check_aliases(cls, aliases: dict[str, tuple[str, ...]], info: ValidationInfo) -> dict[str, tuple[str, ...]]:
+        columns = info.data.get("columns", {})
+        if columns and not set(aliases) <= set(columns):
+            raise ValueError(f"spellings for some of {', '.join(columns)}")
+        unique(normalised_key(text) for text in (*columns.values(), *(one for of in aliases.values() for one in of)))
+        return aliases
 
     @field_validator("classes")
     @classmethod
@@ -191,6 +205,11 @@ class Answer(Document):
         if self.kind == "class":
             kind = _CLASS_SOCKETS[type(self.classes[0])]
         return Socket(slug=self.slug, title=self.title, kind=kind, path=self.path)
+
+    @property
+    def column_aliases(self) -> dict[str, tuple[str, ...]]:
+        """The further spellings of each column."""
+        return {column: self.aliases.get(role, ()) for role, column in self.columns.items()}
 
     @property
     def is_binary(self) -> bool:

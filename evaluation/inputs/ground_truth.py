@@ -26,6 +26,7 @@ from evaluation.inputs.tables import (
     flag,
     number,
     read_table_with,
+    with_aliases,
 )
 
 Target = TypeVar("Target")
@@ -130,7 +131,8 @@ def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] =
             raise GroundTruthError(where, f"{time} is negative", "days, 0 or more")
         return FollowUp(days, relapse)
 
-    return _read_targets(source, (event, time), parse, centre_columns)
+    spellings = answer.column_aliases
+    return _read_targets(source, {event: spellings[event], time: spellings[time]}, parse, centre_columns)
 
 
 def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[ClassValue]:
@@ -143,17 +145,17 @@ def read_classes(source: Path, answer: Answer, centre_columns: Sequence[str] = C
     def counts(row: Mapping[str, str]) -> bool:
         return row[column].strip().upper() not in answer.not_counted
 
-    return _read_targets(source, (column,), parse, centre_columns, counts)
+    return _read_targets(source, answer.column_aliases, parse, centre_columns, counts)
 
 
 def _read_targets(
     source: Path,
-    columns: tuple[str, ...],
+    columns: Mapping[str, Sequence[str]],
     parse: Callable[[Mapping[str, str], str], Target | None],
     centre_columns: Sequence[str],
     counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
 ) -> Reference[Target]:
-    table = _table_with((ID_COLUMN, *columns), centre_columns, source)
+    table = _table_with({ID_COLUMN: (), **columns}, centre_columns, source)
     targets: dict[str, Target] = {}
     without: set[str] = set()
     not_counted: set[str] = set()
@@ -173,15 +175,20 @@ def _read_targets(
     return Reference(dict(sorted(targets.items())), tuple(sorted(without)), tuple(sorted(not_counted)), _centres(table))
 
 
-def _table_with(columns: tuple[str, ...], centre_columns: Sequence[str], source: Path) -> Table:
+def _table_with(columns: Mapping[str, Sequence[str]], centre_columns: Sequence[str], source: Path) -> Table:
+    """The table with these columns, which may have the other spellings that `columns` gives."""
     spellings = {**dict.fromkeys(columns, ()), CENTRE_COLUMN: centre_columns}
+
+    def read(path: Path) -> Table:
+        return with_aliases(read_table_with(path, spellings, GroundTruthError), columns, GroundTruthError)
+
     wanted = f"expected one CSV file with the columns {', '.join(columns)}"
     if not source.is_dir():
-        table = read_table_with(source, spellings, GroundTruthError)
+        table = read(source)
         if not set(columns) <= set(table.header):
             raise GroundTruthError(table.name, f"columns {', '.join(table.header)[:200]}; {wanted}")
         return table
-    tables = (read_table_with(path, spellings, GroundTruthError) for path in sorted(source.glob("*.csv")))
+    tables = map(read, sorted(source.glob("*.csv")))
     matching = [table for table in tables if set(columns) <= set(table.header)]
     if len(matching) != 1:
         names = ", ".join(table.name for table in matching) or "none"

@@ -61,9 +61,10 @@ def value_columns(answer: Answer) -> tuple[str, ...]:
     """Spellings of the column that holds a risk or class; a time must not stand under `risk`."""
     title = answer.socket.title
     if answer.kind == "class":
-        names = [answer.name, title, answer.columns["class"]]
+        names = [answer.name, title, answer.columns["class"], *answer.aliases.get("class", ())]
     else:
         names = [*([RISK_COLUMN] if answer.direction == "risk" else []), title, answer.name, answer.columns["time"]]
+        names += answer.aliases.get("time", ())
     distinct: dict[str, str] = {}
     for name in names:
         distinct.setdefault(normalised_key(name), name)

@@ -97,8 +97,15 @@ def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: typ
 
     Case, blanks, `-` and `_` are ignored, also in `PatientID`.
     """
-    table = read_table(path, error)
-    spellings = {ID_COLUMN: (), **columns}
+    return _renamed(read_table(path, error), {ID_COLUMN: (), **columns}, error)
+
+
+def with_aliases(table: Table, aliases: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
+    """The table with columns of other spellings, `aliases`, renamed; a column of the name itself stands before them."""
+    return _renamed(table, {name: others for name, others in aliases.items() if name not in table.header}, error)
+
+
+def _renamed(table: Table, spellings: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
     name_of = {normalised_key(spelling): name for name, others in spellings.items() for spelling in (name, *others)}
     names = {column: name_of.get(normalised_key(column), column) for column in table.header}
     for name in spellings:

@@ -22,7 +22,7 @@ CODES = {"Gender": 1, "Tobacco Consumption": 1, "Alcohol Consumption": 1, "Treat
 def values_of(**cells: str) -> tuple[dict[str, Any], list[Problem]]:
     """One row's values; `_` in a name stands for a blank or hyphen."""
     row = {column: cells.get(column.replace(" ", "_").replace("-", "_"), "") for column in COLUMNS}
-    table = ReleaseTable("t.csv", {P: {column: cell for column, cell in row.items() if cell}})
+    table = ReleaseTable("t.csv", {P: {column: cell for column, cell in row.items() if cell}}, columns=tuple(row))
     return read_values(table, EDITION)[P], table.problems
 
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from baseline.release.cases import Release, read_release
+from baseline.release.prepare import check_release
+from baseline.release.record import PrepareOptions
+from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
 from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, ROWS, TABLE, add_patient, table_text
@@ -75,19 +78,78 @@ def test_a_table_without_all_outcomes_is_second_choice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "missing"),
-    [(HEADER.replace(",T-stage", ",Note"), "T-stage"), (HEADER.replace("Relapse,RFS", "Note,More"), "RFS, Relapse")],
-    ids=["a class", "both columns of a risk"],
+    ("header", "missing", "answer", "unknown"),
+    [
+        (HEADER.replace(",T-stage", ",Tstadium"), "T-stage", "t_stage", "Tstadium"),
+        (HEADER.replace("Relapse,RFS", "Note,More"), "RFS, Relapse", "rfs", "Note, More"),
+        (HEADER.replace("Relapse,", "Note,"), "Relapse", "rfs", "Note"),
+    ],
+    ids=["a class", "both columns of a risk", "one column of a risk"],
 )
-def test_a_table_without_the_column_of_an_outcome_is_named(tmp_path: Path, header: str, missing: str) -> None:
+def test_a_table_without_the_column_of_an_outcome_is_an_error(
+    tmp_path: Path, header: str, missing: str, answer: str, unknown: str
+) -> None:
     write(tmp_path / FOLDER)
     (tmp_path / FOLDER / TABLE).write_text(table_text(header=header))
-    release = read_release(tmp_path, EDITION)
-    (named,) = [one for one in release.problems if one.kind == "csv-column" and one.found.startswith("no column")]
-    assert (named.severity, named.patient_id, named.file) == ("warning", "", f"{FOLDER}/{TABLE}")
-    assert named.found == f"no column {missing}"
-    assert sorted(named.expected.removeprefix("all outcomes: ").split(", ")) == ["N-stage", "RFS", "Relapse", "T-stage"]
-    assert not set(missing.split(", ")) & {name for case in release.cases for name in case.outcomes}
+    for allowed, severity in (((), "error"), ((answer,), "warning")):
+        release = read_release(tmp_path, EDITION, allowed)
+        named, others = sorted(release.problems, key=lambda one: not one.found.startswith("no column"))
+        assert (named.severity, named.kind, named.patient_id) == (severity, "csv-column", "")
+        assert named.file == f"{FOLDER}/{TABLE}"
+        assert named.found == f"no column {missing} for {answer} (unknown columns: {unknown})"
+        assert named.expected == ("one" if allowed else f"one, or --allow-missing {answer}")
+        assert others.found == f"unknown columns: {unknown}"
+        outcomes = {name for case in release.cases for name in case.outcomes}
+        assert outcomes == {"T-stage", "N-stage", "RFS", "Relapse"} - set(
+            ("RFS, Relapse" if answer == "rfs" else missing).split(", ")
+        )
+
+
+def test_a_column_without_any_value_is_a_warning(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    (tmp_path / FOLDER / TABLE).write_text(
+        table_text([row.replace(",N1", ",").replace(",N0", ",") for row in ROWS.values()])
+    )
+    assert problem(read_release(tmp_path, EDITION), "csv-column") == (
+        "warning",
+        f"{FOLDER}/{TABLE}",
+        "no value of N-stage in any row: nothing to train n_stage on",
+    )
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("Relapse,RFS", "Progression,PFS"),
+        HEADER.replace("Relapse,RFS", "progression,Progression free survival"),
+        HEADER.replace("Relapse,RFS,T-stage", "Relapse,RFS,T-stage,PFS"),
+    ],
+)
+def test_progression_free_survival_is_the_outcome_where_no_recurrence_is_given(tmp_path: Path, header: str) -> None:
+    """2021 reports progression; a table with RFS and PFS has two outcomes, of which RFS is read."""
+    write(tmp_path / FOLDER)
+    rows = [
+        f"{row.rpartition(',')[0]},7,{row.rpartition(',')[2]}" if "T-stage,PFS" in header else row
+        for row in ROWS.values()
+    ]
+    (tmp_path / FOLDER / TABLE).write_text(table_text(rows, header))
+    cases = read_release(tmp_path, EDITION).cases
+    assert [(case.outcomes["Relapse"], case.outcomes["RFS"]) for case in cases] == [(False, 900.0), (True, 320.0)]
+
+
+def test_an_outcome_of_two_columns(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    header = HEADER.replace("Relapse,RFS,T-stage", "Relapse,PFS,Progression-free survival")
+    (tmp_path / FOLDER / TABLE).write_text(table_text(header=header))
+    assert problem(read_release(tmp_path, EDITION), "csv-unreadable")[2] == "column RFS appears twice"
+
+
+def test_what_is_allowed_to_be_missing_is_missing(tmp_path: Path) -> None:
+    write(tmp_path / FOLDER)
+    for name, says in (("rfs", "found rfs, which 2 patients have"), ("hpv", "found hpv, expected one of t_stage, n_")):
+        options = PrepareOptions(str(tmp_path), edition="hecktor2026", allow_missing=(name,))
+        with pytest.raises(InputError, match=f"--allow-missing: {says}"):
+            check_release(options, WorkFolders(tmp_path / "work"), 1)
 
 
 def test_patients_in_two_folders_are_refused(tmp_path: Path) -> None:

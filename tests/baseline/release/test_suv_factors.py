@@ -212,3 +212,15 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
     warm = prepared_pet(download, "MDA-002") > 0.5
     ratio = prepared_pet(download, "CHUM-002")[warm] / prepared_pet(download, "MDA-002")[warm]
     assert np.allclose(ratio, 350 / 280, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("A-1.nii.gz,0.1\n", r"found rows of A-1\.nii\.gz, expected .*; A-1\.nii\.gz differs from A-1 by the ending"),
+        ("", "found no row, expected patients of the release, A-1, A-2, A-3"),
+    ],
+)
+def test_a_table_of_no_patient_is_an_error(tmp_path: Path, rows: str, says: str) -> None:
+    with pytest.raises(InputError, match=rf"suv\.csv: {says}"):
+        table_of(tmp_path, f"pid,bqml_to_suvbw_factor\n{rows}")

@@ -144,3 +144,20 @@ def test_texts_that_are_not_plain_numbers(text):
 )
 def test_plain_numbers(text, value):
     assert number(text, "risk", "a number", PredictionError) == value
+
+
+@pytest.mark.parametrize(
+    "header", ["PatientID,Progression,PFS", "patient_id,progression,Progression free survival", "PatientID,Relapse,RFS"]
+)
+def test_progression_free_survival_in_place_of_recurrence(tmp_path, header):
+    """HECKTOR 2021 ranks by it; a table with both outcomes is read as recurrence."""
+    table = tmp_path / "table.csv"
+    table.write_text(f"{header}\nP1,1,300\n")
+    follow_up = {"P1": FollowUp(300.0, relapse=True)}
+    assert read_follow_up(table, RISK).targets == follow_up
+    table.write_text(f"{header},pfs\nP1,1,300,7\n")
+    if "RFS" in header:
+        assert read_follow_up(table, RISK).targets == follow_up
+    else:
+        with pytest.raises(GroundTruthError, match="mean the same"):
+            read_follow_up(table, RISK)
