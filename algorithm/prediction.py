@@ -190,7 +190,7 @@ class RunRecord:
         }
 
     def summary(self) -> str:
-        """One line: seconds of each stage, passes done and planned, peak memory of RAM and GPU, time left."""
+        """One line: seconds of each stage, passes, peak memory of RAM and GPU, fallbacks and notices, time left."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
         parts += [f"{name} {seconds:.1f} s so far" for name, seconds in self.unfinished.items()]
         if self.segmented_by == "network":
@@ -200,6 +200,10 @@ class RunRecord:
         parts.append(f"peak memory {self.peak_memory_mib:.0f} MiB")
         if self.gpu_peak_memory_mib is not None:
             parts.append(f"on the GPU {self.gpu_peak_memory_mib:.0f} MiB")
+        if self.fallbacks:
+            parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
+        if self.notices:
+            parts.append(f"warnings: {len(self.notices)}")
         return ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from algorithm.context import peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
+from contract.errors import Finding
 from contract.files import read_json
 from contract.packages import manifest_sha256
 
@@ -43,6 +44,8 @@ def test_the_summary() -> None:
     assert f"measure 1.0 s so far, {passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in early.summary()
     assert "190.0 s, no pass, by PET threshold, peak" in replace(RECORD, segmented_by="PET threshold").summary()
     assert "190.0 s, peak" in replace(RECORD, segmented_by=None).summary()
+    worse = replace(RECORD, fallbacks=("t_stage", "n_stage"), notices=(Finding("PET", "all voxels are zero"),))
+    assert worse.summary().endswith("MiB, fallbacks for t_stage and n_stage, warnings: 1, 400.0 s of 600 s left")
 
 
 def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

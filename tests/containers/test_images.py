@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.challenge import ChallengeSize, write_challenge
+from contract.archives import pack
 from contract.editions import Algorithm, load_edition
 from contract.editions.declaration import CT, EHR, PET
 from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
+from contract.packages import package_identity
 from rehearsal.images import upload_problems
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import RehearsalResult, rehearse
@@ -54,6 +56,25 @@ def test_a_server_image_is_labelled_invoke(server_images: ContainerEngine, task:
     assert upload_problems(facts) == []
     assert facts.api_method == "invoke"
     assert server_images.image_facts(f"{task.image}:latest").api_method == "exec"
+
+
+@pytest.mark.slow
+def test_a_required_model_answers_or_nothing(
+    images: ContainerEngine, phantoms_2026: Path, combined_package: Path, tmp_path: Path
+):
+    """Built with `--require-model`: a refusal without a model, the uploaded one's answers with it, from an archive."""
+    with one_at_a_time():
+        build("2026", "--require-model")
+    one = (patients(phantoms_2026)[0],)
+    refused = rehearsed(images, COMBINED, phantoms_2026, tmp_path / "without", only=one, tag="require-model")
+    assert "error: model package: none in /opt/ml/model, expected the uploaded package" in refused.failures[0]
+    pack(combined_package, tmp_path / "model.tar.gz")
+    for tag in ("require-model", "latest"):
+        output = tmp_path / tag
+        result = rehearsed(images, COMBINED, phantoms_2026, output, only=one, tag=tag, model=tmp_path / "model.tar.gz")
+        assert result.succeeded, (result.failures, result.problems)
+        package = read_json(output / "rehearsal.json")["package"]
+        assert package == {**package_identity(combined_package).model_dump(), "given": True, "recorded": 1}
 
 
 def test_two_revisions_of_an_image_have_the_same_layers_and_different_identities(images: ContainerEngine):
@@ -115,6 +136,7 @@ def rehearsed(
     only: tuple[str, ...] = (),
     arguments: tuple[str, ...] = (),
     tag: str = "latest",
+    model: Path | None = None,
 ) -> RehearsalResult:
     return rehearse(
         Rehearsal(
@@ -126,6 +148,7 @@ def rehearsed(
             evaluation=ContainerRunner(engine, f"{task.evaluation_image}:latest") if scored else None,
             ground_truth_dir=cohort / "ground_truth" if scored else None,
             only=only,
+            model=model,
         )
     )
 

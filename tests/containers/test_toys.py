@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from contract.archives import pack
 from contract.editions import load_edition
 from contract.editions.declaration import CT, EHR, PET
 from contract.errors import EngineError
@@ -53,6 +54,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
         api_method: str = "auto",
         cases: int = 1,
         arguments: tuple[str, ...] = (),
+        model: Path | None = None,
     ) -> RehearsalResult:
         for number in range(2, cases + 1):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
@@ -66,6 +68,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
                 evaluation=None if evaluation is None else ContainerRunner(engine, evaluation),
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
                 api_method=api_method,
+                model=model,
             )
         )
 
@@ -92,6 +95,25 @@ def test_four_answers_of_one_container(rehearse_image, toy_image, invoke_image, 
     }
     assert values == {"t_stage": "T2", "n_stage": "N1", "rfs": 800.5}
     assert (tmp_path / "out" / "predictions" / "segmentation" / "A-1.mha").is_file()
+
+
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+def test_the_package_that_answers_is_the_given_one(
+    rehearse_image, toy_image, invoke_image, tmp_path: Path, api_method: str
+):
+    """An archive is unpacked where the image's user reads it; a record that names another package fails."""
+    image = {"exec": toy_image, "invoke": invoke_image}[api_method]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "manifest.json").write_text('{"name": "mine"}')
+    pack(tmp_path / "model", tmp_path / "model.tar.gz")
+    given = {**FOUR, "model": tmp_path / "model.tar.gz"}
+    result = rehearse_image(image, **{**given, "arguments": (*FOUR["arguments"], "--recorded", "{}")})
+    assert result.succeeded, (result.failures, result.problems)
+    assert (result.package.name, result.package.recorded) == ("mine", 1)
+    other = json.dumps({"package": {"name": "baked", "manifest_sha256": "0" * 64}})
+    result = rehearse_image(image, **{**given, "arguments": (*FOUR["arguments"], "--recorded", other)})
+    assert not result.succeeded
+    assert "model package: baked, manifest sha256 000000000000 in the run record of A-1" in result.problems[0]
 
 
 @pytest.mark.parametrize(
