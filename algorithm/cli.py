@@ -104,6 +104,5 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port",
         type=whole_number(0, 65535),
-        default=platform.INVOKE_PORT,
-        help="port for --serve, 0 for any free port (default: %(default)s)",
+        help=f"port for --serve, 0 for any free port (default: {platform.INVOKE_PORT})",
     )

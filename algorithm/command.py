@@ -49,7 +49,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
     with package_folder(_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
         if arguments.serve:
-            serve(request, model_dir, arguments.port)
+            serve(request, model_dir, platform.INVOKE_PORT if arguments.port is None else arguments.port)
             return 0
         with _terminated_by_signal() as termination:
             try:
@@ -191,6 +191,11 @@ def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
 
 
 def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, makes_passes: bool) -> None:
+    if arguments.port is not None and not arguments.serve:
+        raise HecktorError("--port", "found without --serve", "both")
+    for option in () if makes_passes else ("passes", "uncertainty"):
+        if getattr(arguments, option) is not None:
+            raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
     if arguments.uncertainty is not None and arguments.serve:
         expected = "one of them: a server writes no uncertainty"
         raise HecktorError("--uncertainty", "found with --serve", expected)
@@ -198,6 +203,4 @@ def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, ma
         check_outside_sockets("--record", arguments.record, inputs, arguments.output)
         remove_record(arguments.record)
     if arguments.uncertainty is not None:
-        if not makes_passes:
-            raise HecktorError("--uncertainty", f"method {arguments.method!r} makes no passes", "'baseline'")
         prepare_folder(arguments.uncertainty, inputs, arguments.output)

@@ -75,3 +75,7 @@ def test_a_package_that_the_method_does_not_use_is_an_error(
     command = ["--task", "1", "--method", "threshold", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
     with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold', expected a method that uses a"):
         main([*command, "--model", str(tiny_package)])
+    with pytest.raises(HecktorError, match=r"^--passes: method 'threshold' makes no passes, expected 'baseline'"):
+        main([*command, "--passes", "1"])
+    with pytest.raises(HecktorError, match=r"^--port: found without --serve, expected both"):
+        main([*command, "--port", "0"])
