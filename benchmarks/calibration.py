@@ -25,10 +25,10 @@ from evaluation.metrics.overlap import (
     weighted_groups,
 )
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
-from evaluation.statistics.bootstrap import interval, leave_one_out
+from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.exchange import missed_variance, paired_exchange
-from evaluation.statistics.fractions import interval_of_fractions
 from evaluation.statistics.gains import paired_gains
+from evaluation.statistics.intervals import interval, interval_of_fractions
 from evaluation.statistics.tests import signed_ranks
 
 VALUE_HEADS: Final = ("balanced accuracy", "n", "Wilson and MOVER", "percentile")

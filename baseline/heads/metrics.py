@@ -30,11 +30,6 @@ def weighted_class_accuracy(outcomes: Outcomes, answers: Numbers) -> WeightedMet
     return metrics["balanced_accuracy"]
 
 
-def difference(first: WeightedMetric, second: WeightedMetric) -> WeightedMetric:
-    """The first metric minus the second on the same samples."""
-    return lambda weights: first(weights) - second(weights)
-
-
 def c_index(outcomes: Outcomes, risks: Floats) -> float:
     """Harrell's C-index of risks (higher for earlier recurrence); ties of risks count half.
 

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.metrics import difference
 from baseline.postprocessing.lesions import THRESHOLDS, Floats
 from baseline.postprocessing.record import GainInterval, RuleGain
 from baseline.postprocessing.score import MaskCohort
 from contract.packages import NO_RULES, PostprocessingRules
+from evaluation.metrics.overlap import Difference
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 from evaluation.statistics.bootstrap import estimate
 
@@ -93,11 +93,11 @@ def cross_fitted(
 def gains(cohort: MaskCohort, counts: Floats, seed: int) -> dict[str, RuleGain]:
     """The score and each metric, unfiltered and filtered, and the difference with its 95% interval.
 
-    The interval is that of the paired bootstrap of patients.
+    The interval belongs to the test of two teams.
     """
     before, after = cohort.metrics(cohort.counts(NO_RULES)), cohort.metrics(counts)
     everyone = np.ones((1, len(cohort.patients)))
-    differences = {name: difference(after[name], before[name]) for name in before}
+    differences = {name: Difference(after[name], before[name]) for name in before}
     known = {name: metric for name, metric in differences.items() if np.isfinite(metric(everyone)[0])}
     rng = np.random.default_rng(seed)
     drawn = estimate(known, len(cohort.patients), DEFAULT_BOOTSTRAPS, rng).by_metric

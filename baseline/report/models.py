@@ -12,14 +12,13 @@ from algorithm.heads.documents import read_head
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import KINDS, coefficients_of
 from baseline.heads.metrics import (
-    difference,
     weighted_balanced_accuracy,
     weighted_c_index,
     weighted_class_accuracy,
 )
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import COMPARATORS
-from evaluation.metrics.overlap import WeightedMetric
+from evaluation.metrics.overlap import Difference, WeightedMetric
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
 GAP: Final = "gap"
@@ -67,9 +66,9 @@ def estimate_models(target: Target, record: Mapping[str, Any], bootstraps: int, 
     nested, left_out = KINDS
     for name in names:
         if (name, nested) in metrics and (name, left_out) in metrics:
-            metrics[name, GAP] = difference(metrics[name, nested], metrics[name, left_out])
+            metrics[name, GAP] = Difference(metrics[name, nested], metrics[name, left_out])
         if (name, nested) in metrics and name != HEADS:
-            metrics[name, BEHIND] = difference(metrics[HEADS, nested], metrics[name, nested])
+            metrics[name, BEHIND] = Difference(metrics[HEADS, nested], metrics[name, nested])
     flat = {f"{name} {what}": metric for (name, what), metric in metrics.items()}
     estimates = estimate_unranked(flat, len(record["patients"]), bootstraps, seed).by_metric
     return [
@@ -119,7 +118,7 @@ def estimate_on_references(
     for kind in kinds:
         scored = [_picked(record[kind], chosen) for record, chosen in zip((automatic, reference), places, strict=True)]
         first, second = (metric_of(target, outcomes, one) for one in scored)
-        metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": difference(second, first)}
+        metrics |= {f"automatic {kind}": first, f"reference {kind}": second, f"cost {kind}": Difference(second, first)}
     estimates = estimate_unranked(metrics, len(places[0]), bootstraps, seed).by_metric
     return len(places[0]), {kind: {name: estimates[f"{name} {kind}"] for name in MASK_KINDS} for kind in kinds}
 

@@ -160,6 +160,17 @@ class WeightedSum:
 
 
 @dataclass(frozen=True, eq=False)
+class Difference:
+    """The first metric minus the second on the same samples, as a function of case weights."""
+
+    first: WeightedMetric
+    second: WeightedMetric
+
+    def __call__(self, weights: Floats) -> Floats:
+        return self.first(weights) - self.second(weights)
+
+
+@dataclass(frozen=True, eq=False)
 class WeightedGroups:
     """A metric of a whole cohort as a weighted sum of means over groups of cases.
 

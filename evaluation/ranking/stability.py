@@ -13,7 +13,7 @@ from evaluation.editions.task import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks
-from evaluation.statistics.bootstrap import interval
+from evaluation.statistics.intervals import interval
 from evaluation.statistics.tests import kendall_tau
 
 _TAILS: Final = (2.5, 97.5)

@@ -21,7 +21,8 @@ from evaluation.results.layout import file_in_folder
 from evaluation.results.metrics_json import aggregates, estimate_of
 from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import check_ranges
-from evaluation.statistics.bootstrap import Estimate, Estimates, interval
+from evaluation.statistics.bootstrap import Estimate, Estimates
+from evaluation.statistics.intervals import interval
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"

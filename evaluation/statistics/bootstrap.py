@@ -9,8 +9,9 @@ from typing import Final, TypeVar
 import numpy as np
 
 from contract.errors import MetricError
-from evaluation.metrics.overlap import Floats, WeightedGroups, WeightedMetric, weighted_groups
-from evaluation.statistics.fractions import interval_of_fractions
+from evaluation.metrics.overlap import Difference, Floats, WeightedGroups, WeightedMetric, weighted_groups
+from evaluation.statistics.gains import interval_of_difference
+from evaluation.statistics.intervals import interval, interval_of_fractions
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -18,7 +19,6 @@ MAX_REDRAWS_A_REPLICATE: Final = 10_000
 # Samples that show whether a metric is always defined, and the share of undefined ones up to which it is estimated.
 _PROBES: Final = 100
 _MOSTLY: Final = 0.5
-_TAILS: Final = (0.025, 0.975)
 # Largest number of weights in memory at once, when each case is left out in turn.
 _NUMBERS_AT_ONCE: Final = 4_000_000
 
@@ -52,9 +52,9 @@ def estimate(
 ) -> Estimates:
     """Every metric over the cohort, with a 95% interval.
 
-    Fractions of patients and their weighted means have Wilson's intervals, joined by MOVER; all other metrics have
-    percentile intervals from resampled patients. All share the draws, in which every metric is defined, so that a
-    ranking can repeat them.
+    Fractions of patients and their weighted means have Wilson's intervals, joined by MOVER, differences of two metrics
+    that of their test (`gains`), all other metrics percentile intervals from resampled patients. All share the draws,
+    in which every metric is defined, so that a ranking can repeat them.
 
     Args:
         metrics: functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
@@ -78,8 +78,14 @@ def estimate(
         elif name in fractions:
             by_metric[name] = Estimate(value, *interval_of_fractions(fractions[name]))
         else:
-            by_metric[name] = Estimate(value, *interval(values[name]))
+            by_metric[name] = Estimate(value, *_resampled_interval(metrics[name], value, values[name], n_cases))
     return Estimates(by_metric, redraws)
+
+
+def _resampled_interval(metric: WeightedMetric, value: float, values: Floats, n_cases: int) -> tuple[float, float]:
+    if isinstance(metric, Difference):
+        return interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
+    return interval(values)
 
 
 def _groups_of_fractions(metrics: Mapping[str, WeightedMetric]) -> dict[str, WeightedGroups]:
@@ -117,30 +123,6 @@ def estimate_unranked(
 def _of_fractions(groups: WeightedGroups, bootstraps: int) -> Estimate:
     ends = interval_of_fractions(groups) if bootstraps else (None, None)
     return Estimate(float(groups.contributions.sum()), *ends)
-
-
-def interval(values: Floats) -> tuple[float, float]:
-    """The 95% percentile interval of replicates, linear between neighbours; next to an infinite value, that value."""
-    low, high = interval_bounds(np.sort(values)[None])
-    return float(low[0]), float(high[0])
-
-
-def interval_bounds(ordered: Floats) -> tuple[Floats, Floats]:
-    """As `interval` for each row of (rows, replicates) in rising order; NaN, which stand last, do not count."""
-    return _quantiles(ordered, _TAILS[0]), _quantiles(ordered, _TAILS[1])
-
-
-def _quantiles(ordered: Floats, tail: float) -> Floats:
-    last = np.maximum((~np.isnan(ordered)).sum(axis=1) - 1, 0)
-    place = tail * last
-    lower = place.astype(np.intp)
-    rows = np.arange(len(ordered))
-    below, above = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, last)]
-    share = place - lower
-    is_finite = np.isfinite(below) & np.isfinite(above)
-    step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
-    quantiles: Floats = np.where((share > 0) & np.isinf(above), above, below + share * step)
-    return quantiles
 
 
 def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:

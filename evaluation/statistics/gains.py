@@ -8,9 +8,9 @@ from typing import Final
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from evaluation.metrics.overlap import Booleans, Floats
-from evaluation.statistics.bootstrap import interval_bounds
-from evaluation.statistics.exchange import ALPHA, PairedExchange
+from evaluation.metrics.overlap import Booleans, Difference, Floats, fractions_within, weighted_groups
+from evaluation.statistics.exchange import ALPHA, PairedExchange, missed_variance, paired_exchange
+from evaluation.statistics.intervals import interval_bounds
 from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
 # With fewer degrees of freedom a deviation says too little.
@@ -95,6 +95,24 @@ def paired_gains(
     difference, sd, df, low, high, p = figures
     nothing = np.zeros((teams, teams), dtype=np.bool_)
     return PairedGains(difference, sd, df, **_agreeing(p, low, high), exchanged=nothing)
+
+
+def interval_of_difference(
+    metric: Difference, difference: float, replicates: Floats, left_out: Floats
+) -> tuple[float, float]:
+    """The 95% interval of the difference of two metrics of the same cases, as of two teams.
+
+    `replicates` has shape (replicates,) and `left_out` (cases,), as in `paired_gains`.
+    """
+    both = (metric.first, metric.second)
+    gains = paired_gains(
+        np.array([difference, 0.0]),
+        np.stack([replicates, np.zeros(replicates.size)]),
+        np.stack([left_out, np.zeros(left_out.size)]),
+        missed_variance(list(map(fractions_within, both))),
+    )
+    decided = gains.decided_by(paired_exchange(list(map(weighted_groups, both)), gains.rests_on_few))
+    return float(decided.ci95_low[0, 1]), float(decided.ci95_high[0, 1])
 
 
 def _agreeing(p: Floats, low: Floats, high: Floats) -> dict[str, Floats]:

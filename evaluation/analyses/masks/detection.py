@@ -9,7 +9,7 @@ import numpy as np
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded
 from evaluation.metrics.overlap import Floats
-from evaluation.statistics.fractions import wilson_interval
+from evaluation.statistics.intervals import wilson_interval
 
 _OUTCOMES: Final = {"tp": "detected", "fn": "missed", "fp": "false"}
 _LESION_DSC: Final = (

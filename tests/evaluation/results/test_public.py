@@ -16,7 +16,7 @@ from evaluation.cli import main
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.teams import load_teams
-from evaluation.statistics.fractions import wilson_interval
+from evaluation.statistics.intervals import wilson_interval
 from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 

@@ -9,7 +9,8 @@ from evaluation.api.cohorts import evaluate
 from evaluation.ranking.table import identical_lines
 from evaluation.results.stored import identical_answers
 from evaluation.results.teams import load_teams
-from evaluation.statistics.bootstrap import interval, replicates
+from evaluation.statistics.bootstrap import replicates
+from evaluation.statistics.intervals import interval
 
 PATIENTS = 20
 SEED = 4

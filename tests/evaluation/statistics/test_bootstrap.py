@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t
 
 from contract.errors import MetricError
 from evaluation.metrics.classification import binary_metrics
-from evaluation.metrics.overlap import mean_metric
-from evaluation.statistics.bootstrap import estimate, estimate_unranked, interval
+from evaluation.metrics.overlap import Difference, mean_metric
+from evaluation.statistics.bootstrap import estimate, estimate_unranked
+from evaluation.statistics.intervals import interval
 
 
 def test_interval_of_a_mean_is_that_of_the_normal_law():
@@ -68,6 +70,28 @@ def test_intervals_of_fractions_of_patients_are_not_those_of_draws():
         assert ends["balanced_accuracy"] == pytest.approx((1, 0.576, 1), abs=5e-4)
     for found in (estimate(metrics, 10, 0, np.random.default_rng(5)), estimate_unranked(metrics, 10, 0, 5)):
         assert found.by_metric["sensitivity"].ci95_low is None
+
+
+def test_the_interval_of_a_difference_is_that_of_its_test():
+    """Of a mean: difference -+ t x deviation, n - 1 = 59 degrees of freedom at most; of two negatives the exchange.
+
+    One answer has both negatives right and the other none, in every draw: a percentile interval would be 0.5 to 0.5.
+    """
+    rng = np.random.default_rng(7)
+    first, second = (mean_metric(values) for values in rng.normal(0.5, 0.2, (2, 60)))
+    found = estimate({"d": Difference(first, second)}, 60, 4000, np.random.default_rng(8)).by_metric["d"]
+    gaps = first.values - second.values
+    assert found.value == pytest.approx(gaps.mean())
+    half = t.ppf(0.975, 59) * gaps.std(ddof=1) / np.sqrt(60)
+    assert (found.ci95_low, found.ci95_high) == pytest.approx((gaps.mean() - half, gaps.mean() + half), abs=0.1 * half)
+    positive = np.arange(60) > 1
+    right, wrong = (binary_metrics(positive, one)["balanced_accuracy"] for one in (np.ones(60, np.bool_), positive))
+    for found in (
+        estimate({"d": Difference(right, wrong)}, 60, 40, np.random.default_rng(8)),
+        estimate_unranked({"d": Difference(right, wrong)}, 60, 40, 8),
+    ):
+        one = found.by_metric["d"]
+        assert (one.value, one.ci95_low, one.ci95_high) == pytest.approx((0.5, 0, 1))
 
 
 def test_a_redraw_moves_no_other_replicate():

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from evaluation.metrics.overlap import mean_metric, weighted_groups
-from evaluation.statistics.bootstrap import interval, leave_one_out, replicates
+from evaluation.statistics.bootstrap import leave_one_out, replicates
 from evaluation.statistics.exchange import paired_exchange
 from evaluation.statistics.gains import PairedGains, degrees_of_freedom, paired_gains
+from evaluation.statistics.intervals import interval
 
 NAN, INF = float("nan"), float("inf")
 PARTS = ("difference", "sd", "ci95_low", "ci95_high", "p")

@@ -10,7 +10,7 @@ from scipy.stats import binom, binomtest
 
 from evaluation.metrics.classification import NO_CLASS, binary_metrics, many_classes_metrics
 from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, weighted_groups
-from evaluation.statistics.fractions import interval_of_fractions, wilson_interval
+from evaluation.statistics.intervals import interval_of_fractions, wilson_interval
 
 
 def recalls(sizes, right):

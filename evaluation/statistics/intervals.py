@@ -1,4 +1,4 @@
-"""95% intervals of fractions of patients, such as recalls, and of their weighted means."""
+"""95% intervals: percentiles of replicates, and of fractions of patients, such as recalls, and their weighted means."""
 
 from __future__ import annotations
 
@@ -9,14 +9,39 @@ import numpy as np
 
 from evaluation.metrics.overlap import Floats, WeightedGroups
 
-Z95: Final = 1.959963984540054
+_Z: Final = 1.959963984540054
+_TAILS: Final = (0.025, 0.975)
+
+
+def interval(values: Floats) -> tuple[float, float]:
+    """The 95% percentile interval of replicates, linear between neighbours; next to an infinite value, that value."""
+    low, high = interval_bounds(np.sort(values)[None])
+    return float(low[0]), float(high[0])
+
+
+def interval_bounds(ordered: Floats) -> tuple[Floats, Floats]:
+    """As `interval` for each row of (rows, replicates) in rising order; NaN, which stand last, do not count."""
+    return _quantiles(ordered, _TAILS[0]), _quantiles(ordered, _TAILS[1])
+
+
+def _quantiles(ordered: Floats, tail: float) -> Floats:
+    last = np.maximum((~np.isnan(ordered)).sum(axis=1) - 1, 0)
+    place = tail * last
+    lower = place.astype(np.intp)
+    rows = np.arange(len(ordered))
+    below, above = ordered[rows, lower], ordered[rows, np.minimum(lower + 1, last)]
+    share = place - lower
+    is_finite = np.isfinite(below) & np.isfinite(above)
+    step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
+    quantiles: Floats = np.where((share > 0) & np.isinf(above), above, below + share * step)
+    return quantiles
 
 
 def wilson_interval(found: float, cases: float) -> tuple[float, float]:
     """The 95% interval of a fraction of independent cases. Source: Wilson 1927, J Am Stat Assoc 22:209-212."""
-    share, spread = found / cases, Z95**2 / cases
+    share, spread = found / cases, _Z**2 / cases
     middle = (share + spread / 2) / (1 + spread)
-    half = Z95 * float(np.sqrt(share * (1 - share) / cases + spread / (4 * cases))) / (1 + spread)
+    half = _Z * float(np.sqrt(share * (1 - share) / cases + spread / (4 * cases))) / (1 + spread)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
