@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.staging import staged
-from algorithm.heads.values import answer_value, time_note
+from algorithm.heads.values import answer_probability, answer_value, time_note
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from algorithm.steps import Measured
@@ -84,6 +84,7 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
     by_head: list[str] = []
     fallbacks: dict[str, Fallback] = {}
     notes: list[str] = []
+    probabilities: dict[str, float] = {}
     if algorithm.mask is not None and mask.fallback is not None:
         fallbacks[algorithm.mask.name] = mask.fallback
     for declared in algorithm.heads:
@@ -93,7 +94,7 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
                 values[declared.name] = by_mask
                 continue
             try:
-                values[declared.name], lines = _by_head(run, declared, measured, excluded)
+                values[declared.name], probability, lines = _by_head(run, declared, measured, excluded)
             except Exception as problem:
                 if not _may_fall_back(run, declared, problem):
                     raise
@@ -102,7 +103,9 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
             else:
                 by_head.append(declared.name)
                 notes += lines
-    return CaseAnswers(mask.segmented, mask.array, values, tuple(by_head), fallbacks, tuple(notes))
+                if probability is not None:
+                    probabilities[declared.name] = probability
+    return CaseAnswers(mask.segmented, mask.array, values, tuple(by_head), fallbacks, tuple(notes), probabilities)
 
 
 def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
@@ -125,8 +128,8 @@ def _classes_of_mask(
 
 def _by_head(
     run: RunContext, declared: Answer, measured: Measured, excluded: Collection[ClassValue]
-) -> tuple[HeadValue, list[str]]:
-    """The head's value, a line for each thing that it goes without, and one for the meaning of days."""
+) -> tuple[HeadValue, float | None, list[str]]:
+    """The head's value, its probability if it has one, and lines: what it goes without, and what its days mean."""
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
     head = run.head(declared)
@@ -135,7 +138,7 @@ def _by_head(
     if not _is_valid(declared, value):
         raise ModelPackageError(f"head {declared.head!r}", f"gives {value!r}", "a possible answer")
     note = time_note(declared, head, measured.features)
-    return value, [*lines, *([note] if note else [])]
+    return value, answer_probability(declared, head, measured.features), [*lines, *([note] if note else [])]
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:

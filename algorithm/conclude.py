@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from scipy import ndimage
 
 from algorithm.context import RunContext, gpu_peak_memory_mib, peak_memory_mib
+from algorithm.heads.features.structure import components
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
+from algorithm.steps import scans_of
+from contract import labels
 from contract.errors import Finding, OutputError
 from contract.files import write_json
+from contract.images.geometry import Geometry
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -42,7 +49,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         LOGGER.info("%s", line)
     for line in _fallback_lines(run, answers):
         LOGGER.warning("*** FALLBACK *** %s", line)
-    _log_risks(run, answers)
+    _log_answers(run, record)
     if run.request.record_path is not None:
         try:
             write_json(run.request.record_path, record.as_json())
@@ -78,13 +85,50 @@ def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
         yield f"{name}: {what} ({fallback.why})"
 
 
-def _log_risks(run: RunContext, answers: CaseAnswers) -> None:
-    """One line for each risk, with the direction in which it is written."""
+def _log_answers(run: RunContext, record: RunRecord) -> None:
+    """One line for the lesions, and one for each risk, with the direction in which it is written, and each class."""
+    if record.lesions:
+        LOGGER.info("lesions: %s", ", ".join(f"{name} {_shown(one)}" for name, one in record.lesions.items()))
     for declared in run.request.algorithm.heads:
-        if declared.kind == "risk" and declared.name in answers.values:
-            value, is_time = float(answers.values[declared.name]), declared.direction == "time"
+        value = record.answers[declared.name]
+        if declared.kind == "risk" and value is not None:
+            is_time = declared.direction == "time"
             shown, when = (f"{value:.0f} days", "later") if is_time else (f"{value:.3g}", "earlier")
             LOGGER.info("%s: %s, higher means %s recurrence", declared.name, shown, when)
+        elif value is not None:
+            probability = record.probabilities.get(declared.name)
+            of_second = (
+                "" if probability is None else f", calibrated probability of {declared.classes[1]} {probability:.2f}"
+            )
+            LOGGER.info("%s: %s%s", declared.name, value, of_second)
+
+
+def _size(grid: Geometry) -> dict[str, Any]:
+    return {"size": list(grid.size), "spacing_mm": list(grid.spacing_mm)}
+
+
+def _shown(lesions: Mapping[str, float]) -> str:
+    count = lesions["count"]
+    return f"{lesions['volume_ml']:.1f} ml in {count} lesion{'' if count == 1 else 's'}" if count else "none"
+
+
+def _lesions(answers: CaseAnswers) -> dict[str, Any]:
+    """Volume and number of lesions of each label in the written mask, or in the segmentation if none is written."""
+    segmentation = answers.segmented.segmentation
+    if answers.mask is not None:
+        mask, grid = answers.mask, answers.geometry
+    elif segmentation is not None:
+        mask, grid = segmentation.mask(), segmentation.grid
+    else:
+        return {}
+    boxes: list[Any] = ndimage.find_objects(mask, max(labels.FOREGROUND))
+    record = {}
+    for label in labels.FOREGROUND:
+        box = boxes[label - 1]
+        lesions = [] if box is None else components(mask[box] == label, grid)
+        volume_ml = round(float(sum(one.volume_ml for one in lesions)), 3)
+        record[labels.NAMES[label]] = {"volume_ml": volume_ml, "count": len(lesions)}
+    return record
 
 
 def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
@@ -112,6 +156,9 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         fallback_by={name: fallback.by for name, fallback in answers.fallbacks.items()},
         fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
         package=run.resident.identity if request.uses_package else None,
+        probabilities=answers.probabilities,
+        images={name: None if one is None else _size(one.geometry) for name, one in scans_of(segmented.case).items()},
+        lesions=_lesions(answers),
     )
 
 

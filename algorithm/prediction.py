@@ -93,6 +93,7 @@ class CaseAnswers:
         by_head: names of the values that a head gave.
         fallbacks: the fallbacks by the name of the answer.
         notes: lines for the log, such as features that are missing.
+        probabilities: of the second of two classes, by name, from a head with calibration.
     """
 
     segmented: Segmented
@@ -101,6 +102,7 @@ class CaseAnswers:
     by_head: tuple[str, ...] = ()
     fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    probabilities: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def geometry(self) -> Geometry:
@@ -150,12 +152,14 @@ class Stages:
 class RunRecord:
     """How a case was answered.
 
-    `answers` holds risks and classes by answer, None for a mask; `fallbacks` names the answers given by a fallback,
-    `fallback_by` which one ("PET threshold", "empty mask", "rule", "training", "declaration"), and `fallback_why` the
-    reason. `region` describes the region that was searched (`Region.as_json`), None for a method without images.
-    `device` and `plan` describe the passes and are None without any. `package` is the model package, None for a method
-    without one; a notice says if it is the shipped one. `seconds` has the finished stages, `unfinished`
-    those that were still running after an early end.
+    `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
+    `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
+    lesions of each label in the written mask, or in the segmentation where no mask is written. `fallbacks` names the
+    answers given by a fallback, `fallback_by` which one ("PET threshold", "empty mask", "rule", "training",
+    "declaration"), and `fallback_why` the reason. `region` describes the region that was searched (`Region.as_json`),
+    None for a method without images. `device` and `plan` describe the passes and are None without any. `package` is the
+    model package, None for a method without one; a notice says if it is the shipped one. `seconds` has the finished
+    stages, `unfinished` those that were still running after an early end.
     """
 
     edition: str
@@ -179,6 +183,9 @@ class RunRecord:
     fallback_by: Mapping[str, str] = field(default_factory=dict)
     fallback_why: Mapping[str, str] = field(default_factory=dict)
     package: PackageIdentity | None = None
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    images: Mapping[str, Any] = field(default_factory=dict)
+    lesions: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""

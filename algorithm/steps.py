@@ -35,9 +35,17 @@ def read(run: RunContext) -> Case:
     """Read the case; without a PET or clinical variables if it must be answered anyway. Raises `InputError`."""
     with run.stages("read"):
         request = run.request
-        return read_case(
+        case = read_case(
             request.source, request.edition, request.algorithm, run.notices, tolerant=request.always_answers
         )
+    for name, scan in scans_of(case).items():
+        LOGGER.info("%s: %s", name, "none that can be used" if scan is None else scan.geometry.describe())
+    return case
+
+
+def scans_of(case: Case) -> dict[str, Volume | None]:
+    """CT and PET by their names; None without a PET that can be used."""
+    return {"CT": case.ct, "PET": case.pet}
 
 
 def localise(run: RunContext, case: Case) -> tuple[Case, Region]:

@@ -17,9 +17,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from contract.errors import HecktorError, InputError, OutputError
+from contract.errors import HecktorError, InputError, OutputError, unwritable
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
+_LEAST_FREE_BYTES = 4096
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
 # What a spreadsheet would calculate; numbers and a dash alone are none.
@@ -142,8 +143,13 @@ def _link(file: int, folder: int, target: Path) -> None:
 
 
 def _refused(target: Path, problem: OSError) -> OutputError:
-    folder = "/".join(target.parts[-3:-1])
-    return OutputError(target.name, f"cannot be written ({problem.strerror or problem})", f"a writable folder {folder}")
+    return unwritable(target.name, problem, f"a writable folder {'/'.join(target.parts[-3:-1])}")
+
+
+def require_space(folder: Path) -> None:
+    """Raise the OSError of a full disk if `folder` has no space left: libraries hide it behind errors of their own."""
+    if shutil.disk_usage(folder).free < _LEAST_FREE_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @contextmanager

@@ -97,6 +97,7 @@ def parse_ehr(
     factor_keys = {normalised_key(spelling) for spelling in suv_factor}
     values: dict[str, ClinicalValue] = dict.fromkeys(variable.name for variable in clinical)
     warnings: list[Finding] = []
+    unreadable: set[str] = set()
     factor = None
     for key, raw in content.items():
         if normalised_key(key) in factor_keys:
@@ -112,9 +113,10 @@ def parse_ehr(
         try:
             values[variable.name] = variable.read(raw)
         except ImpossibleValueError as problem:
-            found = f"{variable.key} {_shown(raw)}"
+            found = f"{variable.key} {_shown(raw)}{problem.fault}"
+            unreadable.add(variable.name)
             warnings.append(Finding(source, found, str(problem), "counts as missing"))
-    absent = [variable.key for variable in clinical if values[variable.name] is None and variable.name != CENTRE]
+    absent = [one.key for one in clinical if values[one.name] is None and one.name not in {CENTRE, *unreadable}]
     if absent:
         warnings.append(Finding(source, f"missing {', '.join(absent)}"))
     centre = values.pop(CENTRE, None)
@@ -128,7 +130,7 @@ def _factor(raw: Any, source: str, key: str) -> tuple[float | None, list[Finding
     try:
         return positive_number(raw), []
     except ImpossibleValueError as problem:
-        return None, [Finding(source, f"{key} {_shown(raw)}", str(problem), "counts as missing")]
+        return None, [Finding(source, f"{key} {_shown(raw)}{problem.fault}", str(problem), "counts as missing")]
 
 
 def _shown(raw: Any) -> str:

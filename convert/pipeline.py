@@ -15,7 +15,7 @@ import numpy as np
 from contract.editions import Edition, load_edition
 from contract.editions.clinical import ClinicalValue, ClinicalVariable, ImpossibleValueError
 from contract.editions.declaration import CT, EHR, PET
-from contract.errors import Finding, InputError, OutputError
+from contract.errors import Finding, InputError, OutputError, unwritable
 from contract.files import whole_folder, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
@@ -197,9 +197,7 @@ def write_case(
             if mask is not None:
                 write_mask(partial / GROUND_TRUTH / f"{name}.mha", mask.array, mask.geometry)
     except OSError as problem:
-        raise OutputError(
-            str(folder), f"cannot be written ({problem.strerror or problem})", "a writable folder"
-        ) from None
+        raise unwritable(str(folder), problem) from None
 
 
 def clinical_values(header: DicomHeader, clinical: Sequence[ClinicalVariable]) -> dict[str, ClinicalValue]:

@@ -72,6 +72,13 @@ def time_note(answer: Answer, head: Head, features: Features) -> str:
     )
 
 
+def answer_probability(answer: Answer, head: Head, features: Features) -> float | None:
+    """The calibrated probability of the second of two classes; None for other answers, or without calibration."""
+    if answer.kind != "class" or isinstance(head, CLASS_HEADS):
+        return None
+    return class_probability(head, head.score(features))
+
+
 def class_probability(head: ScoreHead, score: float) -> float | None:
     """The calibrated probability of the second of two classes, None for a head without calibration.
 

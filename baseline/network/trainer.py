@@ -27,7 +27,7 @@ from baseline.network.seeding import OrderedAugmenter, seeded_workers
 from baseline.network.starting_weights import load_starting_weights
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
-from contract.files import atomic_path, write_json
+from contract.files import atomic_path, require_space, write_json
 
 _EXPECTED: Final = "module:Class, a subclass of nnU-Net's nnUNetTrainer in a folder that PYTHONPATH names"
 
@@ -128,7 +128,11 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
         """Write the checkpoint whole or not at all."""
         if self.local_rank == 0:
             with atomic_path(Path(filename)) as partial:
-                super().save_checkpoint(str(partial))
+                try:
+                    super().save_checkpoint(str(partial))
+                except RuntimeError:  # torch hides a full disk
+                    require_space(partial.parent)
+                    raise
 
     def on_epoch_end(self) -> None:
         """End the epoch, then print one line about it and store the time of all epochs."""

@@ -26,7 +26,7 @@ from baseline.package.nnunet_results import trained_plans
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
-from contract.errors import ModelPackageError, OutputError
+from contract.errors import ModelPackageError, OutputError, unwritable
 from contract.files import atomic_path, write_json, write_text
 from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
 
@@ -129,7 +129,7 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix=".partial-", dir=target.parent) as scratch:
             yield Path(scratch)
     except (OSError, SafetensorError) as problem:
-        raise OutputError(target.name, f"cannot be written ({problem})", "a writable folder") from None
+        raise unwritable(target.name, problem) from None
 
 
 def _write_files(folder: Path, contents: PackageContents) -> Path:

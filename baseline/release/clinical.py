@@ -44,7 +44,7 @@ def read_values(table: ReleaseTable, edition: Edition) -> dict[str, Values]:
             try:
                 value = readers[column](cell)
             except ImpossibleValueError as problem:
-                table.report(ERROR, "impossible-value", patient, f"{column} {cell[:40]!r}", str(problem))
+                table.report(ERROR, "impossible-value", patient, f"{column} {cell[:40]!r}{problem.fault}", str(problem))
                 continue
             except NotCountedError as problem:
                 found = f"{column} {problem.value}: the patient counts for all other answers"

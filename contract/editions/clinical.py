@@ -28,7 +28,15 @@ _KEYS_OF_TYPE: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
 
 
 class ImpossibleValueError(ValueError):
-    """A value that cannot be true; the message is the expectation."""
+    """A value that cannot be true; the message is the expectation, `fault` follows the value in a message."""
+
+    fault = ""
+
+
+class NotANumberError(ImpossibleValueError):
+    """A text in place of a number."""
+
+    fault = " is not a number"
 
 
 class ClinicalVariable(Document):
@@ -131,7 +139,9 @@ def _number(raw: object, expected: str) -> float:
         raise ImpossibleValueError(expected)
     try:
         return float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
-    except (ValueError, OverflowError):
+    except ValueError:
+        raise NotANumberError(expected) from None
+    except OverflowError:
         raise ImpossibleValueError(expected) from None
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import HecktorError, InputError, OutputError
-from contract.files import atomic_path, write_bytes
+from contract.files import atomic_path, require_space, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
 from contract.images.itk_reader import itk_reason, open_reader
@@ -187,6 +187,7 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     # ITK does not report a full disk.
     fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
     if fault:
+        require_space(partial.parent)
         raise RuntimeError(fault[0])
 
 

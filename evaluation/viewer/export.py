@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from contract.errors import OutputError
+from contract.errors import OutputError, unwritable
 from contract.files import whole_folder
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort
@@ -43,4 +43,4 @@ def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
                 for name, content in build_case(sources).items():
                     (target / name).write_bytes(content)
     except OSError as problem:
-        raise OutputError(folder.name, f"cannot be written ({problem.strerror})", "a writable folder") from None
+        raise unwritable(folder.name, problem) from None

@@ -12,7 +12,7 @@ from typing import Final
 
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, Answer, Edition, load_edition
-from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError
+from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError, unwritable
 from contract.files import write_json, write_text
 from contract.packages import (
     Manifest,
@@ -188,7 +188,7 @@ def _scratch_folder(output: Path) -> Iterator[Path]:
             Path(scratch).chmod(0o755)
             yield Path(scratch)
     except OSError as problem:
-        raise OutputError(output.name, f"cannot be written ({problem})", "a writable folder") from None
+        raise unwritable(output.name, problem) from None
     finally:
         if is_new and output.is_dir() and not any(output.iterdir()):
             output.rmdir()

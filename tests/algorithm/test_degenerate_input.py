@@ -73,8 +73,11 @@ DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     "unknown-key": (record(Shoe_size=44), "ehr.json: unknown key 'Shoe size'; ignored"),
     "missing-value": (record(Age=None), "ehr.json: missing Age"),
     "impossible-value": (record(Age=-3), "ehr.json: Age '-3', expected an age from 0 to 120 years; counts as missing"),
-    "unknown-category": (record(Gender="divers"), "ehr.json: Gender 'divers', expected a whole number"),
-    "number-as-text-of-another-kind": (record(Treatment="both"), "ehr.json: Treatment 'both', expected"),
+    "unknown-category": (record(Gender="divers"), "Gender 'divers' is not a number, expected a whole number"),
+    "number-as-text-of-another-kind": (
+        record(Treatment="both"),
+        "ehr.json: Treatment 'both' is not a number, expected",
+    ),
     "no-value-at-all": (lambda case: case.ehr.clear(), "ehr.json: missing Age, Gender, Tobacco Consumption"),
 }
 

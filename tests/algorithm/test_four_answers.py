@@ -130,7 +130,7 @@ def test_answers_are_written_all_or_none(
         real(file, folder, target)
 
     monkeypatch.setattr(files, "_link", full_disk)
-    with pytest.raises(OutputError, match=r"t-stage.json: cannot be written"):
+    with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
         predict(request_of, Resident(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]
 

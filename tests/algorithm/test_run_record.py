@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from algorithm.context import peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
-from contract.files import read_json
+from contract.files import read_json, write_json
+from contract.images.volumes import read_volume
 from contract.packages import manifest_sha256
 
+SCANS = (("CT", (24, 24, 20), (8.0, 8.0, 9.0)), ("PET", (20, 20, 18), (10.0, 10.0, 10.0)))
 RECORD = RunRecord(
     edition="hecktor2025",
     task="rfs",
@@ -76,6 +80,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
     region = record.pop("region")
     assert np.all(np.less(region["lower_mm"], region["upper_mm"]))
     assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
+    assert {name: one["count"] > 0 for name, one in record.pop("lesions").items()} == {"GTVp": True, "GTVn": True}
     assert record == {
         "format_version": 2,
         "edition": "hecktor2025",
@@ -94,6 +99,8 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
         ],
         "time_limit_s": 500.0,
+        "probabilities": {},
+        "images": {name: {"size": list(size), "spacing_mm": list(mm)} for name, size, mm in SCANS},
     }
 
 
@@ -110,6 +117,49 @@ def test_the_record_of_a_comparator(
     assert (record["device"], record["plan"], record["fallbacks"]) == (None, None, [])
     assert (record["region"] is None) == (method == "clinical")
     assert (record["package"] is None) == (method == "threshold")
+
+
+def test_log_and_record_tell_the_written_mask(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    """Voxels and parts of the file, counted here by another function: 26-connected, 8 x 8 x 9 mm a voxel."""
+    case_folder.write()
+    path = tmp_path / "record.json"
+    lines = predict("segmentation", "--record", str(path)).lines
+    mask = read_volume(next((tmp_path / "output").rglob("*.mha"))).array
+    expected = {
+        name: {
+            "volume_ml": pytest.approx((mask == label).sum() * 0.576, abs=5e-4),
+            "count": ndimage.label(mask == label, np.ones((3, 3, 3)))[1],
+        }
+        for label, name in ((1, "GTVp"), (2, "GTVn"))
+    }
+    assert read_json(path)["lesions"] == expected
+    found = [
+        f"{name} {one['volume_ml'].expected:.1f} ml in {one['count']} lesion{'' if one['count'] == 1 else 's'}"
+        for name, one in expected.items()
+    ]
+    assert any(line.endswith("lesions: " + ", ".join(found)) for line in lines), lines
+    for name, size, mm in SCANS:
+        shown = ", ".join(f"{step:g}" for step in mm)
+        assert any(f" {name}: size {size}, spacing ({shown}) mm, origin" in line for line in lines), lines
+    predict("segmentation", "--method", "threshold", "--record", str(path))
+    assert read_json(path)["probabilities"] == {}
+
+
+def test_log_and_record_tell_a_class_with_its_probability(
+    predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path, sign_package: Any
+) -> None:
+    """Intercept 0.5 less tobacco 0 is a score of 0.5, above the threshold 0; 1 / (1 + exp(-(2 * 0.5 - 2))) = 0.2689."""
+    package, path = Path(shutil.copytree(tiny_package, tmp_path / "calibrated")), tmp_path / "record.json"
+    head = package / "heads" / "hpv_clinical.json"
+    write_json(head, read_json(head) | {"calibration": {"slope": 2.0, "offset": -2.0}})
+    sign_package(package)
+    case_folder.ehr["Tobacco Consumption"] = 0
+    case_folder.write()
+    lines = predict("hpv", "--method", "clinical", "--record", str(path), model=package).lines
+    assert read_json(path)["answers"] == {"hpv": True}
+    assert read_json(path)["probabilities"] == {"hpv": pytest.approx(0.26894142)}
+    assert any(line.endswith(" hpv: True, calibrated probability of True 0.27") for line in lines), lines
+    assert any(line.endswith(" hpv: True") for line in predict("hpv", "--method", "clinical").lines)
 
 
 def test_the_environment_names_the_record_too(

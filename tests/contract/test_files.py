@@ -11,15 +11,17 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from contract.errors import ModelPackageError, OutputError
+from contract.errors import ModelPackageError, OutputError, unwritable
 from contract.files import (
     _in_partial_file,
     atomic_path,
     csv_text,
     read_json,
+    require_space,
     whole_folder,
     without_apostrophe,
     write_csv,
@@ -147,9 +149,22 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OutputError, match=r"^a\.txt: cannot be written \(No space left on device\)"):
+    with pytest.raises(OutputError, match=r"^a\.txt: no space left on the disk, expected free space in folder \S+$"):
         write_text(tmp_path / "a.txt", "text")
     assert names(tmp_path) == []
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4095))
+    with pytest.raises(OutputError, match=r"^a\.txt: no space left"), atomic_path(tmp_path / "a.txt") as partial:
+        require_space(partial.parent)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    require_space(tmp_path)
+
+
+def test_a_full_disk_by_the_words_of_a_library() -> None:
+    """safetensors has no error number."""
+    problem = ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert str(unwritable("model", problem)) == "model: no space left on the disk, expected free space in folder"
+    other = unwritable("model", OSError(errno.EROFS, "Read-only file system"))
+    assert str(other) == "model: cannot be written (Read-only file system), expected a writable folder"
 
 
 def test_nan_is_rejected_before_writing(tmp_path: Path) -> None:

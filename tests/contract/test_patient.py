@@ -253,6 +253,15 @@ def test_an_impossible_factor_counts_as_missing(raw: Any) -> None:
     assert [(w.expected, w.action) for w in record.warnings] == [("a number above 0", "counts as missing")]
 
 
+def test_a_word_in_place_of_a_number_is_not_called_missing() -> None:
+    record = parse_ehr(FULL | {"Age": "sixty", "Gender": None}, "ehr.json", CLINICAL)
+    assert [str(warning) for warning in record.warnings] == [
+        "ehr.json: Age 'sixty' is not a number, expected an age from 0 to 120 years; counts as missing",
+        "ehr.json: missing Gender",
+    ]
+    assert record.patient.values["age_years"] is None
+
+
 def test_a_trailing_comma_is_ignored_with_a_warning(tmp_path: Path) -> None:
     """As in the organisers' sample; a comma within a text stays."""
     path = tmp_path / "ehr.json"
