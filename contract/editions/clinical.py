@@ -33,7 +33,7 @@ class ImpossibleValueError(ValueError):
     fault = ""
 
 
-class NotANumberError(ImpossibleValueError):
+class TextForNumberError(ImpossibleValueError):
     """A text in place of a number."""
 
     fault = " is not a number"
@@ -140,7 +140,7 @@ def _number(raw: object, expected: str) -> float:
     try:
         return float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
     except ValueError:
-        raise NotANumberError(expected) from None
+        raise TextForNumberError(expected) from None
     except OverflowError:
         raise ImpossibleValueError(expected) from None
 
