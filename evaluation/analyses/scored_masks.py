@@ -13,7 +13,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
-from evaluation.analyses.sources import PatientFiles, TaskResults
+from evaluation.analyses.sources import IN_BOX, PatientFiles, TaskResults
 from evaluation.rows.mask import LABELS
 
 # Spacings in headers are often single precision.
@@ -74,9 +74,7 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     if results is None or mask is None:
         return {}
     rows = {team.team: {row["case"]: row for row in results.rows_of(team, mask.name)} for team in results.teams}
-    in_box = frozenset(
-        team.team for team in results.teams if "bounding_boxes_sha256" in team.provenance.get("options", {})
-    )
+    in_box = frozenset(team.team for team in results.teams if IN_BOX in team.provenance.get("options", {}))
     first = {case: row for of_team in rows.values() for case, row in of_team.items()}
     return {
         case: ScoredMasks(

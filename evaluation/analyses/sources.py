@@ -28,6 +28,9 @@ from evaluation.results.teams import comparable_teams
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
+# Of GTVp, in the table.
+VOLUME_ML: Final = "gtvp_volume_ml"
+IN_BOX: Final = "bounding_boxes_sha256"
 DECIDING: Final = "deciding"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
 
@@ -131,12 +134,42 @@ def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResu
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     results: dict[int, TaskResults] = {}
     for place, folder in leaderboard_folders(results_dir):
-        one = replace(_task_results(folder, results_dir, place, profile), scans=scans)
+        one = _task_results(folder, results_dir, place, profile)
         if one.task.number in results:
             expected = "one, or folders task1, task2, ... for them"
             raise HecktorError(results_dir.name, f"found two leaderboards of task {one.task.name}", expected)
         results[one.task.number] = one
-    return [results[number] for number in sorted(results)]
+    return with_scans([results[number] for number in sorted(results)], scans)
+
+
+def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
+    """The results, with the figures of the scans for each task whose references they were measured in.
+
+    Raises:
+        HecktorError: there is a task with masks, but none with the volumes of the table.
+    """
+    others = {one.key: _other_volume(one, scans) for one in results if one.task.mask is not None}
+    if others and all(others.values()):
+        raise HecktorError(SCANS_CSV, *next(iter(others.values())))
+    return [one if others.get(one.key) else replace(one, scans=scans) for one in results]
+
+
+def _other_volume(results: TaskResults, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """What was found and expected in the first case whose GTVp has another volume than the one that was scored.
+
+    Empty without such a case. Masks that were compared inside a bounding box may have been larger.
+    """
+    mask = results.task.mask
+    teams = [team for team in results.teams if IN_BOX not in team.provenance.get("options", {})]
+    rows = [row for team in teams for row in results.rows_of(team, mask.name)] if mask is not None else []
+    for row in rows:
+        volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / 1000
+        if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
+            return (
+                f"GTVp of {row['case']} {volume:.4g} ml",
+                f"the {scored:.4g} ml that were scored; is this another cohort?",
+            )
+    return ()
 
 
 def read_scans(path: Path) -> dict[str, dict[str, float]]:

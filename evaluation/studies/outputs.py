@@ -43,7 +43,7 @@ class StudyResult:
         """Write `<name>.csv`, `<name>.svg` and `<name>.json` as one; return the names of all files."""
         contents: dict[str, str] = {}
         if self.table:
-            contents[f"{name}.csv"] = _csv(self.table)
+            contents[f"{name}.csv"] = _csv(self.table, for_people=True)
         if self.picture is not None:
             contents[f"{name}.svg"] = svg_text(self.picture, transparent=False)
         about = {"study": name, "version": installed_version("hecktor")}
@@ -105,12 +105,12 @@ def interval_text(figures: Mapping[str, Any]) -> str:
 
 
 def write_table(target: Path, table: Table) -> None:
-    """Write lines as CSV under the columns of all of them, in the order of their first appearance."""
-    write_text(target, _csv(table))
+    """Write lines as CSV, for `hecktor evaluate` to read: columns in the order of their first appearance."""
+    write_text(target, _csv(table, for_people=False))
 
 
-def _csv(table: Table) -> str:
-    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table, for_people=True)
+def _csv(table: Table, *, for_people: bool) -> str:
+    return csv_text(list(dict.fromkeys(column for line in table for column in line)), table, for_people=for_people)
 
 
 def _plain(value: Any) -> Any:

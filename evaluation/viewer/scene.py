@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.errors import GroundTruthError, HecktorError, InputError, PredictionError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume
+from contract.images.volumes import Volume, read_header, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.page.colours import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
@@ -140,7 +140,11 @@ def _maps(sources: CaseSources, notes: list[str]) -> list[tuple[UncertaintyMap, 
     maps = []
     for one in sources.maps:
         try:
-            maps.append((one, read_volume(one.path, np.uint8)))
+            volume, ct = read_volume(one.path, np.uint8), read_header(sources.files.ct).geometry
+            if volume.geometry.differences(ct):
+                found = f"its grid is {volume.geometry.describe()}"
+                raise PredictionError(one.path.name, found, f"the CT's: {ct.describe()}")
+            maps.append((one, volume))
         except HecktorError as problem:
             notes.append(f"{one.team}: {problem.message}")
     return maps

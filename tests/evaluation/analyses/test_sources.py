@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from contract.editions import load_edition
+from contract.editions import Algorithm, load_edition
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.analyses.sources import TaskResults, deciding_metrics, find_masks, find_results, profile_of_results
+from evaluation.analyses.sources import (
+    TaskResults,
+    deciding_metrics,
+    find_masks,
+    find_results,
+    profile_of_results,
+    with_scans,
+)
 from evaluation.editions.profile import load_profile
+from evaluation.results.metrics_json import TeamMetrics
 
 
 def mask(path: Path) -> Path:
@@ -242,6 +251,26 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
     table.write_text("case,gtvp_suv_max\nA,high\n")
     with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high', expected a number"):
         find_results(tmp_path, load_profile("hecktor2025"))
+
+
+def test_scans_of_another_cohort(tmp_path: Path) -> None:
+    """The scored GTVp of A has 2 ml; the table may differ by rounding, and a task of another reference goes without."""
+    mask_task, risk_task = load_edition("hecktor2025").algorithms[:2]
+    row = {"case": "A", "gtvp_reference_mm3": 2000.0}
+
+    def of(task: Algorithm, **options: str) -> TaskResults:
+        return TaskResults(task, {}, [TeamMetrics("a", {}, [row], {}, [], {"options": options})])
+
+    same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
+    assert [one.scans for one in with_scans([of(mask_task), of(risk_task)], same)] == [same, same]
+    later = replace(
+        of(mask_task.numbered(2)), teams=[TeamMetrics("a", {}, [row | {"gtvp_reference_mm3": 9.0}], {}, [], {})]
+    )
+    assert [one.scans for one in with_scans([of(mask_task), later], same)] == [same, {}]
+    assert with_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
+    message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"
+    with pytest.raises(HecktorError, match=message):
+        with_scans([of(mask_task)], other)
 
 
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:

@@ -97,6 +97,18 @@ def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -
     assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
 
 
+def test_a_map_on_another_grid_is_not_shown(toy: ToyCohort, nodes: np.ndarray, tmp_path: Path) -> None:
+    """A map of another patient of the same ID."""
+    toy.add("C-1", nodes)
+    other = Geometry(GRID.size, GRID.spacing_mm, (-40.0, -40.0, -400.0))
+    path = tmp_path / "maps" / "C-1" / "uncertainty.mha"
+    write_volume(path, Volume(np.zeros(GRID.array_shape, np.uint8), other))
+    cohort = find_cohort(ViewerRequest(tmp_path / "cohort", uncertainty={"A": tmp_path / "maps"}))
+    shown = json.loads(build_case(cohort.cases["C-1"])["case.json"])
+    assert shown["uncertainty"] == []
+    assert shown["notes"][0].startswith("A: uncertainty.mha: its grid is ")
+
+
 def test_uncertainty_maps_are_shown_in_bits(toy: ToyCohort, nodes: np.ndarray, tmp_path: Path) -> None:
     """uncertainty.mha holds hundredths of a bit: 70 is 0.7 bit. disagreement.mha is not readable and noted."""
     toy.add("C-1", nodes)
