@@ -53,7 +53,7 @@ def leaderboard(
     table = table_of(teams.require_ranked_teams())
     board = rank_teams(table, profile.ranking)
     resampling = _resampling(teams, bootstraps, seed)
-    mean = [mean_entry(table, resampling.draws)] if extras.mean else []
+    mean = [mean_entry(table, resampling.draws, resampling.cohort)] if extras.mean else []
     return {
         "task": profile.algorithm.name,
         "edition": profile.edition,

@@ -113,6 +113,19 @@ def test_the_mean_of_teams_and_its_place(files, tmp_path):
     assert {figures["ci95_low"] for figures in row["metrics"].values()} == {None}
 
 
+def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
+    """Two copies of one team tell no more than one: Wilson's ends of each recall, joined by MOVER."""
+    write_challenge(tmp_path, "hecktor2025", ChallengeSize(1, 40, bootstraps=5, rankings=0))
+    (path,) = (tmp_path / "task3").glob("*/metrics.json")
+    copy = tmp_path / "copy" / "metrics.json"
+    copy.parent.mkdir()
+    copy.write_text(path.read_text())
+    (row,) = rank(3, [path, copy], tmp_path / "board", "--mean")["unranked_entries"]
+    stated = json.loads(path.read_text())["aggregates"]
+    for name, figures in row["metrics"].items():
+        assert figures == {part: pytest.approx(stated[name][part]) for part in ("value", "ci95_low", "ci95_high")}
+
+
 def test_a_row_stands_below_teams_of_its_value():
     teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 
 import pytest
 
+from benchmarks.challenge import ChallengeSize, write_challenge
 from evaluation.report.leaderboard import inseparable_groups, leaderboard
 
 TEAMS = ("ann", "bea", "cat", "dan")
@@ -113,3 +115,21 @@ def test_infinite_and_absent_values(board):
     board["teams"][2]["metrics"]["m"] = {"value": None, "ci95_low": None, "ci95_high": None}
     rows = cells(leaderboard(board, COLOURS))[1:]
     assert [row[2] for row in rows[2:]] == ["-", "inf"]
+
+
+def test_no_team_is_better_than_one_with_which_no_order_is_claimed(tmp_path):
+    """Eleven simulated teams, 55 pairs, every metric: an interval without 0 is one with p up to 0.025, and no other."""
+    write_challenge(tmp_path, "hecktor2026", ChallengeSize(11, 60, bootstraps=5, rankings=300))
+    board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
+    better = 0
+    for comparison in board["comparisons"].values():
+        pairs = comparison["pairs"]
+        assert [pair["ci95_low"] > 0 for pair in pairs] == [pair["p"] <= 0.025 for pair in pairs]
+        better += sum(pair["p_holm"] < 0.05 for pair in pairs)
+    assert better > 10
+    assert {pair["test"] for pair in board["comparisons"]["tn_balanced_accuracy"]["pairs"]} == {"exact_exchange"}
+    significant = {
+        (pair["team"], pair["than"]) for pair in board["comparisons"]["score"]["pairs"] if pair["p_holm"] < 0.05
+    }
+    for group in inseparable_groups(board):
+        assert not significant & {(one, other) for one in group for other in group}
