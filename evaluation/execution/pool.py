@@ -8,6 +8,7 @@ cluster's workers must see the masks under the same paths and have the same vers
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
 import signal
@@ -99,7 +100,10 @@ def _lasting_process() -> Iterator[Executor]:
 @cache
 def _pool_of(_parent: int) -> ProcessPoolExecutor:
     """One process, by that of its parent, since a fork cannot use it."""
-    return fresh_processes(1, _begin)
+    pool = fresh_processes(1, _begin)
+    # Before the exit function of multiprocessing, which waits for the process.
+    atexit.register(pool.shutdown)
+    return pool
 
 
 def dask_workers(address: str) -> Workers:

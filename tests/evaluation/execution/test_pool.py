@@ -81,6 +81,17 @@ def test_without_workers_one_process_serves_all_calls_in_the_present_folder(doub
     assert folders == ["first", "second"]
 
 
+def test_a_command_ends_although_its_process_lasts(tmp_path):
+    """The command line skips Python's own shutdown, which would end the process."""
+    (tmp_path / "reads.py").write_text(
+        "from contract.entry import run_program\n"
+        "from evaluation.execution.pool import map_cases\n"
+        "run_program(lambda _: sum(map_cases(abs, [-1, 2], 0, on_death=abs)))\n"
+    )
+    done = subprocess.run([sys.executable, tmp_path / "reads.py"], check=False, env=PATHS, timeout=60)
+    assert done.returncode == 3
+
+
 def test_a_script_needs_no_guard(tmp_path):
     """The processes do not run the script again, which would evaluate without end."""
     script = tmp_path / "script.py"
