@@ -16,7 +16,7 @@ ARG TORCH=cpu
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
-COPY docker/pip-install docker/pip-check /usr/local/bin/
+COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
 # torch first, in its own layer: it is by far the largest part and changes least.
 COPY requirements/torch-${TORCH}.txt /requirements/torch.txt
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
@@ -34,22 +34,27 @@ RUN pip-check /opt/venv/bin/python \
     && if [ "$TORCH" = cuda ]; then \
         /opt/venv/bin/python -c "import torch; assert 'sm_75' in torch._C._cuda_getArchFlags().split()"; \
     fi
-# Header files and pip are not needed at run time. Byte code is compiled now, since the image's user cannot write it
-# (some packages contain templates that are not valid Python, hence `|| true`).
+# Header files, tests and pip are not needed at run time.
+ARG SOURCE_DATE_EPOCH=315532800
 RUN rm -rf /opt/venv/lib/python3*/site-packages/torch/include \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
-    && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
+    && compile-packages
 
 FROM ${BASE_IMAGE}
-RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
+ARG SOURCE_DATE_EPOCH=315532800
+RUN --mount=type=bind,source=docker/slim,target=/usr/local/bin/slim touch /mark \
+    && groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor \
+    && slim /mark
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY algorithm /opt/app/algorithm
+COPY LICENSE /opt/app/LICENSE
 # The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
-    && /opt/venv/bin/python -m compileall -q /opt/app
+    && PYTHONHASHSEED=0 /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app \
+    && find /opt/app -exec touch -hcd "@$SOURCE_DATE_EPOCH" {} +
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /opt/app
 # An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place.
@@ -60,8 +65,10 @@ ARG REQUIRE_MODEL
 RUN if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi; \
     printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
         "${EDITION:?}" "${TASK:?}" "${SERVE:-} ${REQUIRE_MODEL:+--require-model}" > /opt/app/answer \
-    && chmod 0755 /opt/app/answer
-LABEL org.grand-challenge.api-method=${API_METHOD}
+    && chmod 0755 /opt/app/answer && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/answer /opt/app
+LABEL org.grand-challenge.api-method=${API_METHOD} \
+    org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.licenses=Apache-2.0
 USER hecktor
 ENTRYPOINT ["/opt/app/answer"]
 CMD []

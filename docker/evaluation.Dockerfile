@@ -9,28 +9,36 @@ FROM ${BASE_IMAGE} AS dependencies
 ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
-COPY docker/pip-install docker/pip-check /usr/local/bin/
+COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
 COPY requirements/evaluation.txt /requirements/evaluation.txt
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /requirements/evaluation.txt
+ARG SOURCE_DATE_EPOCH=315532800
 RUN pip-check /opt/venv/bin/python \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
-    && { /opt/venv/bin/python -m compileall -q -j 0 /opt/venv > /dev/null || true; }
+    && compile-packages
 
 FROM ${BASE_IMAGE}
-RUN groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor
+ARG SOURCE_DATE_EPOCH=315532800
+RUN --mount=type=bind,source=docker/slim,target=/usr/local/bin/slim touch /mark \
+    && groupadd --gid 1000 hecktor && useradd --uid 1000 --gid 1000 --create-home --shell /usr/sbin/nologin hecktor \
+    && slim /mark
 COPY --from=dependencies /opt/venv /opt/venv
 COPY contract /opt/app/contract
 COPY evaluation /opt/app/evaluation
+COPY LICENSE /opt/app/LICENSE
 # The packages are copied, not installed; this file provides their version.
 ARG VERSION=0
 RUN mkdir /opt/app/hecktor.dist-info \
     && printf 'Metadata-Version: 2.1\nName: hecktor\nVersion: %s\n' "${VERSION}" > /opt/app/hecktor.dist-info/METADATA \
-    && /opt/venv/bin/python -m compileall -q /opt/app
+    && PYTHONHASHSEED=0 /opt/venv/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/app \
+    && find /opt/app -exec touch -hcd "@$SOURCE_DATE_EPOCH" {} +
 ENV PATH=/opt/venv/bin:$PATH PYTHONPATH=/opt/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-LABEL org.grand-challenge.api-method=exec
+LABEL org.grand-challenge.api-method=exec \
+    org.opencontainers.image.version=${VERSION} \
+    org.opencontainers.image.licenses=Apache-2.0
 WORKDIR /opt/app
 # An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place. With `rank` as
 # the first argument of the run the image ranks teams of this edition and task (evaluation/__main__.py).
@@ -38,7 +46,7 @@ ARG PROFILE
 ARG TASK
 RUN printf '#!/bin/sh\nexec /opt/venv/bin/python -m evaluation --edition %s --task %s "$@"\n' \
         "${PROFILE:?}" "${TASK:?}" > /opt/app/evaluate \
-    && chmod 0755 /opt/app/evaluate
+    && chmod 0755 /opt/app/evaluate && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/evaluate /opt/app
 USER hecktor
 ENTRYPOINT ["/opt/app/evaluate"]
 CMD []
