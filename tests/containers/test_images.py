@@ -95,6 +95,32 @@ def test_nothing_is_baked_where_the_platform_mounts(images: ContainerEngine, nam
     assert inside(images, name, "ls -A /tmp; ls -d /opt/ml /input /output 2>/dev/null || true", "/bin/sh") == ""
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_holds_nothing_that_helps_an_intruder(images: ContainerEngine, name):
+    """No file runs with its owner's rights, and there is no perl and no package manager."""
+    script = "find / -xdev -perm /6000 -type f; for one in perl apt apt-get; do command -v $one; done; true"
+    assert inside(images, name, script, "/bin/sh") == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_has_its_licence_version_and_revision(images: ContainerEngine, name):
+    assert "Apache License" in inside(images, name, "head -5 /opt/app/LICENSE", "/bin/sh")
+    labels = json.loads(images.command("image", "inspect", "--format", "{{json .Config.Labels}}", f"{name}:latest"))
+    for key in ("version", "revision", "licenses"):
+        assert labels[f"org.opencontainers.image.{key}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packages_come_without_their_tests_and_with_byte_code_that_no_time_invalidates(images: ContainerEngine, name):
+    """Flags of 1 in a .pyc (bytes 4 to 8) say that it belongs to a source by its hash and is not compared with it."""
+    script = (
+        "import pathlib; venv = pathlib.Path('/opt/venv/lib'); "
+        "print(len([*venv.glob('python3*/site-packages/**/tests')]), "
+        "{path.read_bytes()[4:8] for root in (venv, pathlib.Path('/opt/app')) for path in root.rglob('*.pyc')})"
+    )
+    assert inside(images, name, script).strip() == f"0 {{{bytes([1, 0, 0, 0])!r}}}"
+
+
 def test_the_evaluation_has_no_torch(images: ContainerEngine):
     script = "import importlib.util as u, evaluation.cli; print([n for n in ('torch', 'monai', 'nnunetv2') if u.find_spec(n)])"
     assert inside(images, "hecktor-evaluation-rfs", script).strip() == "[]"

@@ -1,6 +1,7 @@
 """The images contain the tested versions, and no package that conflicts with a CPU build of torch."""
 
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def test_packages_that_must_not_be_pinned(name):
 
 def test_the_evaluation_contains_no_network():
     assert not {"nnunetv2", "monai", "safetensors"} & set(pins("evaluation.txt"))
+
+
+def test_the_evaluation_image_draws_nothing() -> None:
+    """Evaluating and ranking import no matplotlib, which its requirements leave out; the tests' add it for reports."""
+    assert "matplotlib" not in pins("evaluation.txt")
+    program = (
+        "import sys; sys.modules['matplotlib'] = sys.modules['PIL'] = None\n"
+        "import evaluation.__main__, evaluation.pipeline, evaluation.rows.kinds\n"
+        "import evaluation.ranking.cli, evaluation.ranking.pipeline, evaluation.ranking.table\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
 
 
 def test_the_images_contain_nothing_of_dicom() -> None:
