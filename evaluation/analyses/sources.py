@@ -108,7 +108,7 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
         board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
         stated = str(board.get("edition", "")) if isinstance(board, dict) else ""
         if name is None and stated and stated not in known_profiles():
-            expected = f"one of {', '.join(known_profiles())}, or its declaration as --edition"
+            expected = f"one of {', '.join(known_profiles())}, or its declaration or profile as --edition"
             raise HecktorError(where, f"edition {stated!r:.60}", expected)
     profile = profile_of_edition(name or stated or DEFAULT_EDITION)
     if stated and profile.name != stated:

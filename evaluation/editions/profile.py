@@ -60,8 +60,10 @@ def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
 
 
 def profile_of_edition(name_or_path: str) -> EvaluationProfile:
-    """The profile of a known name, or that of the edition whose declaration the path names."""
-    if name_or_path in known_profiles():
+    """The profile of this name or path, or that of the edition whose declaration the path names."""
+    path = Path(name_or_path)
+    content = read_json(path, error=HecktorError) if path.suffix == ".json" and path.is_file() else None
+    if name_or_path in known_profiles() or (isinstance(content, dict) and "tasks" in content):
         return load_profile(name_or_path)
     declaration = load_edition(name_or_path)
     return replace(load_profile(declaration.evaluation_profile), declaration=declaration)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,18 @@ def test_the_edition_is_that_of_the_results(
     of_results = profile_of_results(tmp_path, given)
     assert (of_results.name, of_results.declaration.name) == (profile, declaration)
     assert profile_of_results(None, given).name == (given or "hecktor2025")
+
+
+def test_an_edition_of_one_s_own_is_given_as_its_profile_or_its_declaration(tmp_path: Path) -> None:
+    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": "my_own"})
+    text = files("evaluation.editions").joinpath("hecktor2021.json").read_text()
+    write_json(tmp_path / "profile.json", json.loads(text) | {"name": "my_own"})
+    text = files("contract.editions").joinpath("hecktor2025.json").read_text()
+    declared = json.loads(text) | {"name": "declared", "evaluation_profile": "profile.json"}
+    write_json(tmp_path / "declaration.json", declared)
+    for given, declaration in (("profile.json", "hecktor2025"), ("declaration.json", "declared")):
+        profile = profile_of_results(tmp_path, str(tmp_path / given))
+        assert (profile.name, profile.declaration.name) == ("my_own", declaration)
 
 
 @pytest.mark.parametrize(
