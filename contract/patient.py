@@ -167,12 +167,15 @@ def listed(names: Collection[str], most: int = 3) -> str:
 
 
 def difference_of_ids(found: Iterable[str], expected: Iterable[str]) -> str:
-    """How an ID of `found` differs from one of `expected` that seems to be the same patient's; empty without any."""
+    """The end of a message: how an ID of `found` differs from one of `expected` that seems to mean the same patient.
+
+    Empty without such a pair.
+    """
     names = [*expected]
     for one in [*found][:_MOST_COMPARED]:
         for other in names:
             if how := _difference(one, other):
-                return f"{one} differs from {other} {how}"
+                return f"; {one} differs from {other} {how}"
     return ""
 
 

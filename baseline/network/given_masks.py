@@ -20,6 +20,7 @@ from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.volumes import Volume, image_suffix, list_images, read_header, read_volume, write_mask
 from contract.packages import file_entry
+from contract.patient import difference_of_ids, listed
 
 # Increment when the same masks and images give other features.
 _VERSION: Final = 1
@@ -106,17 +107,19 @@ def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, P
     if not folder.is_dir():
         raise InputError("--masks", f"no folder {folder}", "a folder of masks")
     paths: dict[str, Path] = {}
-    wanted = {case.patient_id for case in cases}
+    wanted, others = {case.patient_id for case in cases}, []
     for path in list_images(folder):
         name = path.name[: -len(image_suffix(path) or "")]
         if name in paths:
             raise InputError("--masks", f"{paths[name].name} and {path.name}", "one mask of each patient")
         if name in wanted:
             paths[name] = path
+        else:
+            others.append(name)
     if missing := sorted(wanted - paths.keys()):
-        more = f" and {len(missing) - _MOST_NAMES} others" if len(missing) > _MOST_NAMES else ""
-        found = f"no mask of {', '.join(missing[:_MOST_NAMES])}{more} in {folder.name}"
-        raise InputError("--masks", found, f"ID.nii.gz or ID.mha of all {len(wanted)} prepared patients")
+        found = f"no mask of {listed(missing, _MOST_NAMES)} in {folder.name}"
+        expected = f"ID.nii.gz or ID.mha of all {len(wanted)} prepared patients"
+        raise InputError("--masks", found, expected + difference_of_ids(others, missing))
     return paths
 
 

@@ -63,7 +63,7 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
     if not matching:
         found = f"found rows of {listed(unknown)}" if unknown else "found no row"
         difference = difference_of_ids(unknown, sorted(patients))
-        expected = f"patients of the release, {listed(sorted(patients))}" + (f"; {difference}" if difference else "")
+        expected = f"patients of the release, {listed(sorted(patients))}" + difference
         raise InputError(path.name, found, expected)
     if unknown:
         found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"

@@ -110,9 +110,17 @@ def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, st
 def check_common(what: str, names: Collection[str], cases: Collection[str]) -> None:
     """Raise GroundTruthError if none of the names is that of a case."""
     if not set(names).intersection(cases):
-        difference = difference_of_ids(sorted(names), sorted(cases))
-        expected = f"some of {listed(sorted(cases))}" + (f"; {difference}" if difference else "")
-        raise GroundTruthError(what, f"found cases {listed(sorted(names))}", expected)
+        expected = f"some of {listed(sorted(cases))}{difference_of_ids(sorted(names), sorted(cases))}"
+        found = f"found cases {listed(sorted(names))}" if names else "found no case"
+        raise GroundTruthError(what, found, expected)
+
+
+def check_shared(cases_of: Mapping[str, Collection[str]]) -> None:
+    """Raise GroundTruthError for a team or annotator that shares no case with any other one."""
+    for name, cases in cases_of.items():
+        others = {case for other, of_other in cases_of.items() if other != name for case in of_other}
+        if others:
+            check_common(name, cases, others)
 
 
 def read_follow_up(source: Path, answer: Answer, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[FollowUp]:

@@ -16,6 +16,7 @@ from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import list_images
+from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
 from evaluation.inputs.ground_truth import case_of
 from evaluation.inputs.masks import BoundingBox
@@ -160,7 +161,8 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
         boxes[case] = _box(row, table.where(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:
-        raise GroundTruthError(table.name, f"no bounding box of {', '.join(absent[:5])}", "one a case")
+        difference = difference_of_ids(sorted(set(boxes) - set(cases)), absent)
+        raise GroundTruthError(table.name, f"no bounding box of {listed(absent, 5)}", f"one a case{difference}")
     return boxes
 
 

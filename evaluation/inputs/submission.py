@@ -126,7 +126,7 @@ def _nothing_matched(what: str, plural: str, names: Collection[str], cases: Coll
     found = f"found {plural} of {listed(sorted(names))}" if names else f"found no {plural}"
     expected = f"{plural} of the {len(cases)} cases {listed(sorted(cases))}"
     difference = difference_of_ids(sorted(names), sorted(cases))
-    return NothingMatchedError(what, found, expected + (f"; {difference}" if difference else ""))
+    return NothingMatchedError(what, found, expected + difference)
 
 
 def unusable(case: str, problem: str) -> SubmittedAnswer:

@@ -115,8 +115,10 @@ def _figures(analyses: Sequence[Analysis], prefix: str) -> str:
 
 def _warning_lines(results: TaskResults) -> list[str]:
     lines = []
+    common = set.intersection(*(set(team.warnings) for team in results.teams)) if len(results.teams) > 1 else set()
+    lines += [f"all teams: {text}" for text in sorted(common)]
     for team in results.teams:
-        lines += [f"{team.team}: {text}" for text in team.warnings]
+        lines += [f"{team.team}: {text}" for text in team.warnings if text not in common]
         failed = {one["case"] for one in team.cases.get("failed", ())}  # of several answers each has an entry
         missing = team.cases.get("missing", ())
         numbers = {"without a prediction": len(missing), "with an unusable prediction": len(failed)}

@@ -170,7 +170,7 @@ def _check_any_matched(team: TeamMetrics) -> None:
     if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
         found = f"predictions of {listed(unknown)}"
         difference = difference_of_ids(unknown, cases["missing"])
-        expected = f"some of the cases {listed(cases['missing'])}" + (f"; {difference}" if difference else "")
+        expected = f"some of the cases {listed(cases['missing'])}" + difference
         raise HecktorError(team.source, found, expected)
 
 

@@ -18,7 +18,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
 from evaluation.execution.pool import map_cases
-from evaluation.inputs.ground_truth import read_mask_folder
+from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
 from evaluation.options import add_bootstrap, add_workers
@@ -83,14 +83,13 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
 def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
     """The cases of two or more annotators, sorted, and the cases of a single one.
 
-    Raises GroundTruthError for a folder without masks, or if no two annotators drew the same case.
+    Raises GroundTruthError for a folder without masks, or without a case that another annotator drew.
     """
     drawn = {name: read_mask_folder(folder).targets for name, folder in folders.items()}
+    check_shared(drawn)
     every = sorted({case for masks in drawn.values() for case in masks})
     of_case = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
     shared = [ObservedCase(case, masks, rules) for case, masks in of_case.items() if len(masks) > 1]
-    if not shared:
-        raise GroundTruthError("observers", f"none of {len(every)} cases is in two folders", "the same names")
     return shared, [case for case, masks in of_case.items() if len(masks) == 1]
 
 

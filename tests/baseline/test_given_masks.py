@@ -132,7 +132,10 @@ def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], 
     write_volume(path, Volume(mask[1:], Geometry((*grid.size[:2], grid.size[2] - 1), grid.spacing_mm, grid.origin_mm)))
     with pytest.raises(HecktorError, match=rf"{name}\.nii\.gz: not on the grid of .*, expected the CT's grid"):
         heads(work, masks)
-    path.unlink()
+    other = path.rename(path.with_name(f"{name}_pred.nii.gz"))
+    with pytest.raises(HecktorError, match=rf"; {name}_pred differs from {name} by the ending '_pred'$"):
+        heads(work, masks)
+    other.unlink()
     with pytest.raises(HecktorError, match=rf"--masks: no mask of {name} in masks, expected .* all 8 prepared"):
         heads(work, masks)
     with pytest.raises(HecktorError, match="--masks: no folder"):

@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.challenge import ChallengeSize, write_challenge
 from benchmarks.challenge.patients import CENTRES
-from contract.editions import load_edition
 from contract.platform import METRICS_JSON
 from evaluation.analyses.sources import find_results
+from evaluation.editions.profile import load_profile
 from evaluation.results.metrics_json import read_metrics
 from evaluation.results.teams import load_teams
 
@@ -22,7 +22,7 @@ SIZE = ChallengeSize(teams=3, cases=80, bootstraps=20, rankings=20)
 def results(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     write_challenge(folder, request.param, SIZE)
-    return find_results(folder, load_edition(request.param))
+    return find_results(folder, load_profile(request.param))
 
 
 def test_every_task_has_a_leaderboard_of_all_teams_and_rows_of_all_cases(results):

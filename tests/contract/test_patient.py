@@ -325,4 +325,4 @@ def test_names_in_messages():
     ],
 )
 def test_how_ids_differ(found, expected, difference):
-    assert difference_of_ids(found, expected) == difference
+    assert difference_of_ids(found, expected) == (f"; {difference}" if difference else "")

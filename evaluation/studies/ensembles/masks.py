@@ -14,7 +14,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import list_images, read_header, write_mask
 from evaluation.execution.pool import DEATH
-from evaluation.inputs.ground_truth import case_of, read_mask_folder
+from evaluation.inputs.ground_truth import case_of, check_shared, read_mask_folder
 from evaluation.inputs.hostile import hostile
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -53,17 +53,18 @@ def find_cases(
 ) -> list[EnsembleCase]:
     """The cases of the reference masks, or without references the cases with any team's mask, sorted.
 
-    Raises HecktorError for a folder that does not exist, or if there is no case at all.
+    Raises HecktorError for a folder that does not exist, without a case or without one that another team has.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
-    answered = {case_of(path.name) for folder in teams.values() if folder.is_dir() for path in list_images(folder)}
-    cases = sorted(references or answered)
+    answered = {team: {case_of(path.name) for path in list_images(one)} for team, one in teams.items() if one.is_dir()}
+    cases = sorted(references or {case for of_team in answered.values() for case in of_team})
     of_team = {
         team: {answer.case: answer for answer in read_mask_files(folder, cases, ()).answers}
         for team, folder in teams.items()
     }
     if not cases:
         raise HecktorError("no mask in any team's folder, expected <case>.mha or <case>.nii.gz")
+    check_shared(answered)
     return [
         EnsembleCase(case, {team: of_team[team][case] for team in teams}, references.get(case), selections, output)
         for case in cases

@@ -13,6 +13,7 @@ from scipy.stats import rankdata
 
 from contract.editions import Answer
 from contract.errors import PredictionError
+from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.inputs.values import PredictedClass
@@ -38,7 +39,9 @@ def read_values(tables: Mapping[str, Path], answer: Answer) -> TeamsValues:
     A patient without a usable value, or with two, has no vote of that team.
     """
     read = read_class_table if answer.kind == "class" else read_risk_table
-    cases = sorted({case for path in tables.values() for case in _patients(path)})
+    patients = {team: _patients(path) for team, path in tables.items()}
+    check_shared(patients)
+    cases = sorted({case for of_team in patients.values() for case in of_team})
     by_team: dict[str, dict[str, Any]] = {}
     problems = []
     for team, path in tables.items():

@@ -155,6 +155,7 @@ def test_boxes_and_the_whole_image_are_a_contradiction(masks):
     ("text", "message"),
     [
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\n", "no bounding box of B"),
+        ("PatientID,x1,x2,y1,y2,z1,z2\na,0,1,0,1,0,1\n", "box of A, B, expected one a case; a differs from A in upper"),
         ("PatientID,x1,x2\nA,0,1\n", "expected the columns"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,1,0,0,1,0,1\nB,0,1,0,1,0,1\n", "first corner below"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,,1,0,1,0,1\n", "no x1"),

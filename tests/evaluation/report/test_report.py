@@ -127,6 +127,17 @@ def test_every_task_team_and_patient_is_on_it(demo):
     assert "ours: 1 case without a prediction<" in text
 
 
+def test_a_warning_of_all_teams_stands_once(demo):
+    for team in TEAMS:
+        path = demo / "demo" / "task3" / team / "metrics.json"
+        content = json.loads(path.read_text())
+        own = ["only here"] if team == "ours" else []
+        path.write_text(json.dumps({**content, "warnings": ["centres: none known", *own]}))
+    text = build(demo)
+    assert text.count("centres: none known") == text.count("all teams: centres: none known") == 1
+    assert "ours: only here" in text
+
+
 def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):
     """A-1 has GTVp and GTVn, so two rows of three planes: 3 wide and 2 high; B-2 one row."""
     image_module = pytest.importorskip("PIL.Image")

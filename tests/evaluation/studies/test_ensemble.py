@@ -139,6 +139,23 @@ def test_classes_are_combined_by_majority(tmp_path):
     assert [(one["case"], one["team"]) for one in found["without_vote"]] == [("P2", "c")]
 
 
+@pytest.mark.parametrize("kind", ["masks", "risks"])
+def test_a_team_that_shares_no_patient_with_the_others_is_an_error(tmp_path, teams, kind):
+    """Otherwise each patient has one vote, and the ensemble is a copy."""
+    task = "1" if kind == "masks" else "2"
+    if kind == "masks":
+        for path in (tmp_path / "two").iterdir():
+            path.rename(path.with_name(f"{path.stem}_pred.mha"))
+    else:
+        for team in ("one", "two", "three"):
+            ending = "_pred" if team == "two" else ""
+            (tmp_path / f"{team}.csv").write_text(f"PatientID,risk\nA{ending},1\nB{ending},2\n")
+        teams = [f"{team}={tmp_path / team}.csv" for team in ("one", "two", "three")]
+    says = r"^two: found cases A_pred.*, expected some of A, B; A_pred differs from A by the ending '_pred'$"
+    with pytest.raises(HecktorError, match=says):
+        study(tmp_path, "--task", task, *teams)
+
+
 def test_a_bad_risk_is_named_and_left_out(tmp_path):
     (tmp_path / "a.csv").write_text("PatientID,risk\nP1,high\nP2,2\n")
     (tmp_path / "b.csv").write_text("PatientID,risk\nP2,2\n")
