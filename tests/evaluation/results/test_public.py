@@ -144,6 +144,19 @@ def test_a_missing_risk_is_a_tie(phase_of):
     assert reports == [reports[0]] * 8
 
 
+def test_a_job_of_a_patient_without_a_target_is_no_error(phase_of):
+    """P2's follow-up is unknown. Its job alone gives the file of P1's alone, whose pairs are ties."""
+    reports = []
+    for case in ("P1", "P2"):
+        phase = phase_of(RFS)
+        phase.truth_table("PatientID,Relapse,RFS\nP1,1,5\nP2,,\nP3,0,9\n")
+        phase.value(case, "1")
+        reports.append(phase.run(public=True, bootstraps=20))
+        shutil.rmtree(phase.root)
+    assert reports[0] == reports[1]
+    assert reports[0]["aggregates"]["c_index"]["value"] == 0.5
+
+
 def test_an_answer_that_does_not_count_leaves_no_trace(tmp_path, grid, capsys):
     """P4 is T0. Output, errors and file are equal with and without its T; also if its T is the only one, as a wrong T1."""
     truth = write_truth(tmp_path / "truth", grid)
