@@ -191,8 +191,8 @@ def change_text(gain: GainInterval) -> str:
 
 def postprocessing_lines(work: WorkFolders) -> str:
     """Lines for the console: the search, each rule, and the gain of the score with its interval."""
-    work.read(work.postprocessing_json)  # names the step if the file is absent
-    record = read_record(work.postprocessing_json)
+    path = work.postprocessing_json
+    record = parse_document(work.read(path), PostprocessingRecord, path.name, error=ModelPackageError)
     if record.why_not:
         return f"no postprocessing rules: {record.why_not}" + (f"; {record.search}" if record.settings else "")
     lines = [f"postprocessing rules ({record.settings} settings, {record.seconds:.0f} s), for the package:"]
