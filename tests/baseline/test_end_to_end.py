@@ -19,7 +19,7 @@ from baseline.cli import main as baseline_main
 from contract import platform
 from contract.editions import load_edition
 from contract.errors import HecktorError, InputError
-from contract.files import read_json
+from contract.files import PHANTOM_MARKER, read_json, write_json
 from contract.images.volumes import read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
@@ -64,6 +64,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         if case is cases[0]:
             LAYOUTS["platform"](load_edition()).write_case(root / "platform", case, rendered)
     LAYOUTS["release"](load_edition()).write_tables(root / "release", cases)
+    write_json(root / "release" / PHANTOM_MARKER, {})
     return root / "release", root / "platform" / cases[0].patient_id / "input"
 
 
