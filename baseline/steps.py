@@ -100,6 +100,8 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     prepare, machine = prepare_options(arguments), machine_of(arguments)
     description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    if networks is not None:
+        _refuse_plan_options(arguments)
     plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
     if outcome is True:  # without a size
         outcome = default_size(chosen_device(arguments.device))
@@ -108,6 +110,16 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     )
     train(options, _show)
     return 0
+
+
+def _refuse_plan_options(arguments: argparse.Namespace) -> None:
+    """Refuse options that have no effect on networks of a package."""
+    options = (name for name in NetworkPlan.model_fields if name != "spacing_mm")
+    given = [name for name in options if getattr(arguments, name, None) is not None]
+    if given:
+        raise HecktorError(
+            f"--{given[0].replace('_', '-')}", "found with --networks", "one of them: nothing is trained"
+        )
 
 
 def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:

@@ -87,7 +87,8 @@ class OutputError(HecktorError):
 def unwritable(what: str, problem: Exception, expected: str = "a writable folder") -> OutputError:
     """The error for a file or folder whose writing failed; a full disk is called one."""
     if getattr(problem, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or os.strerror(errno.ENOSPC) in str(problem):
-        return OutputError(what, "no space left on the disk", f"free space in {expected.removeprefix('a writable ')}")
+        folder = expected.removeprefix("a writable folder")
+        return OutputError(what, "no space left on the disk", f"free space{' in' * bool(folder)}{folder}")
     return OutputError(what, f"cannot be written ({getattr(problem, 'strerror', None) or problem})", expected)
 
 

@@ -100,6 +100,10 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
         (["fold", "--name", "a+b"], "--name: found a+b, expected one plan"),
         (["decide", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
         (["heads", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
+        (
+            ["all", "--release", "r", "--output", "p", "--networks", "p", "--batch-size", "2"],
+            "--batch-size: found with -",
+        ),
         (["heads", "--name", "a/b"], "name of a plan: found 'a/b', expected letters, digits"),
         (["export", "--output", "p", "--name", "a", "--plans", "a,b"], "--plans: found with --name"),
         (["export", "--output", "p", "--plans", "a,../b"], "name of a plan: found '../b'"),

@@ -149,7 +149,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", full)
-    with pytest.raises(OutputError, match=r"^a\.txt: no space left on the disk, expected free space in folder \S+$"):
+    with pytest.raises(OutputError, match=r"^a\.txt: no space left on the disk, expected free space in \S+$"):
         write_text(tmp_path / "a.txt", "text")
     assert names(tmp_path) == []
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4095))
@@ -162,7 +162,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_by_the_words_of_a_library() -> None:
     """safetensors has no error number."""
     problem = ValueError("Error while serializing: I/O error: No space left on device (os error 28)")
-    assert str(unwritable("model", problem)) == "model: no space left on the disk, expected free space in folder"
+    assert str(unwritable("model", problem)) == "model: no space left on the disk, expected free space"
     other = unwritable("model", OSError(errno.EROFS, "Read-only file system"))
     assert str(other) == "model: cannot be written (Read-only file system), expected a writable folder"
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ from baseline.network.planning import write_plans
 from baseline.network.starting_weights import load_starting_weights
 from baseline.work import WorkFolders
 from contract.archives import pack
-from contract.errors import HecktorError
+from contract.errors import HecktorError, OutputError
 from contract.files import read_json
 from tests.baseline.network.conftest import UNET, MakeTrainer
 from tests.baseline.network.test_nnunet import PLAN
@@ -35,6 +36,24 @@ def test_dice_over_the_batch_or_each_patch(planned: WorkFolders, make_trainer: M
         plans["configurations"]["3d_fullres"]["data_identifier"] = images  # those that are preprocessed already
         trainer = make_trainer(plan, plans=plans)
         assert trainer.loss.loss.dc.batch_dice is batch_dice
+
+
+def test_a_checkpoint_on_a_full_disk(
+    make_trainer: MakeTrainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's own error says nothing of the disk; with space left it is a bug and stays as it is."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("unexpected pos 832 vs 726")
+
+    trainer = make_trainer(UNET)
+    monkeypatch.setattr("nnunetv2.training.nnUNetTrainer.nnUNetTrainer.nnUNetTrainer.save_checkpoint", fail)
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        trainer.save_checkpoint(str(tmp_path / "latest.pth"))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(OutputError, match=r"^latest\.pth: no space left on the disk, expected free space in "):
+        trainer.save_checkpoint(str(tmp_path / "latest.pth"))
+    assert list(tmp_path.glob("*.pth")) == []
 
 
 def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: Path) -> None:
