@@ -121,14 +121,18 @@ def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work
 
 def other_steps(patients: int) -> str:
     """The time of all steps but the training of networks."""
-    return f"all other steps about {_OTHER_S * patients / 3600:.1f} h"
+    return f"all other steps {_about(_OTHER_S * patients / 3600)}"
+
+
+def _about(hours: float) -> str:
+    return f"about {hours:.1f} h" if hours >= 0.1 else "under 0.1 h"
 
 
 def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
     if left.hours is None:
         return "*** WARNING *** takes weeks for each network on a CPU; expected --device cuda, or --preset short"
     if plan.network == "shallow":
-        return f"about {left.hours:.1f} h by figures measured on CPU cores"
+        return f"{_about(left.hours)} by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"
     week = ", more than a week" if left.hours > _WEEK_H else ""
     on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""

@@ -54,6 +54,10 @@ def test_the_text(tmp_path: Path) -> None:
     text = as_text(PRESETS["resenc-l"], 10**7, 5, CUDA, work)
     assert "about 175 h on one A100, more than a week\n" in text
     assert "*** WARNING *** too little" in text
+    assert "  all other steps about 69444.4 h\n" in text  # 25 s a patient
+    assert "  training about 2.7 h by figures" in as_text(PRESETS["short"], 9, 5, Machine("cpu", threads=1), work)
+    short = PRESETS["short"].changed(epochs=1)
+    assert "  training under 0.1 h by figures" in as_text(short, 9, 5, Machine("cpu", threads=5), work)
     assert "about 45 h on one A100; a T4 takes about five times" in as_text(PRESETS["nnunet"], 9, 5, CUDA, work)
 
 

@@ -165,7 +165,7 @@ def test_the_step_prints_the_estimate(tmp_path: Path, capsys: pytest.CaptureFixt
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "estimate for 3 patients, 2 networks of 1000 epochs:"
     assert "about 18 h on one A100" in lines[1]
-    assert lines[2] == "  all other steps about 0.0 h"
+    assert lines[2] == "  all other steps under 0.1 h"
     assert lines[-1] == f"plans in {work.plans}"
     assert len(lines) == 6
     assert work.plan_log.read_text() == "2D U-Net configuration\n"
