@@ -64,7 +64,7 @@ class ScoredMasks:
         for name, voxels in scored.items():
             count = int(np.count_nonzero(mask == LABELS[name]))
             if count < voxels or (count > voxels and not is_cut):
-                found = f"{count} voxels of {labels.NAMES[LABELS[name]]}"
+                found = f"{count} voxel{'s' * (count != 1)} of {labels.NAMES[LABELS[name]]}"
                 raise error(file, found, f"the {voxels} that were scored; {hint}")
 
 

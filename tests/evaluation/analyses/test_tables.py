@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import answer_rows, box_summary, quantile, rounded
@@ -45,6 +47,17 @@ def test_outliers_stand_as_often_as_they_occur() -> None:
     """
     box = box_summary([0.0, 0.0, 0.1, *[0.8] * 8, *[0.9] * 8])
     assert (box["low"], box["high"], box["outliers"], box["mean"]) == (0.8, 0.9, [0.0, 0.0, 0.1], 0.7211)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40).map(lambda values: [round(value, 3) for value in values]))
+def test_whiskers_and_outliers_hold_all_values(values: list[float]) -> None:
+    """Each value lies within the whiskers or is an outlier, and no outlier lies within 1.5 ranges of the box."""
+    box = box_summary(values)
+    inside = [value for value in values if box["low"] <= value <= box["high"]]
+    assert sorted([*inside, *box["outliers"]]) == sorted(values)
+    q1, q3 = np.quantile(values, [0.25, 0.75])
+    reach = 1.5 * (q3 - q1) - 1e-9
+    assert not [value for value in box["outliers"] if q1 - reach < value < q3 + reach]
 
 
 def test_quantiles_are_numpys() -> None:

@@ -220,7 +220,7 @@ def test_a_mask_of_another_run_is_not_drawn(demo):
     mask = np.zeros(GRID.array_shape, np.uint8)
     mask[0, 0, 0] = 1
     write_mask(demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha", mask, GRID)
-    note = "ours: B-2.mha: 1 voxels of GTVp, expected the 100 that were scored; is this another run?"
+    note = "ours: B-2.mha: 1 voxel of GTVp, expected the 100 that were scored; is this another run?"
     assert note in build(demo)
 
 
@@ -254,6 +254,20 @@ def test_the_data_of_figures_are_files(demo):
     assert report(["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--figures", str(folder)]) == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
+
+
+def test_a_copied_submission_is_named(demo):
+    """The second team's masks and outcomes are those of the first; the page says so below each leaderboard."""
+    for task in (SEGMENTATION, RFS, HPV):
+        folder = demo / "demo" / f"task{task.number}"
+        shutil.copy(folder / "ours" / "metrics.json", folder / TEAMS[1] / "metrics.json")
+        files = [str(folder / team / "metrics.json") for team in TEAMS]
+        rank(["--task", task.name, *files, "--output", str(folder), "--bootstraps", "9"])
+    text = build(demo)
+    for line in ("3 of 3 cases (segmentation)", "2 of 2 cases (rfs)", "2 of 2 cases (hpv)"):
+        assert re.search(
+            rf"<li>(ours and &lt;b&gt;bold|&lt;b&gt;bold and ours): identical answers in {re.escape(line)}<", text
+        )
 
 
 def test_no_results(tmp_path):
