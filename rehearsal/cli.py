@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         cohort=options.cases,
         output_dir=options.output,
         algorithm=_algorithm(options, edition, task),
-        limits=Limits(options.memory, options.time_limit or task.time_limit_s, options.cpus),
+        limits=_limits(options, task),
         evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
         ground_truth_dir=options.ground_truth,
         model=options.model,
@@ -59,6 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.api_method == "both":
         return _both_ways(rehearsal)
     return 0 if _rehearsed(rehearsal).succeeded else 1
+
+
+def _limits(options: argparse.Namespace, task: Algorithm) -> Limits:
+    """The limits of a case; a given time limit also holds for each call of a server."""
+    if options.time_limit is None:
+        return Limits(options.memory, task.time_limit_s, options.cpus)
+    return Limits(options.memory, options.time_limit, options.cpus, invoke_limit_s=options.time_limit)
 
 
 def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -119,7 +126,7 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
     print(
         f"{len(result.jobs) - len(result.failures)} of {len(result.jobs)} jobs succeeded, "
-        f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.time_limit_s:g} s){memory}"
+        f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.of_case_s(result.api_method):g} s){memory}"
     )
     if result.startup_s:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
@@ -232,7 +239,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (default: 16g)")
     add("--cpus", type=positive_number(), help="CPUs of one case (default: all)")
-    add("--time-limit", type=positive_number(), help="time limit of one case in seconds (default: the task's)")
+    limit = "time limit of one case in seconds (default: the task's, of a server at most 300)"
+    add("--time-limit", type=positive_number(), help=limit)
     ways = "one process per case (exec), one server for all cases (invoke), both, or the image's label (default: auto)"
     add("--api-method", choices=("auto", *API_METHODS, "both"), default="auto", help=ways)
     add("--jobs", type=whole_number(1), default=1, help="number of cases at a time (default: 1)")

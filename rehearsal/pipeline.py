@@ -26,6 +26,7 @@ from rehearsal.jobs.records import (
     RehearsedPackage,
     check_model_exists,
     given_model,
+    named_cases,
     rehearsed_answers,
     rehearsed_package,
 )
@@ -125,7 +126,11 @@ def rehearse(
         evaluated = _evaluate(rehearsal, jobs, input_dir, work_dir)
     metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
     package, mistaken, unknown = rehearsed_package(given, _records(jobs.results))
-    problems = [*mistaken, *(unranked if evaluated.problem is None else [evaluated.problem])]
+    problems = [
+        *mistaken,
+        *_failed_batch(jobs.results, api_method),
+        *(unranked if evaluated.problem is None else [evaluated.problem]),
+    ]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
     warnings += (*unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
     answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
@@ -138,6 +143,14 @@ def rehearse(
 
 def _records(jobs: Sequence[JobResult]) -> Records:
     return {job.job.case.case_id: job.run_record for job in jobs if job.failure is None}
+
+
+def _failed_batch(jobs: Sequence[JobResult], api_method: str) -> tuple[str, ...]:
+    """The problem that one failed case of a server means for the whole job; empty without one."""
+    failed = [job.job.case.case_id for job in jobs if job.failure is not None]
+    if api_method != "invoke" or not failed:
+        return ()
+    return (f"{len(failed)} of {len(jobs)} cases failed ({named_cases(failed)}), so the platform would fail the job",)
 
 
 def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path) -> EvaluationRun:
@@ -220,7 +233,9 @@ class RehearsalRecord(Document):
             api_method=result.api_method,
             startup_s=tuple(round(seconds, 3) for seconds in result.startup_s),
             limits=RehearsalLimits(
-                memory_bytes=limits.memory_bytes, time_limit_s=limits.time_limit_s, cpus=limits.cpus
+                memory_bytes=limits.memory_bytes,
+                time_limit_s=limits.of_case_s(result.api_method),
+                cpus=limits.cpus,
             ),
             on_failure=rehearsal.on_failure,
             seed=rehearsal.seed,

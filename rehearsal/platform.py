@@ -17,7 +17,7 @@ from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.images import API_METHODS, upload_problems
+from rehearsal.images import API_METHOD_LABEL, API_METHODS, upload_problems
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
 from rehearsal.jobs.outputs import CheckedOutput
@@ -47,7 +47,8 @@ def refusals(*runners: Runner | None) -> tuple[str, ...]:
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
     """How the algorithm is called, and a warning if the platform would call it differently.
 
-    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server.
+    For `auto` the image's label decides. Raises EngineError for several (`parallel`) cases at a time for one server,
+    and for an image without the label that `invoke` requires.
     """
     labelled = algorithm.api_method if algorithm.api_method in API_METHODS else "exec"  # other labels are refused
     method = labelled if chosen == "auto" else chosen
@@ -55,6 +56,8 @@ def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[st
         raise EngineError(f"{parallel} cases at a time, expected 1", "a server answers one after the other")
     if method == labelled or not algorithm.is_isolated:
         return method, ()
+    if method == "invoke":
+        raise EngineError(algorithm.description, f"labelled {labelled}", f"the label {API_METHOD_LABEL}=invoke")
     return method, (f"the image's label says {labelled}; the platform would call it so, and not by {method}",)
 
 

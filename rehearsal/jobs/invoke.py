@@ -24,49 +24,50 @@ _STREAMS: Final = ("stdout", "stderr")
 def invoke_jobs(
     cases: Sequence[CohortCase], rehearsal: Rehearsal, work_dir: Path, on_done: Callable[[JobResult], None]
 ) -> Jobs:
-    """Start the program once and answer every case with it; input and output are emptied between cases.
+    """Start the program once and answer every case with this process; input and output are emptied between cases.
 
-    A case fails if it overruns the time limit or the server ends during it. The next case then gets a new server, so
-    that one rehearsal shows all problems. A server that does not become ready fails all remaining cases. `on_done` is
-    called with each result as it comes. Raises EngineError if the program cannot be started or called.
+    A case that overruns the time limit, or leaves a folder that cannot be emptied, marks the process unhealthy: it is
+    ended, and the remaining cases fail, as they do if the process ends by itself or does not become ready. `on_done`
+    is called with each result as it comes. Raises EngineError if the program cannot be started or called.
     """
-    servers, jobs = _Servers(rehearsal, work_dir), []
+    batch, jobs = _Batch(rehearsal, work_dir), []
     try:
+        batch.start()
         for case in cases:
-            jobs.append(servers.answer(case))
+            jobs.append(batch.answer(case))
             on_done(jobs[-1])
-        servers.end()
+        batch.end()
     finally:
-        servers.kill()
-    return Jobs(tuple(jobs), tuple(servers.startup_s), tuple(servers.warnings))
+        batch.kill()
+    return Jobs(tuple(jobs), tuple(batch.startup_s), tuple(batch.warnings))
 
 
-class _Servers:
-    """The running server, or the reason why there is none."""
+class _Batch:
+    """The one process that answers all cases, or the reason why it cannot."""
 
     def __init__(self, rehearsal: Rehearsal, work_dir: Path) -> None:
         self._rehearsal, self._work_dir = rehearsal, work_dir
         self._server: RunningServer | None = None
-        self._call = self._next_call(1)
+        name, logs = f"hecktor-rehearsal-{uuid.uuid4()}", rehearsal.log_dir / "server-1"
+        self._call = Call.below(name, work_dir / "server", logs, rehearsal.limits, rehearsal.model)
+        self._ended = RunOutcome(None, 0.0, False, None)
         self._refusal: str | None = None
         self._logged = dict.fromkeys(_STREAMS, 0)
         self.startup_s: list[float] = []
         self.warnings: list[str] = []
 
     def answer(self, case: CohortCase) -> JobResult:
-        if self._server is None and self._refusal is None:
-            self._start()
-        call = self._call
+        call, folder = self._call, self._work_dir / case.case_id / "output"
+        if (server := self._server) is None:
+            return self._unanswered(case)
         job = stage_job(case, call.input_dir)
         before = listing(call.input_dir)
-        outcome, failure = self._invoke()
+        outcome, failure = self._invoke(server, case)
         if failure is None and listing(call.input_dir) != before:
             failure = INPUT_CHANGED
-        held = [] if self._server is None else self._server.left_open()
+        held = server.left_open() if server.exit_code is None else []
         warnings = [f"{path} is kept open after the case; the platform empties the folder" for path in held]
-        folder = self._work_dir / case.case_id / "output"
-        _move_content(call.output_dir, folder)
-        _remove_content(call.input_dir)
+        failure = self._emptied(case, folder) or failure
         checked, failure = outputs_or_failure(failure, folder, case, self._rehearsal.task)
         run_record, unusable = read_run_record(call.record_path)
         call.record_path.unlink(missing_ok=True)
@@ -88,13 +89,10 @@ class _Servers:
             self._server.kill()
         self._server = None
 
-    def _start(self) -> None:
-        if self.startup_s:
-            self._call = self._next_call(len(self.startup_s) + 1)
-            self._logged = dict.fromkeys(_STREAMS, 0)
+    def start(self) -> None:
         self._server = server = self._rehearsal.algorithm.start(self._call)
         limits = self._rehearsal.limits
-        reply = server.wait_until_ready(limits.ready_within_s)
+        reply = server.wait_until_ready(limits.health_tries, limits.health_apart_s)
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
         self._refusal = start_failure(reply, code, limits, self._call.stderr)
         if self._refusal is None:
@@ -102,26 +100,51 @@ class _Servers:
         else:
             self.kill()
 
-    def _invoke(self) -> tuple[RunOutcome, str | None]:
-        server, limits = self._server, self._rehearsal.limits
-        if server is None:
-            return RunOutcome(None, 0.0, False, None), self._refusal
-        reply = server.invoke(limits.time_limit_s)
+    def _invoke(self, server: RunningServer, case: CohortCase) -> tuple[RunOutcome, str | None]:
+        limits = self._rehearsal.limits
+        reply = server.invoke(limits.of_case_s("invoke"))
         peak = server.peak_memory()
         unanswered = reply.status is None and not reply.timed_out
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if unanswered else None
         failure = invoke_failure(reply, code, limits, self._call.stderr)
         if reply.timed_out:
             server.stop()
+        locked = _locked_folder(self._call.output_dir)
         server.hand_over()
         if reply.timed_out or code is not None:
-            self.kill()
+            self._end_unhealthy(case, "the time limit was exceeded" if reply.timed_out else "the process ended")
+        elif locked is not None:
+            failure = self._end_unhealthy(case, f"/output cannot be emptied ({locked} is not writable)")
         return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
 
-    def _next_call(self, number: int) -> Call:
-        rehearsal, folder = self._rehearsal, self._work_dir / "servers" / str(number)
-        name, logs = f"hecktor-rehearsal-{uuid.uuid4()}", rehearsal.log_dir / f"server-{number}"
-        return Call.below(name, folder, logs, rehearsal.limits, rehearsal.model)
+    def _emptied(self, case: CohortCase, folder: Path) -> str | None:
+        """Move the outputs to `folder` and remove the inputs; the failure if a folder cannot be emptied."""
+        try:
+            _move_content(self._call.output_dir, folder)
+            _remove_content(self._call.input_dir)
+        except OSError as problem:
+            return self._end_unhealthy(case, f"/input or /output cannot be emptied ({problem.strerror})")
+        return None
+
+    def _end_unhealthy(self, case: CohortCase, reason: str) -> str:
+        """End the process, fail the remaining cases, and return the reason as the failure of this one."""
+        self._refusal = (
+            f"503, not answered: the process is unhealthy since case {case.case_id} ({reason}); "
+            "the platform would fail the job"
+        )
+        self._ended = RunOutcome(None, 0.0, False, None, 503)
+        if self._server is not None and self._server.exit_code is None:
+            self._server.stop()
+        self.kill()
+        return f"{reason}; the platform would mark the process unhealthy, end it, and fail the job"
+
+    def _unanswered(self, case: CohortCase) -> JobResult:
+        """The result of a case without a process that could answer it."""
+        job = stage_job(case, self._work_dir / case.case_id / "input")
+        logs = [self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS]
+        for log in logs:
+            log.touch()
+        return JobResult(job, self._ended, (), self._refusal, (), logs[-1], "invoke")
 
     def _cut_log(self, stream: str, target: Path) -> None:
         """Copy to `target` what the server wrote to a stream since the previous case."""
@@ -129,6 +152,14 @@ class _Servers:
         content = source.read_bytes()[self._logged[stream] :] if source.is_file() else b""
         self._logged[stream] += len(content)
         target.write_bytes(content)
+
+
+def _locked_folder(folder: Path) -> str | None:
+    """The first folder below that its owner cannot empty, None without one."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() and not path.is_symlink() and path.stat().st_mode & 0o300 != 0o300:
+            return str(path.relative_to(folder))
+    return None
 
 
 def _move_content(source: Path, target: Path) -> None:

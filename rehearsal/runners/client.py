@@ -15,21 +15,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-POLL_S = 0.1
 
+def wait_until_ready(port: int, tries: int, apart_s: float, call_s: float) -> dict[str, Any]:
+    """Ask `GET /health` on the loopback interface until it answers 200, `tries` times at most; follow no redirect.
 
-def wait_until_ready(port: int, overall_s: float, call_s: float) -> dict[str, Any]:
-    """Ask `GET /health` on the loopback interface until it answers 200; no redirect is followed.
-
-    `overall_s` limits all calls, `call_s` one. Returns the last result of `request`, its seconds since the first call.
+    `call_s` limits one call. Returns the last result of `request`, its seconds since the first call.
     """
     begun = time.monotonic()
-    while True:
+    for number in range(tries):
+        if number:
+            time.sleep(apart_s)
         reply = request("GET", "/health", port, call_s)
-        reply["seconds"] = time.monotonic() - begun
-        if reply["status"] == 200 or reply["seconds"] + POLL_S > overall_s:
-            return reply
-        time.sleep(POLL_S)
+        if reply["status"] == 200:
+            break
+    return {**reply, "seconds": time.monotonic() - begun}
 
 
 def request(method: str, path: str, port: int, limit_s: float) -> dict[str, Any]:
@@ -70,10 +69,10 @@ def open_below(folders: list[str]) -> dict[str, Any]:
 
 
 def main(arguments: list[str]) -> None:
-    """`ready PORT OVERALL_S CALL_S`, `invoke PORT LIMIT_S` or `open FOLDER...`."""
+    """`ready PORT TRIES APART_S CALL_S`, `invoke PORT LIMIT_S` or `open FOLDER...`."""
     command, rest = arguments[0], arguments[1:]
     if command == "ready":
-        answer = wait_until_ready(int(rest[0]), float(rest[1]), float(rest[2]))
+        answer = wait_until_ready(int(rest[0]), int(rest[1]), float(rest[2]), float(rest[3]))
     elif command == "invoke":
         answer = request("POST", "/invoke", int(rest[0]), float(rest[1]))
     else:

@@ -160,13 +160,13 @@ class ContainerRunner:
         return outcome
 
     def start(self, call: Call) -> RunningServer:
-        """Start one container as a server; an image labelled `exec` gets `--serve`.
+        """Start one container as a server, with the image's own entry point.
 
         It has no network, as with `exec`, so the engine's `exec` starts the image's own `python3` in the container,
         which calls the server from within. Raises EngineError if the engine refuses to start it.
         """
         started_s = time.monotonic()
-        process = self._started(call, ("--serve",) if self.api_method == "exec" else ())
+        process = self._started(call, ())
         peak = self._peak(call.name)
         server = RunningServer(
             process,

@@ -10,6 +10,8 @@ from rehearsal.runners.runner import Limits
 from rehearsal.runners.servers import CallResult
 
 MESSAGE_LIMIT: Final = 1024
+# The end of stderr in which the platform looks for the message.
+MESSAGE_LINES: Final = 100
 MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
@@ -19,7 +21,10 @@ _READ_BYTES: Final = 64 * 1024 * 1024
 def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
     """The reason why the platform would fail a run; None for exit status 0 within the time limit."""
     if outcome.timed_out:
-        return _overrun(limits)
+        return (
+            f"Time limit exceeded: still running after {limits.time_limit_s:g} s; the platform would send SIGTERM, "
+            f"{GRACE_S:g} s later SIGKILL, and fail the job"
+        )
     if outcome.exit_code == 0:
         return None
     if outcome.exit_code in _KILLED:
@@ -27,11 +32,9 @@ def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None
             f"killed (exit status {outcome.exit_code}), most likely for memory beyond "
             f"{limits.memory_bytes / 1024**3:.3g} GiB; the platform would fail the job"
         )
-    message = last_line(stderr)
-    shown = f"its last line on stderr: {message}" if message else "nothing on stderr"
     return (
         f"exit status {outcome.exit_code}; the platform would fail the job, keep no output "
-        f"and show the submitter {shown}"
+        f"and show the submitter {_shown(stderr)}"
     )
 
 
@@ -43,21 +46,27 @@ def start_failure(reply: CallResult, exit_code: int | None, limits: Limits, stde
         return f"the server ended before it was ready: {_end_of_server(exit_code, limits, stderr)}"
     answered = "no answer" if reply.status is None else f"{reply.status} ({reply.text})"
     return (
-        f"GET /health: {answered} after {reply.seconds:.0f} s, expected 200 within {limits.ready_within_s:g} s; "
-        "the platform would fail the job"
+        f"GET /health: {answered} after {reply.seconds:.0f} s, expected 200 within {limits.health_tries} calls, "
+        f"{limits.health_apart_s:g} s apart; the platform would fail the job"
     )
 
 
 def invoke_failure(reply: CallResult, exit_code: int | None, limits: Limits, stderr: Path) -> str | None:
     """The reason why the platform would fail a case of a server; None for status 201 within the time limit."""
     if reply.timed_out:
-        return _overrun(limits)
+        return (
+            f"Invoke time limit exceeded: still running after {limits.of_case_s('invoke'):g} s; the platform would "
+            f"mark the process unhealthy, send SIGTERM, {GRACE_S:g} s later SIGKILL, and fail the job"
+        )
     if reply.status == 201:
         return None
     if exit_code is not None:
         return f"the server ended during the case: {_end_of_server(exit_code, limits, stderr)}"
     answered = reply.text if reply.status is None else f"{reply.status} ({reply.text[:MESSAGE_LIMIT]})"
-    return f"POST /invoke: {answered}, expected 201; the platform would fail the job"
+    return (
+        f"POST /invoke: {answered}, expected 201; the platform would fail the job and show the submitter "
+        f"{_shown(stderr)}"
+    )
 
 
 def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
@@ -66,17 +75,15 @@ def _end_of_server(exit_code: int, limits: Limits, stderr: Path) -> str:
     return str(run_failure(RunOutcome(exit_code, 0.0, False, None), limits, stderr))
 
 
-def _overrun(limits: Limits) -> str:
-    return (
-        f"time limit: still running after {limits.time_limit_s:g} s; the platform would send SIGTERM, "
-        f"{GRACE_S:g} s later SIGKILL, and fail the job"
-    )
+def _shown(stderr: Path) -> str:
+    message = last_line(stderr)
+    return f"its last line on stderr: {message}" if message else "nothing on stderr"
 
 
 def last_line(stderr: Path) -> str:
-    """The last non-empty line of a log, cut as the platform cuts it; an empty text if there is none."""
+    """The last non-empty line among a log's last 100, cut as the platform cuts it; an empty text if there is none."""
     lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
-    return next((line[:MESSAGE_LIMIT] for line in reversed(lines) if line), "")
+    return next((line[:MESSAGE_LIMIT] for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
 
 
 def log_warnings(log: Path) -> list[str]:

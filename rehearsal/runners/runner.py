@@ -29,12 +29,22 @@ RUN_RECORD: Final = "run-record.json"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one run; `cpus` None means all CPUs. A server must be ready within `ready_within_s`."""
+    """Limits of one run; `cpus` None means all CPUs.
+
+    A server is asked for its health `health_tries` times, `health_apart_s` seconds apart, and each call of it may take
+    `invoke_limit_s`, but not more than `time_limit_s`.
+    """
 
     memory_bytes: int
     time_limit_s: float
     cpus: float | None = None
-    ready_within_s: float = 300.0
+    invoke_limit_s: float = 300.0
+    health_tries: int = 30
+    health_apart_s: float = 3.0
+
+    def of_case_s(self, api_method: str) -> float:
+        """The time limit of one case in seconds."""
+        return min(self.time_limit_s, self.invoke_limit_s) if api_method == "invoke" else self.time_limit_s
 
     @property
     def shared_memory_bytes(self) -> int:

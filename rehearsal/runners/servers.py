@@ -17,8 +17,6 @@ PORT: Final = 4743
 HEALTH_CALL_S: Final = 10.0
 _CLIENT: Final = Path(__file__).with_name("client.py")
 _CLIENT_START_S: Final = 30.0
-# The client asks for so long before we check that the server still runs.
-_ASK_S: Final = 1.0
 _NO_PYTHON: Final = (126, 127)
 
 
@@ -51,18 +49,19 @@ class RunningServer:
     remove: Callable[[], None] = lambda: None
     started_s: float = field(default_factory=time.monotonic)
 
-    def wait_until_ready(self, within_s: float) -> CallResult:
-        """Ask for its health until it answers 200, for at most `within_s` since its start.
+    def wait_until_ready(self, tries: int, apart_s: float) -> CallResult:
+        """Ask for its health until it answers 200 or ends, at most `tries` times; the seconds count from its start.
 
         Raises EngineError if the image has no Python to run the client.
         """
-        while True:
-            left_s = max(0.0, within_s - (time.monotonic() - self.started_s))
-            times_s = min(_ASK_S, left_s), min(HEALTH_CALL_S, max(left_s, _ASK_S))
-            reply = self._call("ready", *times_s, limit_s=HEALTH_CALL_S)
-            age_s = time.monotonic() - self.started_s
-            if reply.status == 200 or self.exit_code is not None or age_s >= within_s:
-                return CallResult(reply.status, reply.text, age_s)
+        reply = CallResult(None, "not asked", 0.0)
+        for number in range(tries):
+            if number and self.exit_code_within(apart_s) is not None:
+                break
+            reply = self._call("ready", 1, apart_s, HEALTH_CALL_S, limit_s=HEALTH_CALL_S)
+            if reply.status == 200 or self.exit_code is not None:
+                break
+        return CallResult(reply.status, reply.text, time.monotonic() - self.started_s)
 
     def invoke(self, time_limit_s: float) -> CallResult:
         """Call `POST /invoke`; the result holds the seconds of the call."""

@@ -59,7 +59,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         on_failure: str = "abort",
         parallel: int = 1,
         api_method: str = "auto",
-        ready_within_s: float = 30,
+        health_tries: int = 300,
         model: Path | None = None,
     ) -> RehearsalResult:
         python = shlex.split(sys.executable)
@@ -70,7 +70,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
                 cohort=cohort,
                 output_dir=tmp_path / "out",
                 algorithm=ProcessRunner((*python, str(HERE / "toy_algorithm.py")), ("--behave", behave, *arguments)),
-                limits=Limits(2**30, time_limit_s, ready_within_s=ready_within_s),
+                limits=Limits(2**30, time_limit_s, health_tries=health_tries, health_apart_s=0.1),
                 evaluation=None if evaluation is None else scored,
                 ground_truth_dir=None if evaluation is None else cohort / "ground_truth",
                 on_failure=on_failure,

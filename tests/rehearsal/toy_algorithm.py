@@ -131,6 +131,10 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
     elif behaviour == "keep-open":
         KEPT.append(next((options.input / "images" / "ct").iterdir()).open("rb"))
         os.chdir(options.output)
+    elif behaviour == "lock-output":
+        (options.output / "locked").mkdir()
+        (options.output / "locked" / "file").touch()
+        (options.output / "locked").chmod(0o500)
     elif behaviour == "die":
         sys.stderr.write("the scanner was off\n")
         sys.stderr.flush()
@@ -159,6 +163,7 @@ def serve(options: argparse.Namespace) -> None:
         def do_POST(self) -> None:
             calls.append(self.path)
             if options.behave == "first-is-bad" and len(calls) == 1:
+                sys.stderr.write("first\nlast\n\n")
                 self.reply(500, "the scanner was off")
                 return
             misbehave(options)

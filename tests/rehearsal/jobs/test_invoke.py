@@ -3,14 +3,19 @@
 import json
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from contract.errors import EngineError
 from contract.files import read_json
 from rehearsal.cli import main
+from rehearsal.platform import choose_api_method
+from rehearsal.runners.runner import GIB, Limits, ProcessRunner
+from rehearsal.runners.servers import CallResult, RunningServer
 
 TOY = Path(__file__).parents[1] / "toy_algorithm.py"
 
@@ -60,12 +65,9 @@ def test_cases_share_a_process_but_not_their_folders(rehearse_toy, tmp_path: Pat
     ("behave", "task", "message"),
     [
         ("200", "hpv", "POST /invoke: 200 (), expected 201; the platform would fail the job"),
-        ("missing", "hpv", "the server ended during the case: exit status 0; the platform would fail the job"),
         ("label-3", "segmentation", "label 3, expected only 0, 1, 2"),
         ("NaN", "rfs", "found null (NaN and infinities become null), expected a number"),
         ("write-input", "hpv", "/input is read-only"),
-        ("die", "hpv", "the server ended during the case: exit status 3; the platform would fail the job"),
-        ("die", "hpv", "show the submitter its last line on stderr: the scanner was off"),
         ("die-at-start", "hpv", "the server ended before it was ready: exit status 1"),
         ("die-at-start", "hpv", "its last line on stderr: error: no model"),
     ],
@@ -75,14 +77,14 @@ def test_a_bad_server_fails(rehearse_toy, behave, task, message):
     assert len(result.failures) == 2
     assert all(message in failure for failure in result.failures), result.failures
     assert not result.succeeded
-    assert len(result.startup_s) == {"die": 2, "missing": 2, "die-at-start": 0}.get(behave, 1)
+    assert len(result.startup_s) == (behave != "die-at-start")
 
 
 @pytest.mark.parametrize(("behave", "status"), [("redirect", 302), ("unready", 503)])
 def test_a_server_that_is_never_ready_fails(rehearse_toy, behave, status):
-    """It starts within 3 s; on a busy machine the last question may come some time after them."""
-    result = rehearse_toy(behave, task="hpv", api_method="invoke", ready_within_s=3)
-    message = rf"GET /health: {status} \(\) after \d+ s, expected 200 within 3 s; the platform would fail the job"
+    """The toys start well within 50 calls, 0.1 s apart."""
+    result = rehearse_toy(behave, task="hpv", api_method="invoke", health_tries=50)
+    message = rf"GET /health: {status} \(\) after \d+ s, expected 200 within 50 calls, 0.1 s apart; the platform would"
     assert len(result.failures) == 2
     assert all(re.search(message, failure) for failure in result.failures), result.failures
     assert not result.succeeded
@@ -91,18 +93,83 @@ def test_a_server_that_is_never_ready_fails(rehearse_toy, behave, status):
 
 def test_the_next_case_runs_after_a_bad_one(rehearse_toy):
     result = rehearse_toy("first-is-bad", task="rfs", api_method="invoke")
+    shown = "fail the job and show the submitter its last line on stderr: last"
     assert result.failures == (
-        "A-1: POST /invoke: 500 (the scanner was off), expected 201; the platform would fail the job",
+        f"A-1: POST /invoke: 500 (the scanner was off), expected 201; the platform would {shown}",
     )
+    assert result.problems == ("1 of 2 cases failed (A-1), so the platform would fail the job",)
+    assert not result.succeeded
     assert result.jobs[1].failure is None
     assert len(result.startup_s) == 1
 
 
-def test_a_time_limit_ends_the_server_and_the_next_case_gets_a_new_one(rehearse_toy):
-    result = rehearse_toy("sleep", task="hpv", api_method="invoke", time_limit_s=1)
-    assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)
-    assert len(result.failures) == len(result.startup_s) == 2
-    assert all(1 <= job.outcome.seconds < 20 and job.outcome.timed_out for job in result.jobs)
+def test_the_trial_of_a_server_has_the_limits_of_the_starter_kit():
+    """Health is asked 30 times, 3 s apart, and a call has 300 s, unless the task or the user allows less."""
+    limits = Limits(GIB, 900.0)
+    assert (limits.health_tries, limits.health_apart_s) == (30, 3.0)
+    assert (limits.of_case_s("exec"), limits.of_case_s("invoke")) == (900.0, 300.0)
+    assert Limits(GIB, 60.0).of_case_s("invoke") == 60.0
+
+
+@pytest.mark.parametrize(("tries", "ready"), [(2, False), (3, True)])
+def test_health_is_asked_a_fixed_number_of_times(tries: int, ready: bool):
+    """A server that answers 200 from its third call on is ready with three calls, and not with two."""
+    answers = iter([503, 503, 200])
+    server = RunningServer(
+        subprocess.Popen(["sleep", "60"]), (), 0, ("", ""), lambda _: None, lambda: None, remove=lambda: None
+    )
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(RunningServer, "_call", lambda *_, **__: CallResult(next(answers), "", 0.0))
+            assert (server.wait_until_ready(tries, 0.0).status == 200) is ready
+    finally:
+        server.process.kill()
+        server.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("behave", "first", "status", "why"),
+    [
+        (
+            "sleep",
+            r"Invoke time limit exceeded: still running after 1 s; .* SIGTERM",
+            None,
+            "the time limit was exceeded",
+        ),
+        (
+            "lock-output",
+            r"/output cannot be emptied \(locked is not writable\); .* unhealthy",
+            201,
+            "/output cannot be",
+        ),
+        (
+            "die",
+            "the server ended during the case: exit status 3; .* on stderr: the scanner was off",
+            None,
+            "the process",
+        ),
+        ("missing", "the server ended during the case: exit status 0; the platform would", None, "the process ended"),
+    ],
+)
+def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy, behave, first, status, why):
+    """One process answers the batch: after the first case of two there is no other one, and the second fails."""
+    result = rehearse_toy(behave, task="hpv", api_method="invoke", time_limit_s=1, evaluation="well")
+    failures = [job.failure for job in result.jobs]
+    assert re.match(first, failures[0]), failures
+    assert failures[1].startswith(f"503, not answered: the process is unhealthy since case A-1 ({why}")
+    assert [job.outcome.http_status for job in result.jobs] == [status, 503]
+    assert [job.outcome.timed_out for job in result.jobs] == [behave == "sleep", False]
+    assert len(result.startup_s) == 1
+    assert "2 of 2 cases failed (A-1, B-2), so the platform would fail the job" in result.problems
+
+
+def test_an_image_without_the_label_is_no_server():
+    """The label is required for `invoke`; for a command there is no label to read."""
+    unlabelled = SimpleNamespace(description="image", api_method="exec", is_isolated=True)
+    expected = "image: labelled exec, expected the label org.grand-challenge.api-method=invoke"
+    with pytest.raises(EngineError, match=re.escape(expected)):
+        choose_api_method(unlabelled, "invoke", 1)
+    assert choose_api_method(ProcessRunner(("toy",)), "invoke", 1) == ("invoke", ())
 
 
 def test_files_kept_open_between_cases_give_warnings(rehearse_toy):
