@@ -177,7 +177,7 @@ def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trai
     work, masks = prepared
     measure_masks(work, masks)
     write_cases(work, [replace(case, outcomes={}) for case in read_cases(work)])
-    steps = "use_networks as_text prepare_release measure_out_of_fold postprocess_masks postprocessing_lines"
+    steps = "use_networks _intention as_text prepare_release measure_out_of_fold postprocess_masks postprocessing_lines"
     for step in (*steps.split(), "fit_heads", "make_report", "export_model"):
         monkeypatch.setattr(pipeline, step, MagicMock(return_value=step))
     monkeypatch.setattr(pipeline.prepare, "summary", MagicMock())
@@ -188,4 +188,8 @@ def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trai
     assert train(options, lines.append) == masks / "package"
     at = lines.index("outcome network: no outcome to learn from, expected patients with outcomes")
     assert lines[at + 1] == "fit_heads"
-    assert lines[-1].startswith("model package in")
+    assert lines[-1].splitlines()[1:] == [
+        "  read the report      make_report",
+        f"  the model package is {masks / 'package'}",
+        f"  make the upload      hecktor submission --package {masks / 'package'} --output {work.root / 'submission'}",
+    ]
