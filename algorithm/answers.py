@@ -59,9 +59,9 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
             why = f"the mask cannot be restored ({type(problem).__name__})"
             run.trace(why, problem)
         else:
-            by_threshold = not segmented.by_network and not segmented.without_neck
+            by_threshold = not segmented.by_network and not segmented.without_body
             stands_in = request.method.segmenter == "network" and by_threshold
-            fallback = Fallback("PET threshold", "no pass of the network") if stands_in else None
+            fallback = Fallback("PET threshold", segmented.why_threshold) if stands_in else None
             return RestoredMask(segmented, mask, fallback)
     empty = np.zeros(grid.array_shape, dtype=np.uint8)
     return RestoredMask(segmented, empty, Fallback("empty mask", why))

@@ -30,7 +30,7 @@ def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
     if answers.is_prepared:
         what = "an empty mask and fallbacks" if segmentation is None else "fallbacks"
         run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
-    elif segmentation is None or answers.segmented.without_neck:
+    elif segmentation is None or answers.segmented.without_body:
         LOGGER.warning("*** EARLY END *** %s", reason)
     elif not segmentation.by_network:
         LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the PET threshold answers", reason)
@@ -165,4 +165,4 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
 def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
     if segmented.by_network:
         return "network"
-    return None if segmented.segmentation is None or segmented.without_neck else "PET threshold"
+    return None if segmented.segmentation is None or segmented.without_body else "PET threshold"

@@ -72,13 +72,16 @@ def answer_case(run: RunContext) -> None:
         with run.stages("threshold"):
             return threshold_segmentation(case, region)
 
-    if region.no_neck or run.request.method.segmenter == "threshold":
+    if region.is_empty or run.request.method.segmenter == "threshold":
         write_best(run, Segmented(case, by_threshold(), region))
         return
     write_early(run, lambda: Segmented(case, by_threshold(), region))
     segmentation = segment(
         run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
     )
+    if region.no_neck and not segmentation.mask().any() and by_threshold().mask().any():
+        write_best(run, Segmented(case, by_threshold(), region, "the network finds nothing where the PET shows uptake"))
+        return
     written = run.output.answers
     if written is None or written.is_prepared or written.segmented.segmentation is not segmentation:
         write_best(run, Segmented(case, segmentation, region))

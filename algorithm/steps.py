@@ -28,7 +28,8 @@ LOGGER = logging.getLogger("hecktor")
 # Shares of the region's height: a PET that covers less is named, or left out.
 COVERED_BY_PET: Final = 0.9
 LEAST_COVERED_BY_PET: Final = 0.2
-WITHOUT_NECK: Final = "the mask stays empty, and image features take their training medians"
+WITHOUT_NECK: Final = "a wider region is searched"
+WITHOUT_BODY: Final = "the mask stays empty, and image features take their training medians"
 
 
 def read(run: RunContext) -> Case:
@@ -54,7 +55,8 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
         region = head_and_neck(case)
         LOGGER.info("region: %s", region.summary())
         if region.no_neck:
-            run.notices.warn(Finding("CT", region.no_neck, "a head or neck in view, the head up (+z)", WITHOUT_NECK))
+            action = WITHOUT_BODY if region.is_empty else WITHOUT_NECK
+            run.notices.warn(Finding("CT", region.no_neck, "a head or neck in view, the head up (+z)", action))
         if case.pet is None or region.no_neck:
             return case, region
         covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
@@ -114,7 +116,7 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
     if not heads:
         return Measured()
     clinical = clinical_features(case.patient, run.request.edition.clinical)
-    if segmentation is None or segmented.without_neck:
+    if segmentation is None or segmented.without_body:
         return Measured(clinical)
     if segmented.by_network and with_outcome:  # it was trained on masks of the network
         _measure_outcome(run, segmentation, clinical)
@@ -158,7 +160,7 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
     try:
         with run.stages("uncertainty"):
             record = describe(segmentation, disagreement)
-            if answers.segmented.without_neck:
+            if answers.segmented.without_body:
                 record["segmented_by"] = None
             by_passes = record["why_not"] is None
             if by_passes:

@@ -70,7 +70,8 @@ def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
     mass = np.convolve(counts, np.ones(width, dtype=np.int64), "same")
     highest = mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)
     runs, count = ndimage.label(highest & (mass > least_share * values.size))
-    centres = [float(edges[:-1][runs == run].mean()) + _BIN_HU / 2 for run in range(1, count + 1)]
+    # Each sum covers three bins below its lower edge and three above: the edge is the centre.
+    centres = [float(edges[:-1][runs == run].mean()) for run in range(1, count + 1)]
     near = [values[np.abs(values - centre) <= _PEAK_HU] for centre in centres]
     return [Peak(float(np.median(part)), part.size / values.size) for part in near if part.size]
 

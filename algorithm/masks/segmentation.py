@@ -69,11 +69,15 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class Segmented:
-    """A case with its segmentation and region, both None for a method that uses clinical variables alone."""
+    """A case with its segmentation and region, both None for a method that uses clinical variables alone.
+
+    `why_threshold` is the reason for the PET threshold in place of the network.
+    """
 
     case: Case
     segmentation: Segmentation | None
     region: Region | None = None
+    why_threshold: str = "no pass of the network"
 
     @property
     def by_network(self) -> bool:
@@ -81,9 +85,9 @@ class Segmented:
         return self.segmentation is not None and self.segmentation.by_network
 
     @property
-    def without_neck(self) -> bool:
-        """True if no neck can be in view; nothing was segmented then."""
-        return self.region is not None and bool(self.region.no_neck)
+    def without_body(self) -> bool:
+        """True if the scan shows neither a body nor uptake; nothing was segmented then."""
+        return self.region is not None and self.region.is_empty
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:

@@ -36,12 +36,12 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
 
     The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
-    brain and parts that are hottest in the chest. Without a usable PET or a neck in view the mask is empty.
+    brain and parts that are hottest in the chest. Without a usable PET the mask is empty.
     """
     grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
     ct = grids.resample(case.ct, grid, AIR_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
-    if pet is None or region.no_neck:
+    if pet is None or region.is_empty:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)
     hot = _hot_in_neck(np.where(_outside_brain(pet, region, grid), pet, np.float32(0)), region, grid)
     return Segmentation.from_mask(largest_is_primary(hot, grid.voxel_volume_mm3), ct, pet, grid)

@@ -42,6 +42,11 @@ class Coarse:
         return np.asarray(self.grid.origin_mm[2] + np.arange(self.body.shape[0]) * self.grid.spacing_mm[2])
 
     @property
+    def x_mm(self) -> _Vector:
+        """Left-right position of each column."""
+        return np.asarray(self.grid.origin_mm[0] + np.arange(self.body.shape[2]) * self.grid.spacing_mm[0])
+
+    @property
     def top_mm(self) -> float:
         """Height of the body's uppermost slice."""
         return float(self.z_mm[self.body.any(axis=(1, 2))].max(initial=-np.inf))

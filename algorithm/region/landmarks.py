@@ -19,6 +19,10 @@ from contract.images.volumes import Volume
 
 BONE_HU: Final = 200.0
 SMALLEST_BRAIN_ML: Final = 250.0
+# Without a PET: voxels of 4 to 5 mm leave gaps in the skull and less brain inside it.
+SMALLEST_BRAIN_BY_CT_ML: Final = 200.0
+OPEN_SKULL_HU: Final = 130.0
+OPEN_SKULL_GAP_VOXELS: Final = 4
 LARGEST_BRAIN_ML: Final = 2200.0
 # Minimum fraction of the bounding box filled by the brain.
 BRAIN_FILL: Final = 0.35
@@ -52,13 +56,15 @@ _Vector = npt.NDArray[np.float64]
 class Brain:
     """The visible brain: its centre (x, y, z) and the height of its lower end, in LPS mm, and the evidence for it.
 
-    `mask` is 1 inside the brain, on a part of the coarse grid.
+    `mask` is 1 inside the brain, on a part of the coarse grid. `shows_uptake` is True if the PET covers the brain;
+    without it the lower end may be found 115 mm too high.
     """
 
     centre_mm: _Vector
     lower_mm: float
     found_by: str
     mask: Volume
+    shows_uptake: bool
 
 
 def lung_apex_mm(coarse: Coarse) -> float | None:
@@ -89,13 +95,20 @@ def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
 
 
 def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
-    """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake."""
-    median = median_uptake(coarse)
-    bone = (coarse.ct > BONE_HU) & ndimage.binary_dilation(coarse.body, iterations=2)
-    parts = [part for part in _parts(coarse, _enclosed(coarse.ct, bone), lowest_mm) if _is_warm(part.suv, median)]
-    found_by = "brain case"
-    if not parts and median is not None:
-        parts, found_by = list(_parts(coarse, _hot(coarse, bone, median), lowest_mm)), "brain's uptake"
+    """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
+
+    Without a PET a case with gaps will do.
+    """
+    median, around = median_uptake(coarse), ndimage.binary_dilation(coarse.body, iterations=2)
+    bone = (coarse.ct > BONE_HU) & around
+    smallest_ml = SMALLEST_BRAIN_BY_CT_ML if median is None else SMALLEST_BRAIN_ML
+    enclosed = _parts(coarse, _enclosed(coarse.ct, bone), lowest_mm, smallest_ml)
+    parts, found_by = [part for part in enclosed if _is_warm(part.suv, median)], "brain case"
+    if not parts and median is None:
+        soft = _enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
+        parts = list(_parts(coarse, soft, lowest_mm, smallest_ml))
+    elif not parts and median is not None:
+        parts, found_by = list(_parts(coarse, _hot(coarse, bone, median), lowest_mm, smallest_ml)), "brain's uptake"
     return [_brain(coarse, part, found_by) for part in parts]
 
 
@@ -117,9 +130,14 @@ def _is_warm(suv: _Float, median: float | None) -> bool:
     return float(uptake.mean()) >= WARM_MEDIANS * median
 
 
-def _enclosed(ct: _Float, bone: _Mask) -> _Mask:
-    """Soft tissue that bone surrounds within a slice."""
-    inside = ndimage.binary_fill_holes(ndimage.binary_closing(bone, IN_SLICE, iterations=2), IN_SLICE)
+def _enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:
+    """Soft tissue that bone surrounds within a slice, with gaps up to twice `gap_voxels`."""
+    if gap_voxels:
+        wall = ndimage.binary_dilation(bone, IN_SLICE, iterations=gap_voxels)
+        filled = ndimage.binary_fill_holes(wall, IN_SLICE)
+        inside = ndimage.binary_erosion(filled, IN_SLICE, iterations=gap_voxels, border_value=1)
+    else:
+        inside = ndimage.binary_fill_holes(ndimage.binary_closing(bone, IN_SLICE, iterations=2), IN_SLICE)
     return np.asarray(inside & ~bone & (ct > -50) & (ct < 150), dtype=np.bool_)
 
 
@@ -137,13 +155,13 @@ def _hot(coarse: Coarse, bone: _Mask, median: float) -> _Mask:
     return np.asarray(accepted[parts])
 
 
-def _parts(coarse: Coarse, soft: _Mask, lowest_mm: float) -> Iterator[_Part]:
+def _parts(coarse: Coarse, soft: _Mask, lowest_mm: float, smallest_ml: float) -> Iterator[_Part]:
     """The connected parts of an opened mask with the size and fill of a brain and a centre above `lowest_mm`."""
     parts, _ = ndimage.label(ndimage.binary_opening(soft, iterations=2))
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
         mask = parts[box] == number
         centre_mm = coarse.place_mm(np.argwhere(mask).mean(0) + [cut.start for cut in box])
-        fits = SMALLEST_BRAIN_ML <= coarse.volume_ml(mask) <= LARGEST_BRAIN_ML and mask.mean() >= BRAIN_FILL
+        fits = smallest_ml <= coarse.volume_ml(mask) <= LARGEST_BRAIN_ML and mask.mean() >= BRAIN_FILL
         if fits and centre_mm[2] > lowest_mm:
             yield _Part(mask, box, coarse.suv[box][mask], centre_mm)
 
@@ -153,7 +171,8 @@ def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
     mask = np.zeros_like(coarse.body)
     mask[part.box] = part.mask
     covered = part.suv > 0
-    if covered.mean() > 0.5:
+    shows_uptake = bool(covered.mean() > 0.5)
+    if shows_uptake:
         hot = coarse.suv > BRAIN_UPTAKE_SHARE * np.median(part.suv[covered])
         mask &= hot | (coarse.suv <= 0)
         _follow_down(mask, hot & coarse.body & (coarse.ct < BONE_HU), part.box[0])
@@ -165,7 +184,7 @@ def _brain(coarse: Coarse, part: _Part, found_by: str) -> Brain:
     z, y, x = (cut.start for cut in box)
     depth, rows, columns = mask[box].shape
     grid = coarse.grid.cropped((x, y, z), (columns, rows, depth))
-    return Brain(part.centre_mm, lower_mm, found_by, Volume(mask[box].astype(np.uint8), grid))
+    return Brain(part.centre_mm, lower_mm, found_by, Volume(mask[box].astype(np.uint8), grid), shows_uptake)
 
 
 def _follow_down(mask: _Mask, hot: _Mask, rows: slice) -> None:

@@ -1,7 +1,8 @@
 """Find the head and neck in any scan, from head-only to whole body, from CT and PET together.
 
 The brain is the landmark. If the brain is not visible, use the lung apices; if those are not visible either, use the
-top of the body. Without the brain the region is unsure and therefore larger, but bounded.
+top of the body. Without the brain and its uptake the region is unsure and therefore larger, but bounded. Without a neck
+in view it is wider still.
 """
 
 from __future__ import annotations
@@ -13,31 +14,44 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, without_cold
+from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, without_cold
 from algorithm.region.grids import triple
-from algorithm.region.landmarks import Brain, find_brain, lung_apex_mm
-from algorithm.region.neck import beneath_head, front_and_back_mm, is_upside_down, neck_centre_mm, shows_neck
+from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, lung_apex_mm
+from algorithm.region.neck import beneath_head, front_and_back_mm, head_at_lower_end, neck_centre_mm, shows_neck
 from contract.images.volumes import Volume
 
-# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 28.
+# Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 39.
 HALF_WIDTH_MM: Final = 125.0
 HALF_DEPTH_MM: Final = 118.0
 ABOVE_BRAIN_END_MM: Final = 92.0
+# Smallest extent above the brain's centre: a tumour that touches the brain can move its lower end down.
+ABOVE_BRAIN_CENTRE_MM: Final = 32.0
+# Half width of a region that is unsure, or of one with uptake beside it: supraclavicular targets reach 164 mm.
+WIDE_HALF_WIDTH_MM: Final = 170.0
+# Margin around this uptake, and its smallest volume in a column of 4 mm.
+UPTAKE_MARGIN_MM: Final = 10.0
+LEAST_UPTAKE_ML: Final = 0.3
 # Visible lungs mark the lower end of the neck; nodes lie down to the clavicles, which reach below the apices.
 BELOW_APEX_MM: Final = 45.0
 # Lower end below the brain without visible lungs; nearest and farthest one with them, whatever is taken for lungs.
-# Apices lie 90 to 162 mm below the brain in 142 patients, but without a PET its end may be found 80 mm too high.
+# Apices lie 90 to 162 mm below the brain in 142 patients, but without uptake its end is found up to 115 mm too high.
 BELOW_BRAIN_END_MM: Final = 230.0
 BELOW_BRAIN_END_BY_APEX_MM: Final = (140.0, 290.0)
+BRAIN_END_TOO_HIGH_MM: Final = 115.0
 # Distance from the front and the back of the neck to the region's faces, and the deepest region.
 SKIN_MM: Final = 8.0
 DEEPEST_MM: Final = 290.0
-# Without a brain: extent above the lung apices, or below the top of the body; at most 41 litres.
+# Without a brain: extent above the lung apices, or below the top of the body; at most 50 litres, and 63 without a neck.
 ABOVE_APEX_MM: Final = 320.0
-UNSURE_HALF_WIDTH_MM: Final = 150.0
+UNSURE_HALF_DEPTH_MM: Final = 150.0
+DEEPEST_UNSURE_MM: Final = 330.0
 LONGEST_UNSURE_MM: Final = 450.0
+NO_NECK_HALF_WIDTH_MM: Final = 210.0
 # The body may end between two coarse slices, or with a tilt.
 ABOVE_BODY_MM: Final = 12.0
+# A scan without a body that shows no more uptake than this is empty.
+BACKGROUND_SUV: Final = 1.0
+EMPTY_SCAN: Final = "neither a body nor uptake"
 
 _Vector = npt.NDArray[np.float64]
 
@@ -47,8 +61,8 @@ class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
     `brain_lower_mm` is the height of the brain's lower end and `apex_mm` that of the lung apices, None where they are
-    not visible; `brain` is a mask of the brain. `no_neck` says why no neck can be in view; it is empty for a scan that
-    may show one.
+    not visible; `brain` is a mask of the brain, `brain_shows_uptake` is True if the PET covers it. `no_neck` says why
+    no neck seems to be in view; it is empty for a scan that may show one.
     """
 
     lower_mm: tuple[float, float, float]
@@ -57,12 +71,18 @@ class Region:
     brain_lower_mm: float | None = None
     apex_mm: float | None = None
     brain: Volume | None = field(default=None, repr=False, compare=False)
+    brain_shows_uptake: bool = False
     no_neck: str = ""
 
     @property
     def sure(self) -> bool:
-        """True if the brain is visible above the body."""
-        return self.brain_lower_mm is not None and not self.no_neck
+        """True if the brain is visible above the body, on the CT and by its uptake."""
+        return self.brain_lower_mm is not None and self.brain_shows_uptake and not self.no_neck
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the scan shows neither a body nor uptake, so that there is nothing to segment."""
+        return self.no_neck == EMPTY_SCAN
 
     @property
     def volume_litres(self) -> float:
@@ -88,8 +108,14 @@ def localise(case: Case) -> Region:
     coarse = coarse_picture(case)
     apex_mm = lung_apex_mm(coarse)
     brain = find_brain(coarse, apex_mm)
+    if (head := head_at_lower_end(coarse, brain)) is not None:
+        (low, high), found_by = _lowest_part(coarse), head.found_by
+        low, high = np.maximum(low, field_low), np.minimum(high, field_high)
+        no_neck = "the head lies at the lower end of the scan"
+        return Region(triple(low), triple(high), found_by, brain=head.mask, no_neck=no_neck)
+    no_neck = _no_neck(coarse, brain, apex_mm)
     if brain is None:
-        low, high = _without_brain(coarse, apex_mm)
+        low, high = _without_brain(coarse, apex_mm, bool(no_neck))
         found_by = "body outline" if apex_mm is None else "lung apices"
     else:
         low, high = _beneath_brain(coarse, brain, apex_mm)
@@ -97,14 +123,15 @@ def localise(case: Case) -> Region:
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
         low, high, brain, found_by = field_low, field_high, None, "whole field of view"
-    lower_mm, mask = (None, None) if brain is None else (brain.lower_mm, brain.mask)
-    no_neck = _no_neck(coarse, brain, apex_mm)
-    return Region(triple(low), triple(high), found_by, lower_mm, apex_mm, mask, no_neck)
+    box = triple(low), triple(high)
+    if brain is None:
+        return Region(*box, found_by, apex_mm=apex_mm, no_neck=no_neck)
+    return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.shows_uptake, no_neck)
 
 
 def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
-    if is_upside_down(coarse, brain):
-        return "the head lies at the lower end of the scan"
+    if not coarse.body.any() and coarse.suv.max(initial=0.0) <= BACKGROUND_SUV:
+        return EMPTY_SCAN
     if brain is None and apex_mm is None and not shows_neck(coarse):
         return "no brain, no lung apices and no airway of a neck"
     return ""
@@ -112,41 +139,82 @@ def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
 
 def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
     """The box from above the brain's lower end to below the lung apices, around head and neck."""
-    below = BELOW_BRAIN_END_MM
+    too_high = 0.0 if brain.shows_uptake else BRAIN_END_TOO_HIGH_MM
+    below = BELOW_BRAIN_END_MM + too_high
     if apex_mm is not None:
-        below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, *BELOW_BRAIN_END_BY_APEX_MM))
-    low_z, high_z = brain.lower_mm - below, brain.lower_mm + ABOVE_BRAIN_END_MM
+        nearest, farthest = BELOW_BRAIN_END_BY_APEX_MM
+        below = float(np.clip(brain.lower_mm - apex_mm + BELOW_APEX_MM, nearest, farthest + too_high))
+    low_z = brain.lower_mm - below
+    high_z = max(brain.lower_mm + ABOVE_BRAIN_END_MM, float(brain.centre_mm[2]) + ABOVE_BRAIN_CENTRE_MM)
     beneath = beneath_head(coarse, brain)
     x, y = np.add(brain.centre_mm[:2], neck_centre_mm(coarse, brain, beneath)) / 2
     front, back = y - HALF_DEPTH_MM, y + HALF_DEPTH_MM
     skin = front_and_back_mm(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
     if skin is not None:
-        front, back = _around(front, back, skin)
-    return np.array([x - HALF_WIDTH_MM, front, low_z]), np.array([x + HALF_WIDTH_MM, back, high_z])
+        front, back = _around(front, back, skin, DEEPEST_MM)
+    half = HALF_WIDTH_MM if brain.shows_uptake else WIDE_HALF_WIDTH_MM
+    low, high = np.array([x - half, front, low_z]), np.array([x + half, back, high_z])
+    if brain.shows_uptake:
+        _widen_to_uptake(coarse, low, high, below_mm=brain.lower_mm)
+    return low, high
 
 
-def _around(front: float, back: float, skin: tuple[float, float]) -> tuple[float, float]:
+def _widen_to_uptake(coarse: Coarse, low: _Vector, high: _Vector, below_mm: float) -> None:
+    """Move the left and right faces of a box out to uptake beside it, up to the widest half width; in place."""
+    median, x_mm = median_uptake(coarse), coarse.x_mm
+    rows = (coarse.z_mm > low[2]) & (coarse.z_mm < below_mm)
+    centre = (low[0] + high[0]) / 2
+    hot = (coarse.body & (coarse.suv > HOT_MEDIANS * (median or np.inf)))[rows]
+    columns = hot.sum(axis=(0, 1)) * coarse.grid.voxel_volume_mm3 / 1000 >= LEAST_UPTAKE_ML
+    hot_mm = x_mm[columns & (np.abs(x_mm - centre) < WIDE_HALF_WIDTH_MM)]
+    if len(hot_mm):
+        low[0] = min(low[0], max(hot_mm.min() - UPTAKE_MARGIN_MM, centre - WIDE_HALF_WIDTH_MM))
+        high[0] = max(high[0], min(hot_mm.max() + UPTAKE_MARGIN_MM, centre + WIDE_HALF_WIDTH_MM))
+
+
+def _around(front: float, back: float, skin: tuple[float, float], deepest_mm: float) -> tuple[float, float]:
     """The range from `front` to `back` moved, and lengthened if needed, to hold the skin's front and back."""
     first, last = skin[0] - SKIN_MM, skin[1] + SKIN_MM
-    length = min(max(back - front, last - first), DEEPEST_MM)
+    length = min(max(back - front, last - first), deepest_mm)
     start = (first + last - length) / 2 if last - first > length else float(np.clip(front, last - length, first))
     return start, start + length
 
 
-def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
+def _without_brain(coarse: Coarse, apex_mm: float | None, wide: bool) -> tuple[_Vector, _Vector]:
     """The box around and above the lung apices; without lungs the upper end of the body."""
-    body = without_cold(coarse)
-    if not body.any():
-        body = np.ones_like(body)
-    z, y, x = np.nonzero(body)
-    z_mm = coarse.z_mm
-    top = z_mm[z.max()] + ABOVE_BODY_MM
-    bottom = max(z_mm[z.min()] - COARSE_MM, top - LONGEST_UNSURE_MM)
+    lowest, highest = _body_ends_mm(coarse)
+    top, bottom = highest, max(lowest, highest - LONGEST_UNSURE_MM)
     if apex_mm is not None:
         top = min(top, apex_mm + ABOVE_APEX_MM)
-        bottom = max(z_mm[z.min()] - COARSE_MM, apex_mm - BELOW_APEX_MM)
-    here = (z_mm[z] >= bottom) & (z_mm[z] <= top)
-    middle = coarse.place_mm((0.0, float(np.median(y[here])), float(np.median(x[here]))))
-    low = np.array([middle[0] - UNSURE_HALF_WIDTH_MM, middle[1] - UNSURE_HALF_WIDTH_MM, bottom])
-    high = np.array([middle[0] + UNSURE_HALF_WIDTH_MM, middle[1] + UNSURE_HALF_WIDTH_MM, top])
-    return low, high
+        bottom = max(lowest, apex_mm - BELOW_APEX_MM)
+    return _around_body(coarse, bottom, top, NO_NECK_HALF_WIDTH_MM if wide else WIDE_HALF_WIDTH_MM)
+
+
+def _lowest_part(coarse: Coarse) -> tuple[_Vector, _Vector]:
+    """The box around the lower end of the body, where the head of an upside-down scan lies."""
+    lowest, highest = _body_ends_mm(coarse)
+    bottom = lowest - ABOVE_BODY_MM
+    return _around_body(coarse, bottom, min(highest, bottom + LONGEST_UNSURE_MM), NO_NECK_HALF_WIDTH_MM)
+
+
+def _living(coarse: Coarse) -> npt.NDArray[np.bool_]:
+    body = without_cold(coarse)
+    return body if body.any() else np.ones_like(body)
+
+
+def _body_ends_mm(coarse: Coarse) -> tuple[float, float]:
+    z_mm = coarse.z_mm[_living(coarse).any(axis=(1, 2))]
+    return float(z_mm[0]) - COARSE_MM, float(z_mm[-1]) + ABOVE_BODY_MM
+
+
+def _around_body(coarse: Coarse, bottom: float, top: float, half_width: float) -> tuple[_Vector, _Vector]:
+    """The box around the body between two heights, with the front and back of its midline."""
+    body = _living(coarse)
+    body[(coarse.z_mm < bottom) | (coarse.z_mm > top)] = False
+    _, rows, columns = np.nonzero(body)
+    x, y, _ = coarse.place_mm((0.0, float(np.median(rows)), float(np.median(columns))))
+    front, back = y - UNSURE_HALF_DEPTH_MM, y + UNSURE_HALF_DEPTH_MM
+    skin = front_and_back_mm(coarse, body, x, (bottom, top))
+    if skin is not None:
+        front, back = _around(front, back, skin, DEEPEST_UNSURE_MM)
+    return np.array([x - half_width, front, bottom]), np.array([x + half_width, back, top])

@@ -73,9 +73,8 @@ def front_and_back_mm(
     coarse: Coarse, beneath: _Mask, x_mm: float, between_mm: tuple[float, float]
 ) -> tuple[float, float] | None:
     """Lowest and highest y of the body near the midline between two heights; None if nothing lies there."""
-    x = coarse.place_mm((0, 0, 0))[0] + np.arange(beneath.shape[2]) * COARSE_MM
     rows = (coarse.z_mm > between_mm[0]) & (coarse.z_mm < between_mm[1])
-    y = np.flatnonzero(beneath[rows][:, :, np.abs(x - x_mm) < MIDLINE_HALF_MM].any(axis=(0, 2)))
+    y = np.flatnonzero(beneath[rows][:, :, np.abs(coarse.x_mm - x_mm) < MIDLINE_HALF_MM].any(axis=(0, 2)))
     if not len(y):
         return None
     front, back = (coarse.place_mm((0, end, 0))[1] for end in (y[0], y[-1]))
@@ -86,8 +85,8 @@ def shows_neck(coarse: Coarse) -> bool:
     """False for a scan with bone but no airway in a body section of a neck's or a head's size.
 
     For a scan without a brain and lung apices. Necks and faces hold an airway; legs have none, and an abdomen's gas
-    lies in larger sections. A scan without bone, or without air because its CT was cut off, cannot be judged and counts
-    as showing a neck.
+    lies in larger sections. A tumour or a cut larynx may hide the airway, so False is no proof. A scan without bone, or
+    without air because its CT was cut off, cannot be judged and counts as showing a neck.
     """
     bone = coarse.body & (coarse.ct > BONE_HU)
     if coarse.volume_ml(bone) < LEAST_BONE_ML or np.mean(coarse.ct < AIRWAY_HU) < LEAST_AIR_SHARE:
@@ -98,13 +97,13 @@ def shows_neck(coarse: Coarse) -> bool:
     return bool(np.count_nonzero(narrow & (airway_mm2 >= SMALLEST_AIRWAY_MM2)) * COARSE_MM >= SHORTEST_AIRWAY_MM)
 
 
-def is_upside_down(coarse: Coarse, brain: Brain | None) -> bool:
-    """True if a head lies at the lower end of the body, with the body above it."""
+def head_at_lower_end(coarse: Coarse, brain: Brain | None) -> Brain | None:
+    """The brain of a head at the lower end of the body, with the body above it; None if there is none."""
     area_mm2 = coarse.body.sum(axis=(1, 2)) * COARSE_MM**2
     bottom_mm = float(coarse.z_mm[area_mm2 > 0].min(initial=np.inf))
     for head in brains(coarse, -np.inf) if brain is None else [brain]:
         is_head = area_mm2[coarse.index_of(head.centre_mm)[0]] <= LARGEST_NECK_MM2
         below, above = head.lower_mm - bottom_mm, coarse.top_mm - head.centre_mm[2]
         if is_head and below < MOST_BELOW_HEAD_MM and above > LEAST_ABOVE_HEAD_MM:
-            return True
-    return False
+            return head
+    return None

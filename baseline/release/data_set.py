@@ -127,7 +127,7 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
     """The patient's images as inference would read them, and the region that inference would segment.
 
-    A scan that cannot show a neck, which inference would not segment, gives a notice.
+    A scan that seems to show no neck gives a notice.
     """
     images = read_training_images(case, notices)
     region = localise(images)

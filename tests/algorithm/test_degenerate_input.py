@@ -67,7 +67,10 @@ DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     "ct-below-air": (alter("ct", scattered), "2880 voxels below -1024 HU (lowest -1998)"),
     "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite; set to zero"),
     "pet-negative": (alter("pet", put(-1)), "2 voxels below zero; set to zero"),
-    "pet-zero": (alter("pet", put(0, everywhere=True)), "all voxels are zero; going on with the CT alone"),
+    "pet-zero": (
+        alter("pet", put(0, everywhere=True)),
+        "all voxels are zero; going on with the CT alone; an empty mask is to be expected",
+    ),
     "pet-elsewhere": (moved, "does not overlap the CT"),
     "pet-in-becquerels": (alter("pet", lambda array: array * 5000), "taken for Bq/ml and scaled by"),
     "unknown-key": (record(Shoe_size=44), "ehr.json: unknown key 'Shoe size'; ignored"),

@@ -69,6 +69,20 @@ def test_a_missing_intercept_is_named(offset: int, dtype: type) -> None:
     assert finding.action == f"the rescale intercept of -{offset} is missing; going on with these values"
 
 
+def test_air_that_is_stored_as_zero_is_a_peak() -> None:
+    """Of 20 columns of air, 19 hold 0 and one holds 55. The window of 60 with both begins at 0: the peak's centre is 30.
+
+    All 20 of 40 columns lie within 30 of it; within 30 of 35 would lie the one alone.
+    """
+    raw = patient() + 1024
+    raw[..., :19], raw[..., 19:20] = 0, 55
+    (air, *_) = find_peaks(raw)
+    assert (air.hu, air.share) == (0, 0.5)
+    notices = Notices()
+    cleaned(raw.astype(np.int16), notices)
+    assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
+
+
 def test_padding_of_a_ct_without_intercept_is_air() -> None:
     raw = patient() + 1024
     raw[:, :10] = -2000

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from algorithm.masks.threshold import threshold_segmentation
 from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
 from algorithm.region.neck import shows_neck
-from tests.algorithm.region.simple_scan import Scan, coordinates, tube
+from tests.algorithm.region.simple_scan import GRID, Scan, ball, coordinates, tube
 
 
 def raised_arm(x_mm: float, radius: float) -> np.ndarray:
@@ -127,3 +128,91 @@ def test_a_head_alone_is_not_upside_down() -> None:
     scan.fill(np.broadcast_to(z < 200, scan.ct.shape), -1000, 0.0)
     assert region_of(scan).no_neck == ""
     assert region_of(scan).sure
+
+
+def shoulders() -> Scan:
+    """A trunk from z = -400 to 120, a neck of 60 mm radius to 300 with a spine, and a windpipe below z = 110."""
+    scan = Scan()
+    scan.ct[:], scan.suv[:] = -1000, 0
+    scan.fill(tube(0, 130, -398, 120) | tube(0, 60, 100, 300), 40, 0.8).fill(tube(0, 15, -398, 300), 700, 0.5)
+    return scan.fill(tube(40, 8, -398, 110), -1000, 0.0)
+
+
+def test_an_airway_filled_by_a_tumour_widens_the_region() -> None:
+    """A tumour of SUV 8 and 40 mm radius fills the neck, 50 mm high; the windpipe lies in too large a section."""
+    scan = shoulders()
+    tumour = tube(0, 40, 180, 230)
+    scan.fill(tumour, 40, 8.0)
+    region = region_of(scan)
+    assert region.no_neck == "no brain, no lung apices and no airway of a neck"
+    assert (region.sure, region.is_empty) == (False, False)
+    assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(398, abs=4)  # the whole field of view
+    assert region.lower_mm[2] < 180 < 230 < region.upper_mm[2]
+    found = threshold_segmentation(scan.case(), region).mask_on(GRID) > 0
+    assert 2 * np.count_nonzero(found & tumour) / (found.sum() + tumour.sum()) > 0.9
+
+
+def test_a_scan_of_air_without_uptake_is_empty() -> None:
+    scan = Scan()
+    scan.ct[:], scan.suv[:] = -1000, 0.2
+    assert region_of(scan).is_empty
+    scan.fill(ball((0, 0, 0), 30), -1000, 8.0)
+    assert not region_of(scan).is_empty
+
+
+def test_a_supraclavicular_lesion_widens_a_sure_region() -> None:
+    """A node of SUV 8 between x = 140 and 164, in arms that reach 175 mm: more than the half width of 125."""
+    scan = Scan()
+    x, y, z = coordinates()
+    scan.fill((np.abs(x) < 175) & (np.abs(y) < 100) & (z > 60) & (z < 112), 40, 0.8).with_brain()
+    plain = region_of(scan)
+    assert plain.upper_mm[0] - plain.lower_mm[0] == 2 * HALF_WIDTH_MM
+    region = region_of(scan.fill((x > 138) & (x < 164) & (np.abs(y) < 14) & (z > 70) & (z < 96), 40, 8.0))
+    assert region.sure
+    assert 164 + 4 <= region.upper_mm[0] <= 174
+    assert region.lower_mm == plain.lower_mm
+
+
+def test_an_unsure_region_holds_the_front_of_the_jaw() -> None:
+    """The trunk lies behind: its median y is 60, the jaw's front -98; from 60 a depth of 150 would leave -90."""
+    scan = Scan()
+    x, y, z = coordinates()
+    scan.ct[:], scan.suv[:] = -1000, 0
+    trunk = (np.abs(x) < 120) & (y > -20) & (y < 140) & (z < 120)
+    jaw = (np.abs(x) < 60) & (y > -98) & (y < 90) & (z > 100) & (z < 260)
+    scan.fill(trunk | jaw, 40, 0.8)
+    region = region_of(scan)
+    assert not region.sure
+    assert region.lower_mm[1] <= -98 - SKIN_MM + 4
+
+
+def test_a_tumour_below_the_brain_does_not_lower_the_top() -> None:
+    """Uptake below the brain moves its lower end from z = 230 to 195, the limit of 95 mm below the centre at 290.
+
+    92 mm above that is 287, below the brain's centre; the top stays 32 mm above it, at about 322.
+    """
+    scan = Scan().with_brain()
+    region = region_of(scan.fill(tube(0, 24, 180, 240), 40, 9.0))
+    assert region.brain_lower_mm is not None
+    assert region.brain_lower_mm < 215
+    assert region.upper_mm[2] >= 310
+
+
+def test_on_the_ct_alone_the_region_reaches_lower_and_is_not_sure() -> None:
+    """The brain's end may be 115 mm too high: without lungs in view the region reaches 230 + 115 below it."""
+    scan = Scan().with_brain()
+    scan.fill((scan.ct < -500) & (scan.ct > -900), 40)
+    region = localise(scan.case(pet=False))
+    assert (region.found_by, region.sure) == ("brain case", False)
+    assert region.brain_lower_mm is not None
+    assert region.lower_mm[2] == pytest.approx(region.brain_lower_mm - 345)
+
+
+def test_a_skull_with_gaps_is_found_on_the_ct_alone() -> None:
+    """A gap of 28 mm across the whole case; with a PET the brain's uptake would find it."""
+    scan = Scan().with_brain()
+    x, y, _ = coordinates()
+    scan.fill(np.broadcast_to((np.abs(x) < 14) & (y < 0), scan.ct.shape) & (scan.ct == 900), 40)
+    region = localise(scan.case(pet=False))
+    assert (region.found_by, region.sure) == ("brain case", False)
+    assert localise(scan.case()).sure
