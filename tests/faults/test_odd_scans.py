@@ -34,6 +34,10 @@ NO_NECK = (
     "CT: no brain, no lung apices and no airway of a neck, expected a head or neck in view, the head up (+z); "
     "a wider region is searched"
 )
+EMPTY = (
+    "CT: neither a body nor uptake, expected a head or neck in view, the head up (+z); "
+    "the mask stays empty, and image features take their training medians"
+)
 UPSIDE_DOWN = NO_NECK.replace(
     "no brain, no lung apices and no airway of a neck", "the head lies at the lower end of the scan"
 )
@@ -74,7 +78,7 @@ EXPECTED: dict[str, Expected] = {
     "PET ends at the chin": Expected(CASE, False, (COVERED.format(34) + "no uptake beyond",)),
     "PET ends at the lungs": Expected(CASE, False, (COVERED.format(16) + CT_ALONE,), "empty"),
     "upside down": Expected("brain's uptake", False, (UPSIDE_DOWN,)),
-    "upside down, whole body": Expected("brain's uptake", False, (UPSIDE_DOWN,)),
+    "upside down, whole body": Expected(CASE, False, (UPSIDE_DOWN,)),
     "prone, header says prone": SURE,
     "prone, header says supine": SURE,
     "one arm up": SURE,
@@ -101,7 +105,7 @@ EXPECTED: dict[str, Expected] = {
     "CT without intercept": Expected(
         OUTLINE,
         False,
-        (f"{CT}: air near 24 HU, soft tissue near 1070 HU, fat in 1.4% of the voxels, {NO_INTERCEPT}",),
+        (f"{CT}: air near 19 HU, soft tissue near 1067 HU, fat in 1.4% of the voxels, {NO_INTERCEPT}",),
     ),
 }
 
@@ -168,15 +172,18 @@ NEUTRAL = {"segmentation": None, "rfs": 0.5 + 0.1 * 1 + 0.02 * 4, "hpv": True}
 
 
 @pytest.fixture
-def legs(tmp_path: Path) -> CaseFolder:
-    return write(SCANS["legs"](), tmp_path)
+def nothing(tmp_path: Path) -> CaseFolder:
+    """A CT of air and a PET of SUV 0.2."""
+    case = write(SCANS["legs"](), tmp_path)
+    case.ct = Volume(np.full_like(case.ct.array, -1000), case.ct.geometry)
+    case.pet = Volume(np.full_like(case.pet.array, 0.2), case.pet.geometry)
+    return case.write(compress=False)
 
 
 def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
-    """The answer below the case's output folder without a neck in view, and the warning in the log."""
+    """The answer below the case's output folder without a body or uptake, and the warning in the log."""
     (socket,) = (answer.socket for answer in EDITION.algorithm(task).answers)
-    assert log.count(f"*** WARNING *** {NO_NECK}") == 1
-    assert "*** FALLBACK ***" not in log
+    assert log.count(f"*** WARNING *** {EMPTY}") == 1
     assert "*** FALLBACK ***" not in log
     path = socket.path_under(case.output)
     if NEUTRAL[task] is None:
@@ -189,31 +196,33 @@ def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
 
 @pytest.mark.parametrize("task", NEUTRAL)
 @pytest.mark.parametrize("words", [("algorithm",), ("hecktor", "predict")], ids=["image", "hecktor predict"])
-def test_no_neck_by_the_command_line(legs: CaseFolder, tiny_package: Path, words: tuple[str, ...], task: str) -> None:
-    command = [sys.executable, "-m", *words, *case_arguments(legs, tiny_package, EDITION.algorithm(task))]
+def test_an_empty_scan_by_the_command_line(
+    nothing: CaseFolder, tiny_package: Path, words: tuple[str, ...], task: str
+) -> None:
+    command = [sys.executable, "-m", *words, *case_arguments(nothing, tiny_package, EDITION.algorithm(task))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert_neutral(legs, task, done.stderr)
+    assert_neutral(nothing, task, done.stderr)
     strict = subprocess.run([*command, "--strict"], capture_output=True, text=True, check=False)
-    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (1, f"error: {NO_NECK} (strict mode)")
+    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (1, f"error: {EMPTY} (strict mode)")
 
 
 @pytest.mark.parametrize("task", NEUTRAL)
-def test_no_neck_by_the_server(legs: CaseFolder, tiny_package: Path, task: str) -> None:
-    with server(legs, tiny_package, task) as (process, port):
+def test_an_empty_scan_by_the_server(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
+    with server(nothing, tiny_package, task) as (process, port):
         status, reply = call(port, "POST", "/invoke")
         process.terminate()
         _, log = process.communicate(timeout=60)
     assert (status, "pass" in reply) == (201, False)
-    assert_neutral(legs, task, log)
+    assert_neutral(nothing, task, log)
 
 
 @pytest.mark.parametrize("task", NEUTRAL)
-def test_no_neck_in_python(legs: CaseFolder, tiny_package: Path, task: str) -> None:
+def test_an_empty_scan_in_python(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
     predictor = Predictor(tiny_package, task=task, device="cpu")
-    scans = legs.ct.array, legs.ct.geometry, legs.pet.array, legs.pet.geometry
-    for prediction in (predictor.predict(legs.input), predictor.predict_arrays(*scans, ehr=EHR)):
-        assert [str(notice) for notice in prediction.record.notices] == [NO_NECK]
+    scans = nothing.ct.array, nothing.ct.geometry, nothing.pet.array, nothing.pet.geometry
+    for prediction in (predictor.predict(nothing.input), predictor.predict_arrays(*scans, ehr=EHR)):
+        assert [str(notice) for notice in prediction.record.notices] == [EMPTY]
         assert (prediction.record.segmented_by, prediction.record.passes_done) == (None, 0)
         if NEUTRAL[task] is None:
             assert prediction.mask is not None
@@ -226,7 +235,7 @@ def test_no_neck_in_python(legs: CaseFolder, tiny_package: Path, task: str) -> N
     ("name", "warning"),
     [
         ("PET in Bq/ml", "taken for Bq/ml and scaled by 0.00025 by the factor of the case"),
-        ("legs", "the mask stays empty, and image features take their training medians"),
+        ("legs", "a wider region is searched"),
     ],
 )
 def test_four_answers_to_an_odd_scan(name: str, warning: str, tmp_path: Path, combined_package: Path) -> None:
@@ -261,3 +270,14 @@ def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path)
     assert prediction.mask.shape == ct.shape
     assert list(prediction.record.fallbacks) == []
     assert prediction.risks["rfs"] > 0
+
+
+def test_uptake_without_a_neck_is_never_an_empty_mask(tmp_path: Path, tiny_package: Path) -> None:
+    """The network looks at the legs; where it finds nothing, the PET threshold answers, and the record says so."""
+    case = write(SCANS["legs"](), tmp_path)
+    prediction = Predictor(tiny_package, task="1", device="cpu").predict(case.input)
+    assert [str(notice) for notice in prediction.record.notices] == [NO_NECK]
+    assert prediction.mask is not None
+    assert prediction.mask.any()
+    by_threshold = prediction.record.segmented_by == "PET threshold"
+    assert by_threshold == bool(prediction.record.fallbacks)
