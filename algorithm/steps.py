@@ -86,7 +86,8 @@ def segment(
         with run.stages("load"):
             from algorithm.network.segment import segment as by_network  # imports torch, which only a network needs
 
-            resident = run.resident.loaded()
+            resident = run.resident
+            resident.load()
             if resident.package.outcome is not None and run.request.algorithm.heads:
                 from algorithm.outcome.measure import check_outcome
 

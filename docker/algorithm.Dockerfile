@@ -29,10 +29,13 @@ RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
     pip-install /requirements/algorithm.txt
-# All packages must accept each other's versions, and the CUDA build must support the T4 (sm_75).
+# All packages must accept each other's versions; the CUDA build must support the T4 (sm_75) and hold a cuDNN that computes
+# half-precision 3D convolutions, which torch uses from 9.15 on.
 RUN pip-check /opt/venv/bin/python \
     && if [ "$TORCH" = cuda ]; then \
-        /opt/venv/bin/python -c "import torch; assert 'sm_75' in torch._C._cuda_getArchFlags().split()"; \
+        /opt/venv/bin/python -c "import torch; assert 'sm_75' in torch._C._cuda_getArchFlags().split()" \
+        && /opt/venv/bin/python -c "from importlib.metadata import version; cudnn = version('nvidia-cudnn-cu12'); \
+assert tuple(map(int, cudnn.split('.')[:2])) >= (9, 15), f'found cuDNN {cudnn}, expected 9.15 or newer'"; \
     fi
 # Header files, tests and pip are not needed at run time.
 ARG SOURCE_DATE_EPOCH=315532800

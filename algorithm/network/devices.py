@@ -18,7 +18,9 @@ GIB: Final = 2**30
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
 # Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
 LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
-_FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator")
+# cuDNN has no algorithm whose workspace fits the memory that is left.
+_NO_ENGINE: Final = "FIND was unable to find an engine"
+_FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", _NO_ENGINE)
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,11 @@ def is_device_failure(problem: BaseException) -> bool:
     if isinstance(problem, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(problem, RuntimeError) and any(word in str(problem) for word in _FAILURES)
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """True if a device ran out of memory, or has too little left for any convolution algorithm."""
+    return is_device_failure(problem) and any(word in str(problem) for word in ("out of memory", _NO_ENGINE))
 
 
 def first_line(problem: BaseException) -> str:

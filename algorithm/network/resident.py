@@ -38,13 +38,13 @@ class Resident:
         return f"{self.identity} ({self._manifest.purpose})"
 
     def load(self) -> None:
-        """Verify the package and put the first fold's network on the device, unless that is done already."""
-        self.networks.of(0, self.device)
+        """Verify the package and put the first fold's network on the device, unless that is done already.
 
-    def loaded(self) -> Resident:
-        """The resident with its network loaded; on the CPU if the device fails already now. Raises as `load`."""
+        If the device fails already now, the CPU takes its place in this step and all later ones. Raises
+        `ModelPackageError`.
+        """
         try:
-            self.load()
+            self.networks.of(0, self.device)
         except (RuntimeError, MemoryError) as problem:
             from algorithm.network.devices import first_line, is_device_failure
 
@@ -52,11 +52,12 @@ class Resident:
                 raise
             reason = first_line(problem)
         else:
-            return self
+            return
         LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
-        on_cpu = Resident(self._model_dir, "cpu")
-        on_cpu.load()
-        return on_cpu
+        self._device_name = "cpu"
+        self.__dict__.pop("device", None)
+        self.networks.forget()
+        self.networks.of(0, self.device)
 
     def ensemble(self, most_passes: int | None = None) -> Ensemble:
         """The package's networks with all their passes, or the first `most_passes`."""
@@ -95,7 +96,7 @@ class Resident:
 
     @cached_property
     def device(self) -> torch.device:
-        """The device that the user wants. Raises `HecktorError` if it does not answer."""
+        """The device that the user wants, or the CPU if it failed. Raises `HecktorError` if it does not answer."""
         from algorithm.network.devices import prepared_device
 
         return prepared_device(self._device_name)

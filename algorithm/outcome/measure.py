@@ -67,6 +67,8 @@ def outcome_features(
     It cannot without a PET, without a tumour in the mask and without time. Folds for which the time does not suffice
     are left out of the mean.
     """
+    from algorithm.network.devices import device_named, is_device_failure
+
     absent: dict[str, float | None] = dict.fromkeys(folds.plan.features)
     if segmentation.pet is None:
         LOGGER.info("outcome network: left out, no PET")
@@ -75,7 +77,14 @@ def outcome_features(
         LOGGER.warning("*** WARNING *** outcome network: left out, no time")
         return absent
     try:
-        answers = _answers(folds, segmentation, clinical, deadline, device)
+        try:
+            answers = _answers(folds, segmentation, clinical, deadline, device)
+        except (RuntimeError, MemoryError) as problem:
+            if device.type == "cpu" or not is_device_failure(problem):
+                raise
+            LOGGER.warning("*** WARNING *** outcome network: %s failed, going on with the CPU", device)
+            device = device_named("cpu")
+            answers = _answers(folds, segmentation, clinical, deadline, device)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
         LOGGER.warning("*** WARNING *** outcome network: left out (%s)", problem, exc_info=problem)
         return absent

@@ -14,7 +14,17 @@ import torch
 
 from benchmarks.data import SIZES, BenchData, make_patient
 from benchmarks.smoke.plans import PLAN_NAMES, write_random_package
-from benchmarks.smoke.runs import CARD_GIB, MARGIN_S, PASSES, T4_PASSES, TASKS, run_patient, time_tile
+from benchmarks.smoke.runs import (
+    CARD_GIB,
+    HALF,
+    MARGIN_S,
+    PASSES,
+    T4_PASSES,
+    TASKS,
+    run_patient,
+    time_convolution,
+    time_tile,
+)
 from benchmarks.smoke.training import FITS, FULL_PRESETS, PUBLISHED_GB, WAYS, time_training
 from benchmarks.suite import markdown
 from contract.documents import installed_version
@@ -45,6 +55,8 @@ class Limit:
 RUN_LIMITS: Final = (Limit(PASSES, least=1), Limit(MARGIN_S, least=0), Limit(T4_PASSES, least=1))
 # A T4 has 16 GiB; the process limits itself to 14.
 CARD_LIMIT: Final = Limit(CARD_GIB, most=14.0)
+# Above it, torch computes half-precision convolutions without cuDNN (requirements/torch-cuda.txt).
+HALF_LIMIT: Final = Limit(HALF, most=1.0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,6 +91,7 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Figu
     """Name, figures and limits of each run: tiles, patients, trainings."""
     data = BenchData(options.output / "data", options.quick)
     on_card = (CARD_LIMIT,) if options.device == "cuda" else ()
+    yield "one 3D convolution", time_convolution(options.device, quick=not on_card), (HALF_LIMIT,) if on_card else ()
     for size in options.sizes:
         make_patient(size, data)
     for plan in options.plans:
@@ -104,7 +117,7 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Figu
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/gpu-smoke", description="Run full-size plans on a CUDA card.")
-    parser.add_argument("--quick", action="store_true", help="run tiny networks once, only to see that they run")
+    parser.add_argument("--quick", action="store_true", help="tiny networks, to see that they run, and one convolution")
     parser.add_argument("--output", type=Path, default=Path("out"), help="folder for phantoms and JSON (%(default)s)")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--plans", nargs="+", choices=PLAN_NAMES, default=PLAN_NAMES)

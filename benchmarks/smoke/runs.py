@@ -43,6 +43,7 @@ TASKS: Final = {
 # 52 x 160 x 160 voxels (610 GFLOP each) give that number of tiles.
 T4_TFLOPS: Final = (5.49, 8.23)
 TILES: Final = 10
+HALF: Final = "half precision takes, times float32"
 
 
 def time_tile(model: Path, device_name: str) -> dict[str, float]:
@@ -64,6 +65,29 @@ def time_tile(model: Path, device_name: str) -> dict[str, float]:
             seconds.append(time.perf_counter() - begun)
     median_s, flops = float(np.median(seconds[1:])), flops_per_tile(package.configuration)
     return {"tile (s)": median_s, "GFLOP": flops / 1e9, "TFLOP/s": flops / median_s / 1e12}
+
+
+def time_convolution(device_name: str, *, quick: bool) -> dict[str, float]:
+    """Milliseconds of one 3D convolution in float32 and in half precision, and how many times as long half takes.
+
+    Half precision is float16 on a card and bfloat16 on a CPU. It takes several times as long where torch computes it
+    without cuDNN.
+    """
+    device, (channels, edge) = prepared_device(device_name), (8, 16) if quick else (32, 96)
+    half = torch.float16 if device.type == "cuda" else torch.bfloat16
+    median_ms = {}
+    for kind in (torch.float32, half):
+        convolution = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
+        image, seconds = torch.ones((1, channels, edge, edge, edge)).to(device, kind), []
+        with torch.inference_mode():
+            for _ in range(TILES + 1):
+                begun = time.perf_counter()
+                convolution(image)
+                synchronise(device)
+                seconds.append(time.perf_counter() - begun)
+        median_ms[kind] = 1000 * float(np.median(seconds[1:]))
+    single_ms, half_ms = median_ms.values()
+    return {"float32 (ms)": single_ms, f"{str(half).removeprefix('torch.')} (ms)": half_ms, HALF: half_ms / single_ms}
 
 
 def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: Path) -> dict[str, float]:

@@ -15,6 +15,11 @@ LEFT_OUT = """\
 dynamic-network-architectures 0.4.4 requires timm, which is not installed.
 batchgenerators 0.25.5 requires unittest2, which is not installed."""
 
+NEWER_CUDNN = (
+    'torch 2.10.0 has requirement nvidia-cudnn-cu12==9.10.2.21; platform_system == "Linux", '
+    "but you have nvidia-cudnn-cu12 9.19.0.56."
+)
+
 
 def pins(name: str) -> dict[str, str]:
     lines = (REQUIREMENTS / name).read_text().splitlines()
@@ -69,16 +74,26 @@ def test_every_package_accepts_the_cuda_build_of_torch():
     assert all(demand.specifier.contains(version) for demand in torch), torch
 
 
+def test_cudnn_computes_convolutions_in_half_precision():
+    """From 9.15 on torch uses it for them. The build asserts the same of what was installed."""
+    version = pins("torch-cuda.txt")["nvidia-cudnn-cu12"]
+    assert tuple(map(int, version.split(".")[:2])) >= (9, 15)
+    assert f"you have nvidia-cudnn-cu12 {version}." in NEWER_CUDNN
+    assert ">= (9, 15)" in (ROOT / "docker" / "algorithm.Dockerfile").read_text()
+
+
 @pytest.mark.parametrize(
     ("report", "status"),
     [
         (AGREE, 0),
         (LEFT_OUT, 0),
+        (NEWER_CUDNN, 0),
+        (NEWER_CUDNN.replace("9.19.0.56", "9.14.0.64"), 1),
         (f"{LEFT_OUT}\nmonai 1.6.1 has requirement torch>=2.8.0, but you have torch 2.7.1.", 1),
         ("nnunetv2 2.8.1 requires yacs, which is not installed.", 1),
         ("", 1),
     ],
-    ids=["agree", "left out on purpose", "wrong version", "missing", "no pip"],
+    ids=["agree", "left out on purpose", "newer cuDNN", "another cuDNN", "wrong version", "missing", "no pip"],
 )
 def test_pip_check_fails_on_all_but_what_is_left_out(tmp_path, report, status):
     python = tmp_path / "python"

@@ -16,6 +16,7 @@ from benchmarks.smoke import gpu
 from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
 from benchmarks.smoke.runs import (
     CARD_GIB,
+    HALF,
     LIMIT_S,
     MARGIN_S,
     PASSES,
@@ -36,7 +37,10 @@ FULL = "3d_fullres"
 def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--device", "cpu", "--quick", "--output", str(tmp_path), "--plans", "resenc-m"]
     assert gpu.main([*arguments, "--sizes", "head_and_neck", "--tasks", "combined", "--presets", "nnunet"]) == 0
-    tile, run, training = read_json(tmp_path / "gpu-smoke-quick.json")["runs"]
+    convolution, tile, run, training = read_json(tmp_path / "gpu-smoke-quick.json")["runs"]
+    single_ms, half_ms, times = convolution["figures"].values()
+    assert times == pytest.approx(half_ms / single_ms)
+    assert convolution["limits"] == []  # on a card alone
     assert training["figures"][FITS] == 1
     assert training["figures"][HOURS] == pytest.approx(training["figures"][EPOCH_S] * 1000 / 3600)
     figures = run["figures"]
@@ -64,6 +68,12 @@ def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_limits(value: float, text: str) -> None:
     assert gpu.Limit(PASSES, least=1).text({PASSES: value}) == text
     assert gpu.Limit(PASSES, least=1).text({}) == "passes: not measured"
+
+
+def test_half_precision_that_is_slower_is_told() -> None:
+    """A convolution of 8 ms in float16 and 2 ms in float32 takes four times as long."""
+    assert gpu.HALF_LIMIT.text({HALF: 8 / 2}) == f"{HALF} 4, at most 1: **does not hold**"
+    assert gpu.HALF_LIMIT.text({HALF: 0.25}).endswith(": holds")
 
 
 def test_without_a_card_nothing_runs(
