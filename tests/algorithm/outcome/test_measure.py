@@ -34,6 +34,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
 from tests.conftest import head_json, write_manifest
+from tests.faults.fake_card import fake_card
 
 PLAN = OutcomePlan(
     voxels=16,
@@ -152,6 +153,14 @@ def test_answers_of_a_case(folds: OutcomeFolds) -> None:
     features = outcome_features(folds, segmentation(), {"age_years": None}, Deadline(600), CPU)
     stages = {f"outcome_t_stage_T{n}": pytest.approx(-math.log(4)) for n in range(1, 5)}
     assert features == {"outcome_rfs": pytest.approx(1.0), **stages}
+
+
+def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+    with fake_card() as card:
+        card.lost = True
+        features = outcome_features(folds, segmentation(), {}, Deadline(600), torch.device("cuda", 0))
+    assert features["outcome_rfs"] == pytest.approx(1.0)
+    assert "outcome network: cuda:0 failed, going on with the CPU" in caplog.text
 
 
 def clock(*seconds: float) -> Callable[[], float]:
