@@ -155,7 +155,9 @@ def test_answers_of_a_case(folds: OutcomeFolds) -> None:
     assert features == {"outcome_rfs": pytest.approx(1.0), **stages}
 
 
-def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(
+    folds: OutcomeFolds, caplog: pytest.LogCaptureFixture
+) -> None:
     with fake_card() as card:
         card.lost = True
         features = outcome_features(folds, segmentation(), {}, Deadline(600), torch.device("cuda", 0))
