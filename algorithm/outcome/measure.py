@@ -67,7 +67,7 @@ def outcome_features(
     It cannot without a PET, without a tumour in the mask and without time. Folds for which the time does not suffice
     are left out of the mean.
     """
-    from algorithm.network.devices import device_named, is_device_failure
+    import torch
 
     absent: dict[str, float | None] = dict.fromkeys(folds.plan.features)
     if segmentation.pet is None:
@@ -80,10 +80,10 @@ def outcome_features(
         try:
             answers = _answers(folds, segmentation, clinical, deadline, device)
         except (RuntimeError, MemoryError) as problem:
-            if device.type == "cpu" or not is_device_failure(problem):
+            if device.type == "cpu":
                 raise
-            LOGGER.warning("*** WARNING *** outcome network: %s failed, going on with the CPU", device)
-            device = device_named("cpu")
+            LOGGER.warning("*** WARNING *** outcome network: %s failed (%s), going on with the CPU", device, problem)
+            device = torch.device("cpu")
             answers = _answers(folds, segmentation, clinical, deadline, device)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
         LOGGER.warning("*** WARNING *** outcome network: left out (%s)", problem, exc_info=problem)

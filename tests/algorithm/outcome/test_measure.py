@@ -162,7 +162,7 @@ def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(
         card.lost = True
         features = outcome_features(folds, segmentation(), {}, Deadline(600), torch.device("cuda", 0))
     assert features["outcome_rfs"] == pytest.approx(1.0)
-    assert "outcome network: cuda:0 failed, going on with the CPU" in caplog.text
+    assert "outcome network: cuda:0 failed (CUDA error: unspecified launch failure" in caplog.text
 
 
 def clock(*seconds: float) -> Callable[[], float]:
