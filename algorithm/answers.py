@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
-from algorithm.heads.staging import staged
+from algorithm.heads.features.structure import components
+from algorithm.heads.staging import ONLY_WITH_PRIMARY, SMALLEST_ML, staged
 from algorithm.heads.values import answer_probability, answer_value, time_note
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
@@ -89,7 +90,7 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
         fallbacks[algorithm.mask.name] = mask.fallback
     for declared in algorithm.heads:
         with run.stages("head"):
-            by_mask, excluded = _classes_of_mask(declared, algorithm.mask, mask.array)
+            by_mask, excluded = _classes_of_mask(declared, mask)
             if by_mask is not None:
                 values[declared.name] = by_mask
                 continue
@@ -113,17 +114,28 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
         raise ValueError(f"mask of shape {mask.shape} with labels up to {mask.max(initial=0)}")
 
 
-def _classes_of_mask(
-    declared: Answer, mask_answer: Answer | None, mask: _Mask | None
-) -> tuple[ClassValue | None, tuple[ClassValue, ...]]:
-    """The class that the written mask decides, or None, and the classes that it excludes (`Answer.without`)."""
+def _classes_of_mask(declared: Answer, restored: RestoredMask) -> tuple[ClassValue | None, tuple[ClassValue, ...]]:
+    """The class that the written mask decides, or None, and the classes that it excludes.
+
+    These are the classes of `Answer.without`, and T4 without a primary. Too small structures count as absent.
+    """
     excluded: list[ClassValue] = []
-    if mask is not None and mask_answer is not None:
-        for structure, value in declared.without.items():
-            if not np.any(mask == mask_answer.labels[structure]):
-                return value, ()
-            excluded.append(value)
+    if restored.array is None:
+        return None, ()
+    for structure, value in declared.without.items():
+        if not _counts(structure, restored):
+            return value, ()
+        excluded.append(value)
+    if declared.rule in ONLY_WITH_PRIMARY and restored.segmented.segmentation and not _counts("GTVp", restored):
+        excluded += ONLY_WITH_PRIMARY[declared.rule]
     return None, tuple(excluded)
+
+
+def _counts(structure: str, restored: RestoredMask) -> bool:
+    """True if the largest part of a structure, or all of a primary, is large enough for a stage."""
+    label, grid = labels.FOREGROUND[labels.LESIONS.index(structure)], restored.segmented.case.ct.geometry
+    volumes = [part.volume_ml for part in components(np.asarray(restored.array == label), grid)]
+    return (sum(volumes) if structure == "GTVp" else max(volumes, default=0.0)) >= SMALLEST_ML
 
 
 def _by_head(

@@ -15,6 +15,18 @@ N_LIMITS_MM: Final = (30.0, 60.0)
 # mandible or the spine touches them with less.
 INVASION_SHARE: Final = 0.05
 
+# Smallest primary, and smallest largest node, that count in a stage; a sphere of 5 mm has 0.065 ml.
+SMALLEST_ML: Final = 0.1
+STAGED_VOLUME: Final[Mapping[str, str]] = {"GTVp": "gtvp_volume_ml", "GTVn": "gtvn_largest_ml"}
+# Stages that a rule's answer has with a primary only.
+ONLY_WITH_PRIMARY: Final[Mapping[str, tuple[str, ...]]] = {"t_stage_7th": ("T4",)}
+
+
+def is_too_small(structure: str, features: Features) -> bool:
+    """True if a structure is absent, or too small to count in a stage; False if its volume is unknown."""
+    volume_ml = features.get(STAGED_VOLUME.get(structure, ""))
+    return volume_ml is not None and volume_ml < SMALLEST_ML
+
 
 def staged(rule: str, features: Features) -> str | None:
     """The stage that a rule of `contract.editions.declaration.RULES` gives.
@@ -36,7 +48,7 @@ def stage_features(features: Features) -> dict[str, float | None]:
 
 def _t_stage(features: Features) -> str | None:
     diameter = features.get("gtvp_diameter_mm")
-    if diameter is None:
+    if diameter is None or is_too_small("GTVp", features):
         return None
     if (features.get("gtvp_bone_contact") or 0.0) >= INVASION_SHARE:
         return "T4"
@@ -47,7 +59,7 @@ def _n_stage(features: Features) -> str | None:
     count = features.get("gtvn_count")
     if count is None:
         return None
-    if count == 0:
+    if count == 0 or is_too_small("GTVn", features):
         return "N0"
     diameters = (features.get(f"gtvn_{which}_diameter_mm") for which in ("largest", "second"))
     diameter = max(value or 0.0 for value in diameters)

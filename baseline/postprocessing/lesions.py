@@ -63,6 +63,8 @@ class LesionStaging:
         features: dict[str, Any] = {
             "gtvp_diameter_mm": None if largest is None else self._extent_mm(of_primary),
             "gtvp_bone_contact": None if largest is None else self.bone_contact[largest],
+            "gtvp_volume_ml": float(self.volume_ml[of_primary].sum()),
+            "gtvn_largest_ml": float(self.volume_ml[of_nodes].max(initial=0.0)),
             "gtvn_count": float(len(of_nodes)),
             "gtvn_count_5mm": float(len(sized)),
             "gtvn_largest_diameter_mm": float(self.diameter_mm[of_nodes].max(initial=0.0)),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from algorithm.answers import RestoredMask, _classes_of_mask
+from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.staging import staged
+from algorithm.masks.segmentation import Segmentation, Segmented
 from contract.editions import load_edition
 from contract.editions.declaration import RULES
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.patient import Patient
 
 EDITION = load_edition("hecktor2026")
 
@@ -97,3 +104,25 @@ def test_rules_give_classes_of_the_declared_answers() -> None:
         assert not answer.rule or staged(answer.rule, features) in answer.classes
     with pytest.raises(KeyError, match="t_stage_8th"):
         staged("t_stage_8th", features)
+
+
+@pytest.mark.parametrize(("volume_ml", "t", "n"), [(0.04, None, "N0"), (0.099, None, "N0"), (0.1, "T4", "N2")])
+def test_a_speck_decides_no_stage(volume_ml: float, t: str | None, n: str) -> None:
+    """Below 0.1 ml neither a primary that touches bone nor a contralateral node counts."""
+    features = {**primary(15, 0.5), **nodes(12, contralateral=1.0)}
+    features |= {"gtvp_volume_ml": volume_ml, "gtvn_largest_ml": volume_ml}
+    assert (staged("t_stage_7th", features), staged("n_stage_7th", features)) == (t, n)
+
+
+@pytest.mark.parametrize(("voxels", "t", "n"), [(1, ("T4",), "N0"), (2, ("T4",), "N0"), (3, (), None)])
+def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: tuple[str, ...], n: str | None) -> None:
+    """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
+    grid = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
+    array = np.zeros(grid.array_shape, np.uint8)
+    array[1, 1, 1 : 1 + voxels], array[4, 4, 1 : 1 + voxels], array[7, 7, 7] = 1, 2, 2
+    image = np.zeros(grid.array_shape, np.float32)
+    segmentation = Segmentation.from_mask(array, image, None, grid)
+    restored = RestoredMask(Segmented(Case(Volume(image, grid), None, Patient()), segmentation), array)
+    answers = {answer.name: answer for answer in EDITION.algorithm().heads}
+    assert _classes_of_mask(answers["t_stage"], restored) == (None, t)
+    assert _classes_of_mask(answers["n_stage"], restored)[0] == n
