@@ -22,6 +22,14 @@ def test_the_last_line_skips_blank_ones_and_is_cut(tmp_path: Path):
     assert last_line(tmp_path / "absent") == ""
 
 
+def test_the_message_is_among_the_last_100_lines(tmp_path: Path):
+    log = tmp_path / "log.stderr"
+    log.write_text("the reason\n" + "\n" * 99)
+    assert last_line(log) == "the reason"
+    log.write_text("the reason\n" + "\n" * 100)
+    assert last_line(log) == ""
+
+
 @given(st.binary(max_size=2000))
 def test_a_log_may_hold_any_bytes(tmp_path_factory, content):
     log = tmp_path_factory.mktemp("log") / "c.stderr"
