@@ -51,7 +51,7 @@ def test_segmentation(real_case: Path) -> None:
     ct = read_header(EDITION.inputs["ct"].path_under(real_case / "input") / "scan.nii.gz")
     assert mask.geometry.differences(ct.geometry) == []
     assert mask.array.dtype == np.uint8
-    assert not mask.array.any()
+    assert mask.array.any()  # both limbs show uptake, which is never answered with an empty mask
 
 
 def test_rfs(real_case: Path) -> None:
