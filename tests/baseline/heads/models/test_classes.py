@@ -155,7 +155,7 @@ def test_classes_without_patients_never_win(fit: object, values: list[int]) -> N
 
 def test_possible_classes_by_hand() -> None:
     """Nodes of 0 ml leave N0 alone; any other volume, or an unknown one, leaves N1 to N3. T has no such rule."""
-    rows = [{"gtvn_volume_ml": 0.0}, {"gtvn_volume_ml": 3.0}, {"gtvn_volume_ml": None}]
+    rows = [{"gtvn_largest_ml": 0.0}, {"gtvn_volume_ml": 3.0}, {"gtvn_volume_ml": None}]
     expected = [[True, False, False, False], [False, True, True, True], [False, True, True, True]]
     assert possible_classes(N_STAGE.answer, rows).tolist() == expected
     assert possible_classes(T_STAGE.answer, rows).size == 0
@@ -163,7 +163,7 @@ def test_possible_classes_by_hand() -> None:
 
 def test_heads_learn_from_patients_whose_class_is_open() -> None:
     """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
-    rows = [{"gtvn_volume_ml": volume} for volume in (0.0, 0.0, 3.0, 3.0, 3.0)]
+    rows = [{"gtvn_largest_ml": volume} for volume in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
     patients = head_cohort(rows, outcomes, possible=possible_classes(N_STAGE.answer, rows))
     assert patients.undecided().ids == ("P003", "P004")
@@ -188,7 +188,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
     features = patients.features.assign(gtvn_count=values.astype(float), age_years=60.0)
-    possible = possible_classes(N_STAGE.answer, [{"gtvn_volume_ml": 0.0 if value == 0 else 4.0} for value in values])
+    possible = possible_classes(N_STAGE.answer, [{"gtvn_largest_ml": 0.0 if value == 0 else 4.0} for value in values])
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
     document = cross_validation_document([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {})
     assert json.loads(json.dumps(document, allow_nan=False)) == document
@@ -256,7 +256,7 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     values = np.array([0, 1, 0, 2, 0, 3] * 10)
     columns = np.stack([values * 4.0, np.arange(60) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
-    volumes = [{"gtvn_volume_ml": 0.0 if value == 0 else 4.0} for value in values]
+    volumes = [{"gtvn_largest_ml": 0.0 if value == 0 else 4.0} for value in values]
     patients = replace(patients, possible=possible_classes(N_STAGE.answer, volumes))
     fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.out_of_fold == 1.0
