@@ -174,11 +174,11 @@ def test_a_supraclavicular_lesion_widens_a_sure_region() -> None:
 
 
 def test_an_unsure_region_holds_the_front_of_the_jaw() -> None:
-    """The trunk lies behind: its median y is 60, the jaw's front -98; from 60 a depth of 150 would leave -90."""
+    """The trunk lies behind, from y = 20 to 154, and most of the body with it; the front of the jaw is at -98."""
     scan = Scan()
     x, y, z = coordinates()
     scan.ct[:], scan.suv[:] = -1000, 0
-    trunk = (np.abs(x) < 120) & (y > -20) & (y < 140) & (z < 120)
+    trunk = (np.abs(x) < 120) & (y > 20) & (y < 154) & (z < 120)
     jaw = (np.abs(x) < 60) & (y > -98) & (y < 90) & (z > 100) & (z < 260)
     scan.fill(trunk | jaw, 40, 0.8)
     region = region_of(scan)
