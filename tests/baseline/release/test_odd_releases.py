@@ -55,7 +55,6 @@ def test_links_and_folders_in_place_of_images(release: Release, tmp_path: Path) 
 def test_a_task_under_another_name_is_not_passed_over_in_silence(release: Release, tmp_path: Path, name: str) -> None:
     release.write_tables()
     (release.root / "Task 3").rename(release.root / name)
-    (release.root / "truth").mkdir()
     read = read_release(release.root, EDITION)
     assert [(one.severity, one.kind, one.file) for one in read.problems] == [("warning", "unexpected-file", name)]
     assert all("HPV Status" not in case.outcomes for case in read.cases)
