@@ -1,0 +1,55 @@
+"""Random damage to a file of each kind, from a fixed seed; a crash of a library fails the test, too."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from contract.processes import fresh_processes
+from tests.fuzz.readers import READERS
+
+EDITS = 300
+WORDS = (
+    b"\0",
+    b"\n",
+    b"{}",
+    b"[]",
+    b"null",
+    b"-1",
+    b"1e999",
+    b"9" * 5000,
+    b"../",
+    b"\xff\xff\xff\xff",
+    b'"',
+    b"\xc2\xb2",
+)
+
+
+def damaged(content: bytes, rng: random.Random) -> bytes:
+    """The content with one to four bytes altered, removed, repeated or replaced by a word that readers stumble over."""
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(content) + 1)
+        length = rng.choice((0, 1, 1, 4, 30))
+        new = rng.choice((b"", rng.randbytes(max(1, length)), content[place : place + length] * 2, rng.choice(WORDS)))
+        content = content[:place] + new + content[place + length :]
+    return content
+
+
+def read_damaged(name: str) -> int:
+    """Read all damaged files of one kind; the number that was refused."""
+    reader, rng = READERS[name], random.Random(name)
+    valid = reader.valid()
+    return sum(not reader(content) for content in [rng.randbytes(600), *(damaged(valid, rng) for _ in range(EDITS))])
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damage_is_refused_in_one_line_or_harmless(name: str) -> None:
+    with fresh_processes(1) as pool:
+        refused = pool.submit(read_damaged, name).result()
+    assert refused > 0 or name == "request"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_the_undamaged_file_is_accepted(name: str) -> None:
+    assert READERS[name](READERS[name].valid())
