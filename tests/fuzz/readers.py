@@ -101,7 +101,7 @@ def _read_manifest(path: Path) -> None:
 
 def _job() -> dict[str, Any]:
     ct = socket_entry(EDITION.inputs["ct"], 1, image=("0a", "A.mha"))
-    return job_entry("0b", "image", [ct], [socket_entry(RFS.answers[0].socket, 2, value=0.5)])
+    return job_entry("0b", [ct], [socket_entry(RFS.answers[0].socket, 2, value=0.5)], algorithm_image="image")
 
 
 def _read_request(path: Path) -> None:
@@ -153,13 +153,13 @@ def _json(content: object) -> Callable[[Path], object]:
 _FIGURES: Final = {"value": 0.5, "ci95_low": 0.4, "ci95_high": 0.6}
 _BOARD: Final = {
     "task": "rfs", "edition": "hecktor2025", "official": "c_index", "ties": "min", "metrics": {"c_index": "C-index"},
-    "teams": [{"rank": 1, "team": "A", "metrics": {"c_index": {**_FIGURES, "rank": 1}}, "rankings": {}}],
+    "teams": [{"rank": 1, "team": "A", "metrics": {"c_index": {**_FIGURES, "rank": 1}}, "rankings": {"c_index": {"rank": 1}}}],
     "unranked": [], "stability": None, "comparisons": None, "runs": {}, "provenance": {},
 }  # fmt: skip
 _ROW: Final = {"case": "A", "rfs_days": 5.0, "relapse": True, "risk": 0.5}
 _METRICS: Final = {
-    "aggregates": {"c_index": _FIGURES}, "centres": {}, "results": [_ROW],
-    "provenance": {"task": "rfs", "edition": "hecktor2025"},
+    "aggregates": {"c_index": _FIGURES}, "centres": {}, "cases": {"in_ground_truth": 1, "used": 1, "answered": 1}, "warnings": [], "results": [_ROW],
+    "provenance": {"format": 1, "task": "rfs", "edition": "hecktor2025", "options": {}},
 }  # fmt: skip
 
 READERS: Final[dict[str, FuzzedReader]] = {
