@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from baseline.work import WorkFolders, planned
 from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
-from contract.errors import HecktorError
+from contract.errors import HecktorError, InputError
 from contract.files import PHANTOM_MARKER
 
 Spacing = tuple[float, float, float]
@@ -90,8 +90,10 @@ def require_phantoms(release: str) -> None:
     """Refuse to choose a preset for patients: `short`, a trial's, would cost days and give poor masks.
 
     Raises:
-        HecktorError: the release was not made by `hecktor phantoms`.
+        HecktorError: no such folder, or the release was not made by `hecktor phantoms`.
     """
+    if not Path(release).is_dir():
+        raise InputError(Path(release).name, "found no such folder", "the folder of a release")
     if not (Path(release) / PHANTOM_MARKER).is_file():
         found = f"not given, and {Path(release).name} holds no phantoms"
         expected = "nnunet, resenc-m or resenc-l (short, a small network at 3 mm, is for trials)"
