@@ -231,15 +231,17 @@ def test_defaults_of_prepare() -> None:
 )
 def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path: Path) -> None:
     """Of patients (no marker of phantoms) the same with the preset named; without one it is asked for."""
-    write_json(tmp_path / PHANTOM_MARKER, {})
+    phantoms, patients = tmp_path / "phantoms", tmp_path / "release"
+    patients.mkdir()
+    write_json(phantoms / PHANTOM_MARKER, {})
     arguments = parser().parse_args(["plan", "--work", "w", *words.split()])
-    assert plan_of(arguments, str(tmp_path)) == expected
+    assert plan_of(arguments, str(phantoms)) == expected
     if "--preset" in words:
-        assert plan_of(arguments, "release") == expected
+        assert plan_of(arguments, str(patients)) == expected
     else:
         found = r"^--preset: not given, and release holds no phantoms, expected nnunet, resenc-m or resenc-l \(short,"
         with pytest.raises(HecktorError, match=found):
-            plan_of(arguments, "release")
+            plan_of(arguments, str(patients))
 
 
 @pytest.mark.parametrize(
