@@ -29,16 +29,18 @@ _MOST_ORGANS: Final = 250
 
 
 class Networks:
-    """The package's networks: only one is on a device, and switching folds swaps its weights.
+    """The package's networks: one is built for each configuration, and switching folds swaps its weights.
 
-    The weights of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in total.
-    Those beyond are read again each time.
+    Only one is on a device. The tensors of the others are on torch's `meta` device, which takes no memory. The weights
+    of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in total. Those beyond
+    are read again each time.
     """
 
     def __init__(self, package: ModelPackage) -> None:
         self.package = package
         self.cached_bytes, self._full = 0, False
         self._cached: dict[int, dict[str, torch.Tensor]] = {}
+        self._waiting: dict[str, nn.Module] = {}  # configuration: its network, without memory
         self._network: nn.Module | None = None
         self._current: tuple[str, torch.device] | None = None
         self._fold: int | None = None
@@ -47,17 +49,14 @@ class Networks:
         """Build every member or raise `ModelPackageError`: the imports would cost time in the middle of a case."""
         named = self.package.fold_configurations
         for name in dict.fromkeys(named):
-            with torch.device("meta"):  # tensors without memory
-                build_network(self.package, named.index(name))
+            self._waiting[name] = self._without_memory(named.index(name))
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
         wanted = self.package.fold_configurations[fold], device
         if self._network is None or wanted != self._current:
-            if self._network is not None:
-                self.forget()
-                release(device)
-            self._network = build_network(self.package, fold).to(device).eval()
+            self._set_aside(device)
+            self._network = self._without_memory(fold).to_empty(device=device).eval()
             self._current = wanted
         if fold != self._fold:
             self._fold = None
@@ -67,6 +66,23 @@ class Networks:
                 self._cache(fold, load_weights(self._network, self.package.fold_files[fold]))
             self._fold = fold
         return self._network
+
+    def _without_memory(self, fold: int) -> nn.Module:
+        """Take the network of a fold's configuration from those without memory, or build it there."""
+        name = self.package.fold_configurations[fold]
+        if name in self._waiting:
+            return self._waiting.pop(name)
+        with torch.device("meta"):
+            return build_network(self.package, fold)
+
+    def _set_aside(self, device: torch.device) -> None:
+        """Free the memory of the present network for the next one, which goes to `device`."""
+        if self._network is None or self._current is None:
+            return
+        network, (name, _) = self._network, self._current
+        self.forget()
+        self._waiting[name] = network.to_empty(device="meta")
+        release(device)
 
     def _cache(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
         if self._full:
@@ -79,7 +95,7 @@ class Networks:
             self.cached_bytes += size
 
     def forget(self) -> None:
-        """Drop the network: its device failed, or its memory is needed."""
+        """Drop the network on the device, which failed: the next one of its configuration is built anew."""
         self._network, self._current, self._fold = None, None, None
 
 

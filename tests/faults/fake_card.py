@@ -83,12 +83,17 @@ def on_cpu(value: Any) -> Any:
 def fake_card() -> Iterator[FakeCard]:
     """Let torch report one card with 16 GiB until the block ends."""
     card, state = FakeCard(), torch.get_rng_state()
-    move, zeros, load = torch.Tensor.to, torch.zeros, torch.load
+    move, empty_like, zeros, load = torch.Tensor.to, torch.empty_like, torch.zeros, torch.load
 
     def to(tensor: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         if any(map(is_card, (*args, *options.values()))):
             card.take(tensor)
         return move(tensor, *map(on_cpu, args), **tree_map(on_cpu, options))
+
+    def empty(tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+        if is_card(options.get("device")):
+            card.take(tensor)
+        return empty_like(tensor, **tree_map(on_cpu, options))
 
     answers: dict[str, Any] = {
         "is_available": True,
@@ -111,6 +116,7 @@ def fake_card() -> Iterator[FakeCard]:
         patch.setattr(torch.cuda, "set_per_process_memory_fraction", card.limit)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
         patch.setattr(torch.Tensor, "to", to)
+        patch.setattr(torch, "empty_like", empty)
         patch.setattr(torch, "zeros", lambda *args, **options: zeros(*args, **tree_map(on_cpu, options)))
         patch.setattr(torch, "load", lambda path, **options: load(path, **tree_map(on_cpu, options)))
         yield card

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
 import shutil
-import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
 from algorithm.network.images import ReadyImage
-from algorithm.network.networks import Networks
+from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, plan_passes
 from algorithm.network.resident import Resident
@@ -88,25 +86,74 @@ def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packa
     np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
 
 
-def test_the_other_network_is_let_go_before_one_is_built(
+def test_each_configuration_is_built_once_and_one_network_has_memory(
     package: ModelPackage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When a member is built, nothing holds on to the one before it; folds of one member share a network."""
-    networks, alive = Networks(package), list[Any]()
-    built: list[weakref.ref[nn.Module]] = []
+    """The eight passes alternate between two configurations: two builds and eight moves to the device.
+
+    Before each move no network has memory; after the last pass one of the two has.
+    """
+    built, moves = list[nn.Module](), list[int]()
+
+    def with_memory() -> int:
+        return sum(any(not tensor.is_meta for _, tensor in own_tensors(network)) for network in built)
 
     def build(package: ModelPackage, fold: int) -> nn.Module:
-        gc.collect()
-        alive.append([reference() for reference in built if reference() is not None])
-        network = original(package, fold)
-        built.append(weakref.ref(network))
+        built.append(build_network(package, fold))
+        return built[-1]
+
+    def to_empty(network: nn.Module, *, device: Any) -> nn.Module:
+        if device == CPU:
+            moves.append(with_memory())
+        return original(network, device=device)
+
+    original = nn.Module.to_empty
+    monkeypatch.setattr(networks_module, "build_network", build)
+    monkeypatch.setattr(nn.Module, "to_empty", to_empty)
+    networks = Networks(package)
+    networks.check()
+    assert Passes(ReadyImage(noise((24, 24, 24))), plan_passes(4, (2,)), networks, Deadline(600), CPU).run().done == 8
+    assert [type(network) for network in built] == [PlainConvUNet, SegResNet]
+    assert moves == [0] * 8
+    assert with_memory() == 1
+
+
+class FreshNetworks(Networks):
+    """Builds a network with PyTorch's random weights for each call and reads the fold's file."""
+
+    def of(self, fold: int, device: torch.device) -> nn.Module:
+        network = build_network(self.package, fold).to(device).eval()
+        load_weights(network, self.package.fold_files[fold])
         return network
 
-    original = networks_module.build_network
-    monkeypatch.setattr(networks_module, "build_network", build)
-    kinds = [type(networks.of(fold, CPU)) for fold in (0, 2, 1, 3, 0)]
-    assert kinds == [PlainConvUNet, PlainConvUNet, SegResNet, SegResNet, PlainConvUNet]
-    assert alive == [[], [], []]
+
+def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) -> None:
+    """Logits of each of eight passes, and the mask of their sum, are equal to the byte."""
+
+    def answers(networks: Networks) -> tuple[list[bytes], bytes]:
+        logits, image = list[bytes](), ReadyImage(noise((24, 24, 24)))
+        run = Passes(
+            image,
+            plan_passes(4, (2,)),
+            networks,
+            Deadline(600),
+            CPU,
+            on_pass=lambda _, own: logits.append(own.tobytes()),
+        )
+        return logits, run.run().logits.argmax(0).tobytes()
+
+    kept, fresh = answers(Networks(package)), answers(FreshNetworks(package))
+    assert len(set(kept[0])) == 8
+    assert len(set(kept[1])) > 1
+    assert kept == fresh
+
+
+def test_a_network_that_changes_its_device_gets_its_weights_again(package: ModelPackage) -> None:
+    """`cpu` and `cpu:0` are one memory under two names, so this moves the network from device to device."""
+    networks = Networks(package)
+    before = [tensor.clone() for _, tensor in own_tensors(networks.of(U_NET, CPU))]
+    after = [tensor for _, tensor in own_tensors(networks.of(U_NET, torch.device("cpu", 0)))]
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
 
 
 def test_a_member_that_cannot_be_built_is_known_at_once(
