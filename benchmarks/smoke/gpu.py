@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _runs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Figures, Sequence[Limit]]]:
     """Name, figures and limits of each run: tiles, patients, trainings."""
-    data = BenchData(options.output / "data", options.quick)
+    data = BenchData(options.output / "data" / ("quick" if options.quick else "full"), options.quick)
     on_card = (CARD_LIMIT,) if options.device == "cuda" else ()
     yield "one 3D convolution", time_convolution(options.device, quick=not on_card), (HALF_LIMIT,) if on_card else ()
     for size in options.sizes:

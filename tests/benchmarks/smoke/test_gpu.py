@@ -57,6 +57,13 @@ def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "All limits hold." in output
 
 
+def test_full_size_after_quick_in_one_folder(tmp_path: Path) -> None:
+    """The coarse phantom of `--quick` and that of full size, of one name, lie in folders of their own."""
+    arguments = ["--device", "cpu", "--output", str(tmp_path), "--sizes", "head_and_neck", "--tasks", "--presets"]
+    assert [gpu.main([*arguments, *quick]) for quick in (["--quick"], [])] == [0, 0]
+    assert len(list(tmp_path.glob("data/*/head_and_neck/*/input"))) == 2
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
