@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from baseline.network.plans import OPTIMISERS, OUTCOME_PRESETS, PET_NORMALISATIONS, PRESETS
+from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
 from contract import labels
@@ -136,11 +137,33 @@ def _add_heads(step: _AddStep) -> None:
         "--labels",
         type=distinct_numbers(labels.LESIONS),
         metavar="GTVp=1,GTVn=2",
-        help="numbers of the labels in your own masks, if they differ from these; other labels become background",
+        help="numbers of the labels in your own masks or in the training of --nnunet, if they differ from these; other "
+        "labels become background",
     )
+    _add_nnunet_options(heads)
     step("report", [], "write the training report")
     last = step("export", [_export_arguments(), device], "write the model package")
     last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
+
+
+def _add_nnunet_options(parser: argparse.ArgumentParser) -> None:
+    """Add out-of-fold masks of a finished nnU-Net training; without `--nnunet` the other options are None."""
+    parser.add_argument(
+        "--nnunet",
+        type=Path,
+        metavar="RESULTS",
+        help="out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres: those of "
+        "fold_*/validation, or else by the checkpoint of each patient's fold",
+    )
+    parser.add_argument("--splits", type=Path, metavar="FILE", help="splits_final.json of that training")
+    parser.add_argument(
+        "--passes",
+        type=whole_number(1),
+        metavar="N",
+        help="segment with the first N passes of the checkpoints, for trials (default: fold_*/validation, or all)",
+    )
+    add_training_options(parser)
+    parser.set_defaults(**dict.fromkeys(TRAINING_OPTIONS))
 
 
 def _add_comparisons(step: _AddStep) -> None:

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
 from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
@@ -16,6 +17,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import PRESETS, NetworkPlan, default_size
 from baseline.outcome.folds import train_outcome
+from baseline.package.cli import TRAINING_OPTIONS
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
@@ -35,6 +37,9 @@ from baseline.release.record import PrepareOptions, chosen_spacing, read_prepara
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
 from contract.errors import HecktorError
+
+if TYPE_CHECKING:  # imports torch
+    from baseline.package.assemble import PackageRequest
 
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 
@@ -187,11 +192,8 @@ def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if arguments.masks is not None and arguments.networks is not None:
-        raise HecktorError("--masks", "found with --networks", "one of them")
-    if arguments.labels is not None and arguments.masks in (None, REFERENCE):
-        raise HecktorError("--labels", "found without masks of your own", "--masks DIR")
-    if arguments.networks is not None:
+    _check_masks_options(arguments)
+    if arguments.networks is not None or arguments.nnunet is not None:
         _require_one_plan(work)
     jobs, target = arguments.jobs, work
     if arguments.masks == REFERENCE:
@@ -199,16 +201,53 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
-        from baseline.network.given_masks import measure_masks
+        features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
+    elif arguments.nnunet is not None:
+        from baseline.package.fold_masks import fold_masks
 
-        _show("no postprocessing: masks of your own have no probabilities")
-        features = measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
+        request = _training_of(arguments)
+        masks = fold_masks(work, request, arguments.splits, arguments.passes, arguments.device)
+        _show(masks.origin)
+        features = _measure_masks(work, masks.paths, jobs, masks.lesions)
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
         features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs), jobs)
     _show(fit_heads(target, features, jobs))
     return 0
+
+
+def _check_masks_options(arguments: argparse.Namespace) -> None:
+    """Refuse two origins of masks, and options of an origin that is not given."""
+    origins = [name for name in ("masks", "nnunet", "networks") if getattr(arguments, name) is not None]
+    if len(origins) > 1:
+        raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
+    if arguments.labels is not None and arguments.masks in (None, REFERENCE) and arguments.nnunet is None:
+        raise HecktorError("--labels", "found without masks of your own", "--masks DIR or --nnunet RESULTS")
+    given = [name for name in ("splits", "passes", *TRAINING_OPTIONS) if getattr(arguments, name) is not None]
+    if arguments.nnunet is None and given:
+        raise HecktorError(f"--{given[0].replace('_', '-')}", "found without --nnunet", "both")
+    if arguments.nnunet is not None and arguments.splits is None:
+        raise HecktorError("--nnunet", "found without --splits", "splits_final.json of the training, to know its folds")
+
+
+def _measure_masks(
+    work: WorkFolders, masks: Path | Mapping[str, Path], jobs: int, lesions: tuple[int, ...] | None
+) -> dict[str, Features]:
+    from baseline.network.given_masks import measure_masks
+
+    _show("no postprocessing: masks have no probabilities")
+    return measure_masks(work, masks, jobs, lesions)
+
+
+def _training_of(arguments: argparse.Namespace) -> PackageRequest:
+    """The nnU-Net training as `hecktor package` would read it."""
+    from baseline.package.assemble import PackageRequest
+
+    values = {name: getattr(arguments, name) for name in TRAINING_OPTIONS}
+    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
+    labels = None if arguments.labels is None else (arguments.labels,)
+    return PackageRequest((arguments.nnunet,), None, Path(), labels=labels, **given)
 
 
 def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:

@@ -28,9 +28,9 @@ _MOST_NAMES: Final = 5
 
 
 def measure_masks(
-    work: WorkFolders, folder: Path, jobs: int = 1, lesions: tuple[int, ...] | None = None
+    work: WorkFolders, masks: Path | Mapping[str, Path], jobs: int = 1, lesions: tuple[int, ...] | None = None
 ) -> dict[str, Features]:
-    """Measure the lesions in a folder of out-of-fold masks, `ID.nii.gz` or `ID.mha` on each CT's grid.
+    """Measure the lesions in out-of-fold masks on each CT's grid.
 
     Features are measured on the grid of the prepared images, as in inference; no network is needed. The masks are
     copied to the working directory, where the report reads them. Patients with unchanged masks and images are not
@@ -38,7 +38,7 @@ def measure_masks(
 
     Args:
         work: the prepared working directory.
-        folder: the masks.
+        masks: a folder with `ID.nii.gz` or `ID.mha` of each patient, or the files by patient ID.
         jobs: number of processes.
         lesions: numbers of GTVp and GTVn in the masks, whose other labels then count as background; None for 1 and 2,
             and no other label.
@@ -50,7 +50,7 @@ def measure_masks(
         HecktorError: a patient has no mask or several, or a mask is not on its CT's grid or has other labels.
     """
     cases = read_cases(work)
-    paths = _masks_by_patient(cases, folder)
+    paths = masks if isinstance(masks, Mapping) else _masks_by_patient(cases, masks)
     for case in cases:
         _check_grid(paths[case.patient_id], case)
     keys = {case.patient_id: _key(case, work, paths[case.patient_id], lesions) for case in cases}

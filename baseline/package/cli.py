@@ -7,10 +7,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Final
 
 from contract import labels
 from contract.options import add_edition_option, package_output, permuted_numbers
 from contract.packages import CHANNELS
+
+# Attributes of the options that describe a finished nnU-Net training.
+TRAINING_OPTIONS: Final = ("checkpoint", "normalised_over", "channels", "trust_checkpoint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +64,21 @@ def _parser() -> argparse.ArgumentParser:
         help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )
     parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
+    add_training_options(parser)
+    parser.add_argument(
+        "--labels",
+        type=permuted_numbers(labels.LESIONS, 1),
+        action="append",
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in the training, if they differ from these; repeated as --channels",
+    )
+    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
+    add_edition_option(parser)
+    return parser
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe a finished nnU-Net training."""
     parser.add_argument(
         "--checkpoint",
         choices=("final", "best"),
@@ -81,17 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         "each in the same order",
     )
     parser.add_argument(
-        "--labels",
-        type=permuted_numbers(labels.LESIONS, 1),
-        action="append",
-        metavar="GTVp=1,GTVn=2",
-        help="numbers of the labels in the training, if they differ from these; repeated as --channels",
-    )
-    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
-    parser.add_argument(
         "--trust-checkpoint",
         action="store_true",
         help="accept checkpoints that can run code, such as those of custom trainers",
     )
-    add_edition_option(parser)
-    return parser

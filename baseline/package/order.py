@@ -159,6 +159,9 @@ def _numbers(
     in_order = dict(zip(wanted, sorted(names), strict=True))
     if chosen is not None:
         given = dict(zip(wanted, chosen, strict=True))
+        if not set(chosen) <= names.keys():
+            numbers = ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
+            raise ModelPackageError(f"--{kind}s", f"found {mapping_text(given)}", f"{numbers} of dataset.json")
         for name, number in known.items():
             if given[name] != number:
                 raise ModelPackageError(
