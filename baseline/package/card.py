@@ -197,8 +197,8 @@ def _variables(cases: Sequence[ReleaseCase], edition: Edition) -> str:
         known = [case for case in cases if case.patient.values.get(variable.name) is not None]
         values: list[Any] = [case.patient.values[variable.name] for case in known]
         shown = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
-        if variable.type == "years" and values:
-            shown = f"{min(values):g} to {max(values):g}"
+        if variable.type in ("years", "number") and values:
+            shown = f"{min(values):g} to {max(values):g}" + (f" {variable.unit}" if variable.type == "number" else "")
         centres = len({case.centre for case in known})
         if variable.name != CENTRE:
             rows.append([variable.key, f"{len(known)} of {len(cases)}", centres, shown or "-"])

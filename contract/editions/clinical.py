@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys
 
-ClinicalType = Literal["years", "code", "stage", "centre"]
+ClinicalType = Literal["years", "number", "code", "stage", "centre"]
 ClinicalValue = float | int | str | None
 CENTRE: Final = "centre"
 
@@ -21,6 +21,7 @@ _MAX_AGE_YEARS: Final = 120
 # Keys of each type beside name, key, type and aliases.
 _KEYS_OF_TYPE: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
     "years": ("feature",),
+    "number": ("feature", "unit", "range"),
     "code": ("feature", "codes", "words"),
     "stage": ("feature", "stages"),
     "centre": (),
@@ -45,8 +46,11 @@ class ClinicalVariable(Document):
     Attributes:
         name: key in `Patient.values`.
         key: the challenge's key in `ehr.json` and in the tables.
-        type: "years" (a number above 0, at most 120), "code" (a whole number), "stage" (such as M0) or "centre".
+        type: "years" (a number above 0, at most 120), "number" (of any unit), "code" (a whole number), "stage" (such as
+            M0) or "centre".
         aliases: further spellings of the key.
+        unit: unit of a number, such as kg.
+        range: lowest and highest value of a number, both possible.
         codes: lowest and highest value of a code.
         words: lower-case texts that stand for a code.
         stages: values of a stage in ascending order.
@@ -57,6 +61,8 @@ class ClinicalVariable(Document):
     key: Text
     type: ClinicalType
     aliases: UniqueTexts = ()
+    unit: Text = "1"
+    range: tuple[float, float] = (0.0, 1.0)
     codes: tuple[int, int] = (0, 1)
     words: dict[Word, int] = Field(default_factory=dict)
     stages: UniqueTexts = ()
@@ -67,9 +73,18 @@ class ClinicalVariable(Document):
         expect_keys(self, ("name", "key", "type"), ("aliases", *_KEYS_OF_TYPE[self.type]))
         if (self.type == "centre") != (self.name == CENTRE):
             raise ValueError(f"the name {CENTRE!r} for the centre alone, not {self.name!r} of type {self.type!r}")
+        if self.type == "number" and not {"unit", "range"} <= self.model_fields_set:
+            raise ValueError("the unit of a number as `unit`, and its lowest and highest value as `range`")
         if self.type == "stage" and not self.stages:
             raise ValueError("the values of a stage in ascending order as `stages`")
         return self
+
+    @field_validator("range")
+    @classmethod
+    def _check_range(cls, limits: tuple[float, float]) -> tuple[float, float]:
+        if limits[0] >= limits[1]:
+            raise ValueError("two numbers, the lowest and the highest")
+        return limits
 
     @field_validator("codes")
     @classmethod
@@ -165,6 +180,15 @@ def _years(_: ClinicalVariable, raw: object) -> float:
     return number
 
 
+def _free_number(variable: ClinicalVariable, raw: object) -> float:
+    low, high = variable.range
+    expected = f"a number from {low:g} to {high:g} {variable.unit}"
+    number = _number(raw, expected)
+    if isinstance(raw, bool) or not math.isfinite(number) or not low <= number <= high:
+        raise ImpossibleValueError(expected)
+    return number
+
+
 def _stage(variable: ClinicalVariable, raw: object) -> str:
     text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
     for stage in variable.stages:
@@ -181,6 +205,7 @@ def _centre(_: ClinicalVariable, raw: object) -> str:
 
 _READERS: Final[dict[ClinicalType, Callable[[ClinicalVariable, Any], ClinicalValue]]] = {
     "years": _years,
+    "number": _free_number,
     "code": _code,
     "stage": _stage,
     "centre": _centre,

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.clinical import CENTRE, normalised_key
+from contract.editions.clinical import CENTRE, ClinicalVariable, normalised_key
 from contract.errors import InputError
 from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.outcome import VARIABLES
-from rehearsal.phantoms.records import HPV, UNLISTED_CENTRE
+from rehearsal.phantoms.records import HPV, SPORADIC_SHARE, UNLISTED_CENTRE
 
 Cell = int | float | str | None
 PATIENT_ID: Final = "PatientID"
@@ -34,8 +34,8 @@ _OUTCOMES: Final[dict[str, Callable[[PhantomCase], Cell]]] = {
 def require_known(edition: Edition) -> None:
     """Raise InputError for a clinical variable or an outcome column of an edition that phantoms do not have."""
     for variable in edition.clinical:
-        if variable.name not in (CENTRE, HPV, *VARIABLES):
-            expected = f"one of {', '.join((*VARIABLES, HPV))}"
+        if variable.name not in (CENTRE, HPV, *VARIABLES) and variable.type != "number":
+            expected = f"one of {', '.join((*VARIABLES, HPV))}, or a number"
             raise InputError(f"edition {edition.name}", f"no phantom has the variable {variable.name!r}", expected)
     for column in (column for algorithm in edition.algorithms for column, _ in _outcome_columns(algorithm)):
         if normalised_key(column) not in _OUTCOMES:
@@ -99,8 +99,21 @@ def suv_factor_rows(cases: Sequence[PhantomCase]) -> list[dict[str, Cell]]:
 
 def _clinical(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     """Clinical variables as recorded by the centre; HPV status is always known for patients without stages."""
-    values = {HPV: int(case.outcome.hpv_positive), **case.record}
-    return {one.key: values[one.name] for one in edition.clinical if one.name != CENTRE}
+    values: dict[str, Cell] = {HPV: int(case.outcome.hpv_positive), **case.record}
+    return {
+        one.key: values[one.name] if one.name in values else _free_number(case, one)
+        for one in edition.clinical
+        if one.name != CENTRE
+    }
+
+
+def _free_number(case: PhantomCase, variable: ClinicalVariable) -> Cell:
+    """A number that only this edition has: evenly from its range, of three digits, missing for some; no outcome
+    depends on it.
+    """
+    rng = np.random.default_rng([case.noise_seed, *variable.name.encode()])
+    missing, value = bool(rng.random() < SPORADIC_SHARE), float(rng.uniform(*variable.range))
+    return None if missing else min(max(float(f"{value:.3g}"), variable.range[0]), variable.range[1])
 
 
 def _centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:

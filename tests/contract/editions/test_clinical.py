@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
+from contract.documents import parse_document
 from contract.editions.clinical import ClinicalVariable, ImpossibleValueError, centre_code, normalised_key
+from contract.errors import InputError
+from contract.patient import parse_ehr
 
 T_STAGE = ClinicalVariable(name="t_stage", key="T-stage", type="stage", stages=("T1", "T2", "T4a", "T4b"))
+WEIGHT = ClinicalVariable(name="weight_kg", key="Weight", type="number", unit="kg", range=(20.5, 300))
 GRADE = ClinicalVariable(name="grade", key="Grade", type="code", codes=(1, 3), words={"low": 1, "high": 3})
 
 
@@ -38,3 +45,42 @@ def test_features_are_the_index_of_a_stage_and_the_number_of_a_code() -> None:
 def test_normalised_spellings() -> None:
     assert {normalised_key(key) for key in ("M-stage", "m_stage", "M STAGE")} == {"mstage"}
     assert [centre_code(text) for text in (" mda ", "3.0", "3.5")] == ["MDA", "3", "3.5"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "number"), [(20.5, 20.5), ("300", 300.0), ("71,5", 71.5), (80, 80.0), (None, None), ("n/a", None)]
+)
+def test_a_free_number_is_read_and_is_a_feature(raw: object, number: float | None) -> None:
+    value = WEIGHT.read(raw)
+    assert value == number
+    assert WEIGHT.as_feature(value) == number
+
+
+@pytest.mark.parametrize("raw", [20.4, "300.5", math.inf, "inf", True, [70], -70])
+def test_a_free_number_out_of_range(raw: object) -> None:
+    with pytest.raises(ImpossibleValueError, match=r"^a number from 20\.5 to 300 kg$"):
+        WEIGHT.read(raw)
+
+
+def test_a_word_for_a_free_number_is_one_line() -> None:
+    record = parse_ehr({"weight": "heavy"}, "ehr.json", [WEIGHT])
+    assert record.patient.values == {"weight_kg": None}
+    assert [str(warning) for warning in record.warnings] == [
+        "ehr.json: Weight 'heavy' is not a number, expected a number from 20.5 to 300 kg; counts as missing"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"range": [9, 9]}, r"x\.range: found \[9, 9\], expected two numbers, the lowest and the highest"),
+        ({"range": [1, "2"]}, r'x\.range\[1\]: found "2", expected a number'),
+        ({"unit": ""}, 'x.unit: found "", expected a text'),
+        ({"codes": [0, 1]}, "expected name, key, type, aliases, feature, unit, range, not an object with codes"),
+        ({"type": "years"}, "expected name, key, type, aliases, feature, not an object with range, unit"),
+    ],
+)
+def test_invalid_declarations_of_a_number(changes: dict[str, Any], message: str) -> None:
+    declared = {"name": "weight_kg", "key": "Weight", "type": "number", "unit": "kg", "range": [20, 300], **changes}
+    with pytest.raises(InputError, match=message):
+        parse_document(declared, ClinicalVariable, "x")

@@ -102,7 +102,12 @@ NAN = float("nan")
         (
             ["clinical", 0, "type"],
             "shoe size",
-            ".clinical[0].type: found \"shoe size\", expected one of 'years', 'code'",
+            ".clinical[0].type: found \"shoe size\", expected one of 'years', 'number'",
+        ),
+        (
+            ["clinical", 0, "type"],
+            "number",
+            "expected the unit of a number as `unit`, and its lowest and highest value",
         ),
         (["clinical", 0, "type"], "stage", "expected the values of a stage in ascending order as `stages`"),
         (["clinical", 0, "codes"], [0, 1], "expected name, key, type, aliases, feature, not an object with codes"),

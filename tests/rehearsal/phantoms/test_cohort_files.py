@@ -11,12 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from algorithm.heads.measure import clinical_features
+from baseline.heads.models.targets import targets_of
 from contract import patient
 from contract.editions import load_edition
 from contract.editions.declaration import CT, EHR
 from contract.errors import InputError, OutputError
-from contract.files import read_json
+from contract.files import read_json, write_json
 from contract.images import volumes as images
+from contract.patient import parse_ehr
 from contract.predictions import read_inputs
 from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.centres import CENTRES
@@ -27,6 +30,7 @@ from rehearsal.phantoms.make import make_cohort
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.records import Activity
 from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.tables import platform_ehr, require_known, table_row
 
 CODES = ("CHUS", "HMR")
 SOCKETS = load_edition().inputs
@@ -279,3 +283,28 @@ def test_command_counts_one_patient(
     monkeypatch.setattr("rehearsal.phantoms.make.make_cohort", lambda *_: iter(["CHUS-001"]))
     assert main(["--patients", "1", "--seed", "8", "--layout", "release", "--output", str(tmp_path)]) == 0
     assert capsys.readouterr().out.startswith("1 patient in ")
+
+
+def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inference(tmp_path: Path) -> None:
+    """Weights of 40 patients are between 20 and 300 kg, missing for few, the same in table and `ehr.json`, and a feature
+    of the heads.
+    """
+    content = read_json(Path(FOUR_ANSWERS))
+    weight = {"name": "weight_kg", "key": "Body weight", "type": "number", "unit": "kg", "range": [20, 300]}
+    write_json(tmp_path / "declaration.json", {**content, "clinical": [weight, *content["clinical"]]})
+    edition = load_edition(str(tmp_path / "declaration.json"))
+    require_known(edition)
+    (algorithm,) = edition.algorithms
+    weights = []
+    for case in cohort_cases(replace(options_for("release"), edition=str(tmp_path / "declaration.json")), 40):
+        ehr, row = platform_ehr(case, edition), table_row(case, edition, algorithm)
+        assert ehr.get("Body weight") == row["Body weight"]
+        patient = parse_ehr(ehr, "ehr.json", edition.clinical).patient
+        assert clinical_features(patient, edition.clinical)["weight_kg"] == row["Body weight"]
+        weights.append(row["Body weight"])
+    known = [weight for weight in weights if weight is not None]
+    assert 34 <= len(known) <= 40
+    assert len(set(known)) > 30
+    assert 20 <= min(known) < 90
+    assert 230 < max(known) <= 300
+    assert "weight_kg" in (targets_of(edition)[0].comparators["clinical"].transforms or {})
