@@ -18,17 +18,17 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
 COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
 # torch first, in its own layer: it is by far the largest part and changes least.
-COPY requirements/torch-${TORCH}.txt /requirements/torch.txt
+COPY requirements/torch-${TORCH}.lock /requirements/torch.lock
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
-    if [ "$TORCH" = cpu ]; then INDEX=https://download.pytorch.org/whl/cpu; fi; \
-    pip-install /requirements/torch.txt ${INDEX:-}
-COPY requirements/algorithm.txt /requirements/algorithm.txt
+    if [ "$TORCH" = cpu ]; then INDEX="--index https://download.pytorch.org/whl/cpu"; fi; \
+    pip-install /opt/venv/bin/python ${INDEX:-} /requirements/torch.lock
+COPY requirements/build.lock requirements/algorithm.lock /requirements/
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
-    pip-install /requirements/algorithm.txt
+    pip-install /opt/venv/bin/python /requirements/build.lock /requirements/algorithm.lock
 # All packages must accept each other's versions; the CUDA build must support the T4 (sm_75) and hold a cuDNN that computes
 # half-precision 3D convolutions, which torch uses from 9.15 on.
 RUN pip-check /opt/venv/bin/python \

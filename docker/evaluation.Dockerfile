@@ -10,11 +10,11 @@ ARG PIP_INDEX_URL
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 RUN python3 -m venv /opt/venv
 COPY docker/pip-install docker/pip-check docker/compile-packages /usr/local/bin/
-COPY requirements/evaluation.txt /requirements/evaluation.txt
+COPY requirements/evaluation.lock /requirements/evaluation.lock
 RUN --mount=type=secret,id=ca,target=/run/secrets/ca \
     --mount=type=bind,source=build/wheelhouse,target=/wheelhouse \
     --mount=type=cache,target=/root/.cache/pip \
-    pip-install /requirements/evaluation.txt
+    pip-install /opt/venv/bin/python /requirements/evaluation.lock
 ARG SOURCE_DATE_EPOCH=315532800
 RUN pip-check /opt/venv/bin/python \
     && /opt/venv/bin/python -m pip uninstall --yes --quiet pip \
