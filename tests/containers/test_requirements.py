@@ -1,15 +1,22 @@
 """The images contain the tested versions, and no package that conflicts with a CPU build of torch."""
 
+import base64
+import hashlib
+import os
+import re
 import subprocess
 import sys
+import zipfile
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "requirements"
+SETS = sorted(path.stem for path in REQUIREMENTS.glob("*.txt"))
 AGREE = "No broken requirements found."
 LEFT_OUT = """\
 dynamic-network-architectures 0.4.4 requires timm, which is not installed.
@@ -21,14 +28,107 @@ NEWER_CUDNN = (
 )
 
 
+def requirements(text: str) -> list[Requirement]:
+    return [Requirement(line.rstrip("\\ ")) for line in text.splitlines() if re.match(r"[A-Za-z]", line)]
+
+
 def pins(name: str) -> dict[str, str]:
-    lines = (REQUIREMENTS / name).read_text().splitlines()
-    return dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    return {pin.name: str(pin.specifier).removeprefix("==") for pin in requirements((REQUIREMENTS / name).read_text())}
 
 
-@pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt"])
-def test_images_contain_the_tested_versions(name):
-    assert pins(name).items() <= pins("dev.txt").items()
+def exact(pin: Requirement) -> tuple[str, str, str]:
+    return canonicalize_name(pin.name), str(pin.specifier), str(pin.marker)
+
+
+def test_images_contain_the_tested_versions():
+    """The algorithm image and `.venv` install one file; `.venv-evaluation` installs that of the evaluation image."""
+    tested = pins("algorithm.txt") | pins("dev.txt")
+    assert not set(pins("algorithm.txt")) & set(pins("dev.txt"))
+    assert pins("evaluation.txt").items() <= tested.items()
+    assert pins("evaluation-test.txt").items() <= tested.items()
+    assert not set(pins("evaluation.txt")) & set(pins("evaluation-test.txt"))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_lock_holds_checksums_of_each_pin_and_nothing_else(name: str) -> None:
+    lock = (REQUIREMENTS / f"{name}.lock").read_text()
+    written = requirements((REQUIREMENTS / f"{name}.txt").read_text())
+    assert all(re.fullmatch(r"==[^,*]+", str(pin.specifier)) for pin in written)
+    assert sorted(map(exact, requirements(lock))) == sorted(map(exact, written))
+    _, *entries = re.split(r"^(?=[a-z])", lock, flags=re.MULTILINE)
+    for entry in entries:
+        pin, *hashes = entry.rstrip().split(" \\\n    --hash=sha256:")
+        assert hashes == sorted(set(hashes)), pin
+        assert hashes, pin
+        assert all(re.fullmatch(r"[0-9a-f]{64}", digest) for digest in hashes), pin
+
+
+def test_every_lock_but_that_of_the_cpu_build_is_written_by_the_script() -> None:
+    """PyTorch's own index, which alone holds the CPU build for Linux, was not in reach; the file says so itself."""
+    assert sorted(path.stem for path in REQUIREMENTS.glob("*.lock")) == SETS
+    heads = {name: (REQUIREMENTS / f"{name}.lock").read_text().split("\n", 2)[:2] for name in SETS}
+    by_hand = {name for name, (_, command) in heads.items() if command != f"#    scripts/lock {name}"}
+    assert by_hand <= {"torch-cpu"}
+    for name in by_hand:
+        assert heads[name][0].startswith("# Not written by scripts/lock: ")
+
+
+def test_packages_come_from_locks_alone() -> None:
+    """The only other `pip install` takes the project itself, with nothing from an index."""
+    files = [path for folder in (".ci", "docker", "scripts") for path in (ROOT / folder).iterdir()]
+    lines = [line.strip() for path in files for line in path.read_text().splitlines()]
+    installs = [line for line in lines if re.search(r"\bpip3? install ", line) and not line.startswith("#")]
+    assert sorted(installs) == [
+        '"$python" -m pip install --require-hashes --no-deps --no-build-isolation --no-compile --disable-pip-version-check \\',
+        ".venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .",
+    ]
+    calls = [line for line in lines if re.search(r"pip-install \S*python ", line)]
+    assert calls
+    assert all(".lock" in call or "LOCKS" in call for call in calls), calls
+
+
+def wheel(folder: Path, text: str) -> str:
+    """Write the wheel tiny 1.0, whose one module holds `text`; its sha256."""
+    files = {
+        "tiny.py": text,
+        "tiny-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "tiny-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    digests = {name: base64.urlsafe_b64encode(hashlib.sha256(body.encode()).digest()) for name, body in files.items()}
+    record = "".join(f"{name},sha256={digest.decode().rstrip('=')},\n" for name, digest in digests.items())
+    files["tiny-1.0.dist-info/RECORD"] = record + "tiny-1.0.dist-info/RECORD,,\n"
+    path = folder / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, body in files.items():
+            archive.writestr(zipfile.ZipInfo(name), body)  # always of 1980
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_that_is_not_in_the_lock_is_refused(tmp_path: Path) -> None:
+    """A wheel as it was locked is installed; one of the same name with another byte is not, nor one without checksum."""
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    environment = os.environ | {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(tmp_path),
+        "PIP_TARGET": str(tmp_path / "to"),
+    }
+
+    def install(lock: str) -> subprocess.CompletedProcess[str]:
+        (locks / "tiny.lock").write_text(lock)
+        command = [ROOT / "docker" / "pip-install", sys.executable, locks / "tiny.lock"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{wheel(tmp_path, 'answer = 1')}\n"
+    wheel(tmp_path, "answer = 2")
+    refused = install(lock)
+    assert refused.returncode == 1
+    assert "DO NOT MATCH THE HASHES" in refused.stderr
+    assert install("tiny==1.0\n").returncode == 1
+    assert not (tmp_path / "to").exists()
+    wheel(tmp_path, "answer = 1")
+    assert install(lock).returncode == 0
+    assert (tmp_path / "to" / "tiny.py").read_text() == "answer = 1"
 
 
 @pytest.mark.parametrize("name", ["algorithm.txt", "evaluation.txt", "dev.txt"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-NAMES = ("bench", "build", "demo", "engine", "fuzz", "gpu-smoke", "save", "test", "train-default", "try-run")
+NAMES = ("bench", "build", "demo", "engine", "fuzz", "gpu-smoke", "lock", "save", "test", "train-default", "try-run")
 
 
 @pytest.mark.parametrize("name", NAMES)
