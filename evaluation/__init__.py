@@ -9,14 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaluation.api.cohorts import EvaluationResult, RankingResult, evaluate, rank
-    from evaluation.api.masks import LabelScores, MaskScores, score_masks
+    from evaluation.api import EvaluationResult, LabelScores, MaskScores, RankingResult, evaluate, rank, score_masks
 
 __all__ = ["EvaluationResult", "LabelScores", "MaskScores", "RankingResult", "evaluate", "rank", "score_masks"]
-_MASKS = ("LabelScores", "MaskScores", "score_masks")
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"evaluation.api.{'masks' if name in _MASKS else 'cohorts'}"), name)
+    return getattr(import_module("evaluation.api"), name)

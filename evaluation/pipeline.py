@@ -23,7 +23,7 @@ from contract.processes import usable_cpus
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
-from evaluation.execution.pool import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
+from evaluation.execution import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import JobSockets, NothingMatchedError, Submission, read_submission

@@ -20,14 +20,14 @@ from contract.files import whole_folder, write_bytes, write_json, write_text
 from contract.platform import METRICS_JSON
 from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import DECIDING, TaskResults, deciding_metrics
-from evaluation.api.cohorts import evaluate, rank
+from evaluation.api import evaluate, rank
 from evaluation.editions.profile import load_profile
 from evaluation.editions.task import TaskProfile
-from evaluation.page.colours import colours_of
+from evaluation.page.html import colours_of
 from evaluation.ranking.table import as_text
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import PageContent, build_page, page_file
-from evaluation.results.layout import LEADERBOARD_JSON
+from evaluation.results.board import LEADERBOARD_JSON
 from evaluation.results.metrics_json import read_metrics
 
 # Number of patients with pictures.

@@ -19,7 +19,7 @@ from contract.files import parse_json, read_json, write_csv, write_json
 from contract.images.volumes import image_suffix
 from evaluation.analyses.sources import PatientFiles
 from evaluation.editions.profile import load_profile
-from evaluation.page.colours import TEAM_COLOURS
+from evaluation.page.html import TEAM_COLOURS
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
 

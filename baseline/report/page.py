@@ -7,8 +7,7 @@ from html import escape
 from urllib.parse import quote
 
 from baseline.report.masks import COLOUR, NETWORK, WorstCase
-from evaluation.page.html import choice, paragraph
-from evaluation.page.tables import Cell, Row
+from evaluation.page.html import Cell, Row, choice, paragraph
 from evaluation.report.cases import CasePicture, about_pictures
 from evaluation.statistics.bootstrap import Estimate
 

@@ -14,8 +14,7 @@ from baseline.report.uncertainty import MEASURES, LabelUncertainty, estimate_unc
 from contract import labels
 from contract.packages import PostprocessingRules
 from evaluation.page.charts import figure
-from evaluation.page.html import paragraph
-from evaluation.page.tables import Row, table
+from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import Estimate
 
 _UNCERTAINTY: Final = (

@@ -30,8 +30,7 @@ from baseline.report.models import (
 from evaluation.analyses.analysis import Analysis
 from evaluation.metrics.classification import probability_metrics
 from evaluation.page.charts import figure
-from evaluation.page.html import paragraph
-from evaluation.page.tables import Row, table
+from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import estimate_unranked
 
 # Parts of a section, and the same figures as plain data.

@@ -60,7 +60,7 @@ def calibration(table: AnswerRows) -> list[Analysis]:
 def confusion(table: AnswerRows) -> list[Analysis]:
     """Each team's predicted classes against the reference, for two and more classes."""
     classes = table.answer.classes
-    names = [_class_name(value) for value in classes]
+    names = [class_name(value) for value in classes]
     rows: list[dict[str, Any]] = []
     for team, of_team in zip(table.names, table.rows, strict=True):
         known = [row for row in of_team if row is not None]
@@ -114,7 +114,7 @@ def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Ana
             if estimate is not None and estimate.value is not None:
                 ends = {"recall": estimate.value, "low": estimate.ci95_low, "high": estimate.ci95_high}
                 figures = {key: rounded(end) for key, end in ends.items()}
-                rows.append({"class": _class_name(value), "team": team.team, **figures})
+                rows.append({"class": class_name(value), "team": team.team, **figures})
     analysis = Analysis(
         name=table.name("recall"),
         title=table.title("Recall of each class"),
@@ -130,5 +130,6 @@ def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Ana
     return [analysis] if rows else []
 
 
-def _class_name(value: ClassValue) -> str:
+def class_name(value: ClassValue) -> str:
+    """How a class is shown."""
     return {True: "positive", False: "negative"}[value] if isinstance(value, bool) else str(value)

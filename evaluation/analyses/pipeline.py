@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.centres import by_centre
 from evaluation.analyses.classes import calibration, confusion, recall_by_class
-from evaluation.analyses.intervals import other_metrics, ranked_metrics
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
-from evaluation.analyses.masks.correlations import dsc_correlations
 from evaluation.analyses.masks.detection import lesion_counts, primary_found
-from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
+from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
+from evaluation.analyses.metrics import by_centre, other_metrics, ranked_metrics
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_risk

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import DECIDING, TaskResults
-from evaluation.analyses.tables import rounded
-from evaluation.analyses.titles import scheme_title, title_of
+from evaluation.analyses.tables import rounded, scheme_title, title_of
 
 _EXCHANGE: Final = "exact_exchange"
 _TESTS: Final = {

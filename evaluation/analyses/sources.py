@@ -19,12 +19,11 @@ from evaluation.editions.profile import EvaluationProfile, profile_of_edition
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import case_of, read_mask_folder
 from evaluation.inputs.tables import number, read_table
-from evaluation.results.board import read_board
+from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
 from evaluation.results.documents import MAX_METRICS_BYTES
-from evaluation.results.layout import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.results.stored import identical_answers
 from evaluation.results.teams import comparable_teams
+from evaluation.results.validation import identical_answers
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
@@ -120,7 +119,7 @@ def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResu
     """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
 
     Without these folders the leaderboard may lie in `results_dir` itself or in any folder there, and the teams' folders
-    beside it, in `results_dir` or where the leaderboard says (`evaluation.results.layout`).
+    beside it, in `results_dir` or where the leaderboard says (`evaluation.results.board`).
 
     A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival.

@@ -12,8 +12,7 @@ from scipy.stats import kendalltau
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
-from evaluation.analyses.titles import answer_of
+from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, answer_of, box_summary, rounded
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.tests import kendall_tau
 

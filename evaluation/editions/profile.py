@@ -17,8 +17,7 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, known
 from contract.errors import HecktorError
 from contract.files import parse_json, read_json
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
-from evaluation.editions.document import KINDS_OF_FORMAT_1, AnswerRules, ProfileDocument, ProfileTask
-from evaluation.editions.metrics import ranked_metrics
+from evaluation.editions.document import KINDS_OF_FORMAT_1, AnswerRules, ProfileDocument, ProfileTask, ranked_metrics
 from evaluation.editions.task import AnswerProfile, TaskProfile, checked_ranking, known_metrics
 from evaluation.metrics.rules import RULES_OF_KIND, RiskRules, Rules
 

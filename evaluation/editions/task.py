@@ -13,7 +13,7 @@ from contract.editions import Algorithm, Answer
 from contract.editions.declaration import Kind
 from contract.errors import HecktorError
 from contract.files import parse_json
-from evaluation.editions.metrics import MetricProfile, check_measured
+from evaluation.editions.document import MetricProfile, check_measured
 from evaluation.editions.schemes import RankingProfile, metrics_of_scheme
 from evaluation.metrics.metric import Metric
 from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, Rules

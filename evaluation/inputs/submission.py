@@ -15,8 +15,7 @@ from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
 from contract.predictions import SUCCEEDED, Job, read_predictions
 from evaluation.inputs.ground_truth import case_of
-from evaluation.inputs.hostile import hostile
-from evaluation.inputs.values import PredictedClass
+from evaluation.inputs.values import PredictedClass, hostile
 
 Entry = TypeVar("Entry")
 

@@ -1,8 +1,12 @@
-"""Values of single answers in JSON files: a risk or time, or a class; PredictionError for any other content."""
+"""Risks, times and classes in JSON files, and errors that submitted files cause in their readers."""
 
 from __future__ import annotations
 
 import json
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +16,33 @@ from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError
 from contract.files import read_json
-from evaluation.inputs.hostile import hostile
+
+# Circular links, NaN in a header or a folder without permission make readers raise any of these.
+_RAISED_BY_FILES: Final = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
+
+
+@contextmanager
+def hostile(name: str) -> Iterator[None]:
+    """Raise a PredictionError without a path for any error that reading the submitted file `name` raises.
+
+    The block must only open and parse the file; any other error is a bug of ours and must end the run.
+    """
+    try:
+        yield
+    except _RAISED_BY_FILES as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else None
+        raise PredictionError(name, f"cannot be read ({reason or type(problem).__name__})") from None
+
 
 MAX_VALUE_BYTES: Final = 64 * 1024
 

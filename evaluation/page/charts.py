@@ -8,8 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.page.html import choice, json_element, notes, paragraph
-from evaluation.page.tables import Cell, Row, table
+from evaluation.page.html import Cell, Row, choice, json_element, notes, paragraph, table
 
 # Columns whose values a reader can select.
 KEYS: Final = ("team", "centre", "case")

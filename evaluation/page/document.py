@@ -12,8 +12,7 @@ from posixpath import normpath
 from string import Template
 from typing import Final
 
-from evaluation.page.colours import NEUTRAL
-from evaluation.page.html import json_element, paragraph
+from evaluation.page.html import NEUTRAL, json_element, paragraph
 
 # Makes tables and charts of every page work; other scripts run after it.
 _MAIN: Final = "page/charts.js"

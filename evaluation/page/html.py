@@ -1,11 +1,39 @@
-"""Building blocks of a page: paragraphs, lists, marks of teams, and JSON within HTML."""
+"""Building blocks of a page: colours, paragraphs, lists, marks of teams, tables, and JSON within HTML."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
+
+from evaluation.statistics.bootstrap import Estimate
+
+# Each has a contrast of at least 3 : 1 to the page in its light and its dark scheme, and is bright enough on a CT.
+TEAM_COLOURS: Final = (
+    "#1f86d6",
+    "#d6409f",
+    "#8b6cf0",
+    "#d9480f",
+    "#0f9d82",
+    "#b07a10",
+    "#0e93b0",
+    "#7d8a12",
+    "#a86a4b",
+    "#c2559d",
+)
+NEUTRAL: Final = "#7c8794"
+REFERENCE_COLOUR: Final = "#3dff6e"
+CT_WINDOW_HU: Final = (-160.0, 240.0)
+PET_SHOWN_SUV: Final = (2.0, 14.0)
+
+
+def colours_of(teams: Sequence[str]) -> dict[str, str]:
+    """A colour for each team: its own for the leading ten, grey for the others."""
+    colours = [*TEAM_COLOURS, *[NEUTRAL] * len(teams)]
+    return dict(zip(teams, colours, strict=False))
+
 
 # The three characters that can end a script element, open a comment in it or start an entity.
 _SCRIPT_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
@@ -60,3 +88,78 @@ def _id(name: str) -> str:
 
 def _class(name: str) -> str:
     return f' class="{name}"' if name else ""
+
+
+# Tables with more columns have smaller letters.
+WIDE_TABLE = 9
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        html: its content.
+        sort: the number to sort by; without one the text is compared, and an empty one stays last.
+        span: the number of columns it takes.
+    """
+
+    html: str
+    sort: float | None = None
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table; `keys` (team, centre, case) are what a selection on the page matches."""
+
+    cells: Sequence[Cell | str | float | Estimate | None]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    css_class: str = ""
+
+
+def table(caption: str, heads: Sequence[str], rows: Sequence[Row], *, header_column: int = 0) -> str:
+    """A table; the cell in `header_column` names its row.
+
+    Texts and counts are shown as they are, values with three digits, estimates with their interval, None as a dash.
+    """
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
+    wide = ' class="wide"' if len(heads) > WIDE_TABLE else ""
+    body = "\n".join(_row(row, header_column) for row in rows)
+    return (
+        f'<div class="scroll"><table{wide}><caption>{escape(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def value_cell(value: float | None, low: float | None, high: float | None, *, best: bool = False) -> Cell:
+    """A value with its 95% interval below it."""
+    if value is None:
+        return Cell("-")
+    interval = "" if low is None or high is None else f' <span class="interval">{low:.3f} to {high:.3f}</span>'
+    return Cell(f'<span class="value{" best" if best else ""}">{value:.3f}</span>{interval}', value)
+
+
+def _row(row: Row, header_column: int) -> str:
+    keys = "".join(f' data-{key}="{escape(value)}"' for key, value in row.keys.items())
+    css = f' class="{row.css_class}"' if row.css_class else ""
+    cells = [_cell(_as_cell(content), header=place == header_column) for place, content in enumerate(row.cells)]
+    return f"<tr{keys}{css}>{''.join(cells)}</tr>"
+
+
+def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
+    if isinstance(content, Cell):
+        return content
+    if isinstance(content, Estimate):
+        return value_cell(content.value, content.ci95_low, content.ci95_high)
+    if isinstance(content, str):
+        return Cell(escape(content))
+    if content is None:
+        return Cell("-")
+    return Cell(str(content) if isinstance(content, int) else f"{content:.3f}", float(content))
+
+
+def _cell(cell: Cell, *, header: bool) -> str:
+    sort = "" if cell.sort is None else f' data-sort="{cell.sort:.6g}"'
+    span = "" if cell.span == 1 else f' colspan="{cell.span}"'
+    return f'<th scope="row"{sort}{span}>{cell.html}</th>' if header else f"<td{sort}{span}>{cell.html}</td>"

@@ -13,7 +13,7 @@ from contract.files import json_text, write_files
 from contract.options import add_task_option, name_paths, whole_number
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.results.layout import LEADERBOARD_JSON, files_beside
+from evaluation.results.board import LEADERBOARD_JSON, files_beside
 
 if TYPE_CHECKING:
     from evaluation.ranking.unranked import UnrankedSource

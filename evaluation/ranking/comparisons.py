@@ -8,18 +8,17 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from evaluation.editions.metrics import MetricProfile
+from evaluation.editions.document import MetricProfile
 from evaluation.metrics.metric import KANG, SIGNED_RANK, Metric
 from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, fractions_within, weighted_groups
 from evaluation.metrics.rules import MISSING_RISK_RULES, RiskRules
 from evaluation.ranking.rank import TeamsTable
-from evaluation.results.stored import StoredCohort, StoredRows
+from evaluation.results.validation import StoredCohort, StoredRows
 from evaluation.rows.risk import survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.exchange import PairedExchange, missed_variance, paired_exchange
 from evaluation.statistics.gains import PairedGains, paired_gains
-from evaluation.statistics.kang import TeamRisks, kang
-from evaluation.statistics.tests import PairwiseTest, holm, mcnemar, signed_ranks
+from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, mcnemar, signed_ranks
 
 BOOTSTRAP: Final = "bootstrap_difference"
 EXCHANGE: Final = "exact_exchange"

@@ -23,8 +23,8 @@ from evaluation.ranking.unranked import (
 from evaluation.results.board import team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
-from evaluation.results.stored import identical_answers
 from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
+from evaluation.results.validation import identical_answers
 from evaluation.statistics.bootstrap import Estimates
 
 

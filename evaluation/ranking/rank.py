@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
-from evaluation.editions.metrics import MetricProfile
+from evaluation.editions.document import MetricProfile
 from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
 from evaluation.results.teams import ComparableTeams
 

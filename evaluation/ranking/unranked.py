@@ -17,12 +17,11 @@ from contract.errors import HecktorError
 from evaluation.metrics.overlap import WeightedSum, weighted_groups
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
+from evaluation.results.board import file_in_folder
 from evaluation.results.documents import ObserversDocument, check_document
-from evaluation.results.layout import file_in_folder
 from evaluation.results.metrics_json import aggregates, estimate_of
-from evaluation.results.stored import StoredCohort
 from evaluation.results.teams import ComparableTeams
-from evaluation.results.validation import check_ranges
+from evaluation.results.validation import StoredCohort, check_ranges
 from evaluation.statistics.bootstrap import Estimate, Estimates
 from evaluation.statistics.intervals import interval, interval_of_fractions
 

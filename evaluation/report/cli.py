@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.analyses.pipeline import task_analyses
     from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names
     from evaluation.analyses.tasks import between_tasks
-    from evaluation.page.colours import colours_of
+    from evaluation.page.html import colours_of
     from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
 
     page = page_file(options.output)
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg`; the folder appears when all pictures are in it."""
     from contract.files import whole_folder, write_bytes
-    from evaluation.execution.pool import map_cases
+    from evaluation.execution import map_cases
     from evaluation.report.cases import CasePicture
     from evaluation.report.pictures import draw_patient, without_predictions
 
@@ -77,8 +77,8 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
 
 
 def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
+    from evaluation.viewer.case import export_viewer
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
-    from evaluation.viewer.export import export_viewer
 
     request = ViewerRequest(options.cohort, options.results, masks, edition=options.edition)
     export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))

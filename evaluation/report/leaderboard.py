@@ -7,9 +7,8 @@ from html import escape
 from typing import Any, Final
 
 from evaluation.analyses.sources import DECIDING
-from evaluation.analyses.titles import scheme_title
-from evaluation.page.html import choice, paragraph, swatch
-from evaluation.page.tables import Cell, Row, table, value_cell
+from evaluation.analyses.tables import scheme_title
+from evaluation.page.html import Cell, Row, choice, paragraph, swatch, table, value_cell
 
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 3

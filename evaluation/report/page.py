@@ -11,7 +11,7 @@ from typing import Final
 from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.titles import scheme_title
+from evaluation.analyses.tables import scheme_title
 from evaluation.page.charts import figure
 from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import bullets, notes, paragraph

@@ -15,9 +15,10 @@ from contract.documents import installed_version
 from contract.errors import Finding, HecktorError
 from contract.files import read_json
 from contract.patient import listed
-from evaluation.editions.metrics import MetricProfile
+from evaluation.editions.document import MetricProfile
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
+from evaluation.results.board import file_in_folder
 from evaluation.results.documents import (
     FIGURES,
     MAX_METRICS_BYTES,
@@ -26,7 +27,6 @@ from evaluation.results.documents import (
     MetricsDocument,
     check_document,
 )
-from evaluation.results.layout import file_in_folder
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates
 

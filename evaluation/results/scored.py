@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from contract.patient import centres_of
-from evaluation.editions.metrics import MetricProfile
+from evaluation.editions.document import MetricProfile
 from evaluation.editions.task import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission

@@ -13,8 +13,14 @@ from evaluation.editions import known_profiles
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.task import TaskProfile
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
-from evaluation.results.stored import StoredCohort, check_same_reference, stored_cohort
-from evaluation.results.validation import ValidatedTeam, check_ranges, validate
+from evaluation.results.validation import (
+    StoredCohort,
+    ValidatedTeam,
+    check_ranges,
+    check_same_reference,
+    stored_cohort,
+    validate,
+)
 
 MUST_AGREE = ("task", "edition", "options")
 # A metrics.json: its path, its content, or what was read from it.

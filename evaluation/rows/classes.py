@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from evaluation.execution.pool import AnyWorkers
+from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer
@@ -29,8 +29,7 @@ from evaluation.metrics.classification import (
 from evaluation.metrics.metric import MCNEMAR, Metric
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import ONE_CLASS_ONLY
-from evaluation.rows.raw import RawRow
-from evaluation.rows.scorer import RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import read_header
-from evaluation.execution.pool import DEATH, AnyWorkers, AutomaticWorkers, map_cases
+from evaluation.execution import DEATH, AnyWorkers, AutomaticWorkers, map_cases
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -25,8 +25,7 @@ from evaluation.metrics.overlap import Box, count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
-from evaluation.rows.raw import RawRow
-from evaluation.rows.scorer import RowMetrics, measured
+from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
 _MM3_A_ML: Final = 1000.0

@@ -26,7 +26,7 @@ from evaluation.metrics.overlap import (
     weighted_ratio,
 )
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
-from evaluation.rows.raw import RawRow
+from evaluation.rows.scorer import RawRow
 
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 LESION_KEYS: Final = ("tp", "fp", "fn")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from contract.editions import Answer
-from evaluation.execution.pool import AnyWorkers
+from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission
@@ -27,8 +27,7 @@ from evaluation.metrics.survival import (
     dynamic_auc_metric,
     uno_c_metric,
 )
-from evaluation.rows.raw import RawRow
-from evaluation.rows.scorer import RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
 
 
 @dataclass(frozen=True)

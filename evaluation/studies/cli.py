@@ -14,7 +14,7 @@ from contract.errors import HecktorError
 # study -> (module with DESCRIPTION, add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
     "ensemble": (
-        "evaluation.studies.ensembles.study",
+        "evaluation.studies.ensemble",
         "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes",
     ),
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),

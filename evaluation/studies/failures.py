@@ -26,7 +26,7 @@ from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
-from evaluation.studies.agreement import LABELS
+from evaluation.studies.observers import LABELS
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 

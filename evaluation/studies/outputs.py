@@ -17,7 +17,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import profile_of_edition
-from evaluation.execution.pool import DEATH
+from evaluation.execution import DEATH
 from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
 

@@ -18,7 +18,7 @@ from contract.images.volumes import read_volume, to_sitk
 from contract.options import add_edition_option
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration
-from evaluation.execution.pool import map_cases
+from evaluation.execution import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import Box, foreground_box
 from evaluation.options import add_workers

@@ -1,24 +1,87 @@
-"""The files of one case: scans, masks and maps on one grid as NIfTI, and case.json with the lesions."""
+"""The files of one case, NIfTI on one grid and case.json, and the export of a viewer as a static folder."""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from zlib_ng import gzip_ng
 
+from contract import labels
+from contract.errors import OutputError, unwritable
+from contract.files import whole_folder
 from contract.images.geometry import Geometry
-from evaluation.page.colours import CT_WINDOW_HU
-from evaluation.viewer.cohort import CaseSources
-from evaluation.viewer.findings import list_lesions
+from evaluation.metrics.rules import MaskRules
+from evaluation.page.html import CT_WINDOW_HU
+from evaluation.viewer.cohort import CaseSources, ViewerCohort, facts
 from evaluation.viewer.grid import display_grid
-from evaluation.viewer.sampling import shown_ct, shown_map, shown_mask, shown_pet
-from evaluation.viewer.scene import SUV_WINDOW, Scene, read_scene
+from evaluation.viewer.lesions import ListedLesion, lesions_of, match
+from evaluation.viewer.sampling import shown_ct, shown_map, shown_mask, shown_pet, values_at
+from evaluation.viewer.scene import SUV_WINDOW, NamedMask, Scene, read_scene
+
+# Of each mask: a poor network predicts thousands of specks.
+MOST_LESIONS: Final = 200
+
+Status = str | dict[str, str]
+
+
+@dataclass(frozen=True)
+class LesionList:
+    """Lesions as plain data, the reference in one line, and notes on lesions that are left out."""
+
+    entries: Sequence[dict[str, Any]]
+    facts: str
+    notes: Sequence[str]
+
+
+def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
+    """The lesions of every mask, the largest first; the reference's stand before the teams'.
+
+    A reference lesion has the status `found` or `missed` for each team, a team's own lesion `true` or `false`.
+    """
+    reference, *teams = scene.masks
+    uptake = partial(values_at, scene.pet.volume) if scene.pet is not None and scene.pet.unit == "SUV" else None
+    matched = {team.name: match(reference.voxels, team.voxels, rules) for team in teams}
+    of_masks = [lesions_of(mask.voxels, uptake) for mask in scene.masks]
+    entries: list[dict[str, Any]] = []
+    notes = []
+    for mask, lesions in zip(scene.masks, of_masks, strict=True):
+        if len(lesions) > MOST_LESIONS:
+            notes.append(f"{mask.name}: the largest {MOST_LESIONS} of {len(lesions)} lesions are listed")
+        for place, lesion in enumerate(lesions[:MOST_LESIONS], start=1):
+            status: Status = {name: "found" if lesion.number in one.dsc else "missed" for name, one in matched.items()}
+            if not mask.is_reference:
+                status = "true" if lesion.number in matched[mask.name].predicted else "false"
+            entries.append(_entry(mask, place, lesion, status))
+    return LesionList(entries, _facts(of_masks[0]), notes)
+
+
+def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> dict[str, Any]:
+    x, y, z = lesion.point_mm
+    return {
+        "id": f"{mask.name}-{place}",
+        "label": labels.NAMES[lesion.label],
+        "source": mask.name,
+        "volume_ml": round(lesion.volume_ml, 4),
+        "suv_max": None if lesion.suv_max is None else round(lesion.suv_max, 3),
+        "centroid_ras_mm": [round(-x, 3), round(-y, 3), round(z, 3)],
+        "status": status,
+    }
+
+
+def _facts(reference: Sequence[ListedLesion]) -> str:
+    gtvp, gtvn = ([one.volume_ml for one in reference if one.label == label] for label in labels.FOREGROUND)
+    return facts(sum(gtvp), sum(gtvn), len(gtvn))
+
 
 CASE_JSON: Final = "case.json"
 # What is shown as most uncertain: two labels that are equally probable.
@@ -103,3 +166,37 @@ def _content(sources: CaseSources, scene: Scene, grid: Geometry) -> Json:
         ],
         "lesions": lesions.entries,
     }
+
+
+INDEX: Final = "index.html"
+CASES_JSON: Final = "cases.json"
+CASE_FOLDER: Final = "case"
+_PAGE_SUFFIXES: Final = (".html", ".css", ".js")
+
+
+def page_files() -> dict[str, bytes]:
+    """The viewer's own files by name: the page, its styles and its scripts."""
+    own = [entry for entry in files("evaluation.viewer").iterdir() if entry.name.endswith(_PAGE_SUFFIXES)]
+    return {entry.name: entry.read_bytes() for entry in sorted(own, key=lambda entry: entry.name)}
+
+
+def listing_bytes(cohort: ViewerCohort) -> bytes:
+    """The content of cases.json."""
+    return json.dumps(cohort.listing, allow_nan=False).encode()
+
+
+def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
+    """Write the viewer of all cases of a cohort, whole or not at all; an earlier viewer there is replaced."""
+    if folder.exists() and not (folder / CASES_JSON).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise OutputError(folder.name, "exists and holds no viewer", "a new folder, or a viewer to replace")
+    try:
+        with whole_folder(folder) as partial:
+            for name, content in {**page_files(), CASES_JSON: listing_bytes(cohort)}.items():
+                (partial / name).write_bytes(content)
+            for case, sources in cohort.cases.items():
+                target = partial / CASE_FOLDER / case
+                target.mkdir(parents=True)
+                for name, content in build_case(sources).items():
+                    (target / name).write_bytes(content)
+    except OSError as problem:
+        raise unwritable(folder.name, problem) from None

@@ -14,7 +14,7 @@ from contract.errors import GroundTruthError, HecktorError, InputError, Predicti
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
-from evaluation.page.colours import REFERENCE_COLOUR
+from evaluation.page.html import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
 from evaluation.viewer.grid import Extent
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels

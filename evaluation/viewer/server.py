@@ -19,9 +19,8 @@ from urllib.parse import unquote
 
 from contract.errors import HecktorError
 from contract.servers import RequestHandler
-from evaluation.viewer.case import build_case
+from evaluation.viewer.case import CASE_FOLDER, CASES_JSON, INDEX, build_case, listing_bytes, page_files
 from evaluation.viewer.cohort import CaseSources, ViewerCohort
-from evaluation.viewer.export import CASE_FOLDER, CASES_JSON, INDEX, listing_bytes, page_files
 
 # Some 20 cases of a head and neck. Nothing of a patient is written to a disk.
 CACHE_BYTES: Final = 512 * 2**20

@@ -9,7 +9,7 @@ import numpy as np
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
-from evaluation.api.cohorts import evaluate
+from evaluation.api import evaluate
 from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
 
 _GRID = Geometry((12, 10, 8), (1.0, 2.0, 3.0), (-5.0, 4.0, 7.0))

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from evaluation.page.colours import TEAM_COLOURS
+from evaluation.page.html import TEAM_COLOURS
 
 AXIAL, CORONAL, SAGITTAL = 0, 1, 2
 REFERENCE_COLOUR = (0x3D, 0xFF, 0x6E)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from evaluation.viewer.case import export_viewer
 from evaluation.viewer.cohort import ViewerCohort
-from evaluation.viewer.export import export_viewer
 from tests.browser.conftest import accessibility_problems
 from tests.browser.viewer.screen import (
     ALPHA_COLOUR,

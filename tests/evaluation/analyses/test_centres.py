@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from evaluation.analyses.centres import MEAN, NO_P, by_centre
+from evaluation.analyses.metrics import MEAN, NO_P, by_centre
 from evaluation.analyses.sources import TaskResults
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.statistics.bootstrap import Estimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from evaluation.analyses.intervals import other_metrics, ranked_metrics
+from evaluation.analyses.metrics import other_metrics, ranked_metrics
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:

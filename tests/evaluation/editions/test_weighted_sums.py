@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from contract.documents import parse_document
 from contract.errors import HecktorError
-from evaluation.editions.document import RankedMetric
-from evaluation.editions.metrics import ranked_metrics
+from evaluation.editions.document import RankedMetric, ranked_metrics
 from evaluation.editions.profile import parse_profile
 from evaluation.editions.task import with_options
 from evaluation.metrics.overlap import WeightedSum

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.execution.pool import dask_workers, map_cases
+from evaluation.execution import dask_workers, map_cases
 from tests.evaluation.tasks import SEGMENTATION
 
 pytest.importorskip("distributed")
@@ -112,6 +112,6 @@ def test_the_cluster_gives_the_table_of_local_processes(cluster, phase_of, blank
 
 
 def test_no_scheduler_is_an_error(monkeypatch):
-    monkeypatch.setattr("evaluation.execution.pool.CONNECT_TIMEOUT_S", 1)
+    monkeypatch.setattr("evaluation.execution.CONNECT_TIMEOUT_S", 1)
     with pytest.raises(HecktorError, match="no scheduler answers"):
         map_cases(abs, [1], dask_workers("tcp://127.0.0.1:9"), on_death=lambda _: None)

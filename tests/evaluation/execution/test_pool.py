@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import GroundTruthError
-from evaluation.execution import pool
-from evaluation.execution.pool import AutomaticWorkers, map_cases
+from evaluation import execution as pool
+from evaluation.execution import AutomaticWorkers, map_cases
 
 PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 SCORES = """
@@ -58,7 +58,7 @@ def test_order_is_kept(double):
 @pytest.mark.parametrize("items", [["die"], [1, 2, "die", 3, 4], ["die", 1, "hang", 2], [1, "eat", 2]])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_crash_and_too_much_time_or_memory_cost_their_own_case_only(double, items, workers, monkeypatch):
-    monkeypatch.setattr("evaluation.execution.pool.CASE_TIME_LIMIT_S", 3)
+    monkeypatch.setattr("evaluation.execution.CASE_TIME_LIMIT_S", 3)
     rows = map_cases(double, items, workers, on_death=lambda item: f"lost {item}")
     assert rows == [f"lost {item}" if isinstance(item, str) else 2 * item for item in items]
 
@@ -85,7 +85,7 @@ def test_a_command_ends_although_its_process_lasts(tmp_path):
     """The command line skips Python's own shutdown, which would end the process."""
     (tmp_path / "reads.py").write_text(
         "from contract.entry import run_program\n"
-        "from evaluation.execution.pool import map_cases\n"
+        "from evaluation.execution import map_cases\n"
         "run_program(lambda _: sum(map_cases(abs, [-1, 2], 0, on_death=abs)))\n"
     )
     done = subprocess.run([sys.executable, tmp_path / "reads.py"], check=False, env=PATHS, timeout=60)
@@ -96,7 +96,7 @@ def test_a_script_needs_no_guard(tmp_path):
     """The processes do not run the script again, which would evaluate without end."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from evaluation.execution.pool import map_cases\n"
+        "from evaluation.execution import map_cases\n"
         "print(map_cases(abs, [-1, 2], 0, on_death=abs), map_cases(abs, [-3, 4], 2, on_death=abs))\n"
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, env=PATHS)

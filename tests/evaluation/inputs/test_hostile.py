@@ -14,9 +14,9 @@ import pytest
 
 from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
-from evaluation.execution.pool import map_cases
+from evaluation.execution import map_cases
 from evaluation.inputs import masks
-from evaluation.inputs.hostile import hostile
+from evaluation.inputs.values import hostile
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 

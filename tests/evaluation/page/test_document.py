@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 
-from evaluation.page.colours import NEUTRAL, TEAM_COLOURS, colours_of
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.tables import Cell, Row, table, value_cell
+from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table, value_cell
 
 
 def luminance(colour: str) -> float:

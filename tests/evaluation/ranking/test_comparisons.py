@@ -15,8 +15,7 @@ from evaluation.ranking.cli import main
 from evaluation.rows.classes import BINARY_METRICS, class_metrics
 from evaluation.rows.mask import mask_metrics
 from evaluation.rows.risk import RISK_METRICS
-from evaluation.statistics.kang import TeamRisks, kang
-from evaluation.statistics.tests import holm, signed_ranks
+from evaluation.statistics.tests import TeamRisks, holm, kang, signed_ranks
 from tests.evaluation.conftest import Phase
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 

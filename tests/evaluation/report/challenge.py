@@ -10,7 +10,7 @@ import numpy as np
 from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tasks import between_tasks
-from evaluation.page.colours import colours_of
+from evaluation.page.html import colours_of
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import BETWEEN_TASKS, PageContent
 from evaluation.results.metrics_json import TeamMetrics

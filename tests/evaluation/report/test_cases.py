@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.report.cases import CasePicture, cases_html
-from evaluation.report.patient_table import case_table
+from evaluation.report.cases import CasePicture, case_table, cases_html
 from tests.evaluation.report.challenge import cases, content, lose_nodes, names
 
 CASES = cases(4)

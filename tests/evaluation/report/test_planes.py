@@ -7,7 +7,7 @@ import pytest
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from evaluation.report.planes import FIELD_MM, PIXEL_MM, VIEWS, centre_of_grid_mm, cut, lesion_centre_mm
+from evaluation.report.pictures import FIELD_MM, PIXEL_MM, VIEWS, centre_of_grid_mm, cut, lesion_centre_mm
 
 # LPS: +x is the patient's left, +y the back, +z the head.
 AXES = {"L": (1, 0, 0), "R": (-1, 0, 0), "P": (0, 1, 0), "A": (0, -1, 0), "S": (0, 0, 1), "I": (0, 0, -1)}

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contract.errors import HecktorError
-from evaluation.api.cohorts import rank
+from evaluation.api import rank
 from evaluation.ranking.cli import main
 
 KINDS = ("masks", "risks", "classes", "four_answers")

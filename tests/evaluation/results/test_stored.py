@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.api.cohorts import evaluate
+from evaluation.api import evaluate
 from evaluation.ranking.table import identical_lines
-from evaluation.results.stored import identical_answers
 from evaluation.results.teams import load_teams
+from evaluation.results.validation import identical_answers
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
 

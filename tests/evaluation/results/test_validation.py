@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.api.cohorts import rank
+from evaluation.api import rank
 from evaluation.ranking.cli import main
 
 

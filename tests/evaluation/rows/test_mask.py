@@ -13,7 +13,7 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from evaluation.rows.mask import restored_row
-from evaluation.rows.raw import RawRow
+from evaluation.rows.scorer import RawRow
 from tests.evaluation.tasks import SEGMENTATION
 
 

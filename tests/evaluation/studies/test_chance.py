@@ -10,7 +10,7 @@ import pytest
 
 from contract.errors import HecktorError, MetricError
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
-from evaluation.studies.chance import best_of, random_balanced_accuracy, random_c_index
+from evaluation.studies.best_of_k import best_of, random_balanced_accuracy, random_c_index
 from evaluation.studies.cli import main
 
 
@@ -79,7 +79,7 @@ def test_balanced_accuracy_of_coins():
 
 
 def test_more_draws_than_are_held_at_once(monkeypatch):
-    monkeypatch.setattr("evaluation.studies.chance._DRAWS_AT_ONCE", 10)
+    monkeypatch.setattr("evaluation.studies.best_of_k._DRAWS_AT_ONCE", 10)
     found = best_of(random_balanced_accuracy(np.array([True, False])), 4, 7, np.random.default_rng(0))
     assert found.best.shape == (7,)
 

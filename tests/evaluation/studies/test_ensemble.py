@@ -12,7 +12,7 @@ import pytest
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from evaluation.studies.cli import STUDIES, main
-from evaluation.studies.ensembles.values import combined_risks
+from evaluation.studies.ensemble import combined_risks
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 

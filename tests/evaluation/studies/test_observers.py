@@ -14,8 +14,8 @@ from hypothesis.extra.numpy import arrays
 
 from contract.errors import GroundTruthError
 from contract.images.volumes import write_mask
-from evaluation.studies.agreement import MEASURES, agreement_metrics, agreements
 from evaluation.studies.cli import main
+from evaluation.studies.observers import MEASURES, agreement_metrics, agreements
 from evaluation.studies.outputs import mask_rules
 
 

@@ -14,7 +14,7 @@ from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.studies.cli import main
-from evaluation.studies.pet_masks import segmented
+from evaluation.studies.thresholds import segmented
 
 
 @pytest.fixture

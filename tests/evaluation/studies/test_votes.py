@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from evaluation.studies.ensembles.votes import METHODS, CompactMask, combine, staple
+from evaluation.studies.votes import METHODS, CompactMask, combine, staple
 
 SPACING_MM = (3.0, 2.0, 1.0)
 SHAPE = (5, 6, 7)

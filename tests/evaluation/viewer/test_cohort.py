@@ -14,8 +14,7 @@ import pytest
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
 from evaluation.viewer.case import build_case
-from evaluation.viewer.cohort import ViewerRequest, find_cohort
-from evaluation.viewer.listing import value_of, worst_cases
+from evaluation.viewer.cohort import ViewerRequest, find_cohort, value_of, worst_cases
 from tests.evaluation.viewer.conftest import GRID, ToyCohort
 
 

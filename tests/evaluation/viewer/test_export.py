@@ -9,8 +9,8 @@ import pytest
 
 from contract.errors import HecktorError, OutputError
 from evaluation.report.cli import main as report
+from evaluation.viewer.case import export_viewer
 from evaluation.viewer.cohort import ViewerCohort
-from evaluation.viewer.export import export_viewer
 from evaluation.viewer.server import serving
 
 

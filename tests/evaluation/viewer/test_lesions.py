@@ -15,7 +15,7 @@ from contract.images.volumes import Volume
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.rules import MaskRules
-from evaluation.viewer import findings
+from evaluation.viewer import case as findings
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort
 from evaluation.viewer.lesions import lesion_voxels, lesions_of, match

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from evaluation.analyses.masks.correlations import NO_SCANS, dsc_correlations, p_over_cases
-from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, influences
+from evaluation.analyses.masks.factors import (
+    NO_SCANS,
+    dsc_by_case,
+    dsc_by_team,
+    dsc_correlations,
+    influences,
+    p_over_cases,
+)
 
 
 def row(volume_ml: float, dsc: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every metric by centre: the first team, entries out of competition and the mean of all teams side by side."""
+"""Every metric, ranked or not: with its interval by team, and by centre."""
 
 from __future__ import annotations
 
@@ -8,9 +8,93 @@ from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults, team_names
-from evaluation.analyses.tables import rounded
-from evaluation.analyses.titles import metric_titles
+from evaluation.analyses.tables import metric_titles, rounded
 from evaluation.results.metrics_json import TeamMetrics
+from evaluation.rows.classes import RECALL_PREFIX
+
+_INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
+_IN_MM: Final = "_mm"
+# Of two classes; shown as the recalls of both.
+_RECALLS: Final = ("sensitivity", "specificity")
+
+
+def ranked_metrics(results: TaskResults) -> list[Analysis]:
+    """Ranked metrics with their intervals for each team: fractions, and distances apart."""
+    titles = metric_titles(results)
+    ranked = {name: title for name, title in titles.items() if name in results.board["metrics"]}
+    heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
+    return _apart(results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4")
+
+
+def other_metrics(results: TaskResults) -> list[Analysis]:
+    """The same for metrics that do not rank; recalls of classes have a figure of their own."""
+    shown_elsewhere = {*results.board["metrics"], *_RECALLS}
+    others = {
+        name: title
+        for name, title in metric_titles(results).items()
+        if name not in shown_elsewhere and RECALL_PREFIX not in name
+    }
+    heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
+    return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
+
+
+def _apart(results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str) -> list[Analysis]:
+    """Fractions, and distances apart, each under its name and heading; none of those without a value."""
+    in_mm = {name: title for name, title in titles.items() if name.endswith(_IN_MM)}
+    others = {name: title for name, title in titles.items() if name not in in_mm}
+    parts = zip(heads.items(), (others, in_mm), strict=True)
+    analyses = [_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]
+    return [one for one in analyses if one.rows]
+
+
+def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str, str], source: str) -> Analysis:
+    entries = _entries(results)
+    rows: list[dict[str, Any]] = []
+    infinite: list[str] = []
+    for key, of_metric in titles.items():
+        for team, figures in entries:
+            if key in figures:
+                shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
+                rows.append({"metric": of_metric, "team": team, **shown})
+            if _is_infinite(figures.get(key, {})):
+                infinite.append(f"{team}: {of_metric} is infinite.")
+    ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
+    fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
+    return Analysis(
+        name=name,
+        title=title,
+        caption="Values with 95% intervals: Wilson's for recalls and their means, else from resampled patients.",
+        columns={"metric": "Metric", "team": "Team", **_INTERVAL},
+        rows=[row for row in rows if row["value"] is not None],
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "value",
+            "low": "ci95_low",
+            "high": "ci95_high",
+            "facet": "metric",
+            **({"domain": [0, 1]} if fractions else {}),
+        },
+        notes=tuple(infinite),
+        source=source,
+    )
+
+
+def _is_infinite(figures: Mapping[str, Any]) -> bool:
+    """Whether a value is infinite; leaderboards list infinite figures, since JSON has no infinity."""
+    return math.isinf(figures.get("value") or 0.0) or "value" in figures.get("infinite", ())
+
+
+def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+    """Each team's figures in the leaderboard's order, rows out of competition at their places among them."""
+    teams: list[tuple[str, Mapping[str, Mapping[str, Any]]]] = [
+        (team.team, {name: vars(estimate) for name, estimate in team.estimates.items()}) for team in results.teams
+    ]
+    beside = sorted(results.board.get("unranked_entries", ()), key=lambda entry: int(entry["place"]))
+    for inserted, entry in enumerate(beside):
+        teams.insert(int(entry["place"]) + inserted, (str(entry["team"]), entry["metrics"]))
+    return teams
+
 
 ALL_CENTRES: Final = "all"
 MEAN: Final = "mean of all teams"
@@ -18,7 +102,6 @@ NO_P: Final = (
     "No p: the HECKTOR 2021 overview prints none. Patients of different centres differ in tumour volume, follow-up and "
     "scanner, and a test would not separate these from the centre."
 )
-_IN_MM: Final = "_mm"
 # One patient is no centre to compare.
 _FEWEST_CASES: Final = 2
 

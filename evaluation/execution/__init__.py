@@ -1,1 +1,0 @@
-"""Run work on cases in local processes or on a Dask cluster."""
