@@ -1,0 +1,29 @@
+"""Commands of an example's README, run in a folder of the test."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from hecktor.cli import main
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+MOST_COMMANDS = 6
+
+
+def commands(example: str) -> list[list[str]]:
+    """The commands of the README's only code block, in parts; at most six."""
+    _, block, _ = (EXAMPLES / example / "README.md").read_text(encoding="utf-8").split("```")
+    lines = block.replace("\\\n", " ").strip().splitlines()
+    assert 0 < len(lines) <= MOST_COMMANDS
+    return [shlex.split(line) for line in lines]
+
+
+def run(command: list[str], output: Path, **replaced: str) -> None:
+    """Run a `hecktor` command here, with `out/own` replaced by `output`, and further texts by name."""
+    assert command[0] == "hecktor"
+    parts = [part.replace("out/own", str(output)).replace("examples/", f"{EXAMPLES}/") for part in command[1:]]
+    for name, value in replaced.items():
+        parts = [part.replace(name, value) for part in parts]
+    assert main(parts) == 0, command
