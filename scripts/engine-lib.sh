@@ -45,6 +45,14 @@ image_tag() {
     echo "${tag:-latest}"
 }
 
+# The tag of an image with code: $1 that of the image without, then the names of the folders. Empty without a folder.
+code_tag() {
+    local tag="$1" names=("${@:2}")
+    [ ${#names[@]} -gt 0 ] || return 0
+    [ "$tag" = latest ] && tag="" || tag="$tag-"
+    (IFS=-; echo "$tag${names[*]}")
+}
+
 die() {
     echo "error: $*" >&2
     exit 1
