@@ -8,6 +8,8 @@ from typing import Final
 INPUT_DIR: Final = Path("/input")
 OUTPUT_DIR: Final = Path("/output")
 MODEL_DIR: Final = Path("/opt/ml/model")
+# Entrants' code that was built into an image, one folder each.
+CODE_DIR: Final = Path("/opt/code")
 GROUND_TRUTH_DIR: Final = Path("/opt/ml/input/data/ground_truth")
 # Port of the `invoke` mode.
 INVOKE_PORT: Final = 4743

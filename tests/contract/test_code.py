@@ -1,0 +1,137 @@
+"""Entrants' code: found in the folders that were given, nowhere else; every fault is one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.code import Code, code_files, given_code, installed_code
+from contract.errors import HecktorError, ModelPackageError
+
+
+def write_code(folder: Path, **files: str) -> Path:
+    """A folder of code with these modules, `init` for `__init__`."""
+    folder.mkdir(parents=True)
+    for name, content in files.items():
+        (folder / ("__init__.py" if name == "init" else f"{name}.py")).write_text(content)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Modules that a test imports are forgotten after it."""
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_an_object_of_a_folder_and_of_its_own_modules(tmp_path: Path) -> None:
+    """Relative and absolute imports within the folder work; a neighbour of the folder can't be imported."""
+    write_code(tmp_path / "neighbour_of_it", init="")
+    folder = write_code(
+        tmp_path / "my_code",
+        init="from my_code.inner import Network\nfrom .inner import VALUE\n",
+        inner="VALUE = 3\nclass Network:\n    value = VALUE\n",
+    )
+    code = Code.of([folder])
+    assert "my_code" not in sys.modules  # nothing runs before it is asked for
+    assert code.find("my_code:Network", "network").value == 3
+    assert code.find("my_code:Network", "network") is Code.of([folder]).find("my_code:Network", "network")
+    code.check_used()
+    with pytest.raises(ModuleNotFoundError):
+        __import__("neighbour_of_it")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("other:Network", r"^network other:Network: no code other, expected --code other, or an image .*found my_code"),
+        ("my_code:Absent", r"^network my_code:Absent: my_code has no Absent"),
+        ("my_code", r"^network 'my_code': not a name of code, expected folder:Name, such as my_model:Network$"),
+        ("os.path:join", r"^network 'os.path:join': not a name of code"),
+        ("../my_code:Network", r"^network '../my_code:Network': not a name of code"),
+        ("os:system", r"^network os:system: no code os, expected --code os"),
+    ],
+)
+def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) -> None:
+    """An installed module counts no more than an absent one: only given folders are looked in."""
+    code = Code.of([write_code(tmp_path / "my_code", init="Network = 1\n")])
+    with pytest.raises(ModelPackageError, match=message):
+        code.find(reference, "network")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            "import a_module_that_is_absent\n",
+            r"ModuleNotFoundError: No module named 'a_module_that_is_absent' \(__init",
+        ),
+        ("x = 1\nraise ValueError('two\\nlines')\n", r"ValueError: two lines \(__init__.py, line 2\)"),
+        ("def broken(:\n", r"SyntaxError: .*__init__.py, line 1"),
+    ],
+)
+def test_code_whose_import_fails(tmp_path: Path, source: str, message: str) -> None:
+    code = Code.of([write_code(tmp_path / "broken_code", init=source)])
+    with pytest.raises(ModelPackageError, match=f"^code broken_code: its import fails: {message}") as error:
+        code.find("broken_code:Network", "network")
+    assert "\n" not in str(error.value)
+    assert "broken_code" not in sys.modules
+
+
+def test_folders_that_cannot_be_code(tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"^--code absent: found no such folder"):
+        Code.of([tmp_path / "absent"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(HecktorError, match=r"^--code empty: no __init__.py"):
+        Code.of([tmp_path / "empty"])
+    for name, message in [
+        ("my-model", "found a name that Python cannot import"),
+        ("torch", "found another module of this name"),
+        ("contract", "found another module of this name"),
+        ("json", "found another module of this name"),
+    ]:
+        if name == "torch":
+            pytest.importorskip("torch")
+        with pytest.raises(HecktorError, match=f"^--code {name}: {message}"):
+            Code.of([write_code(tmp_path / name, init="")])
+    pair = [write_code(tmp_path / place / "twice", init="") for place in ("a", "b")]
+    with pytest.raises(HecktorError, match=r"^--code twice: found two folders of this name"):
+        Code.of(pair)
+
+
+def test_code_that_nothing_names_is_an_error(tmp_path: Path) -> None:
+    code = Code.of([write_code(tmp_path / "unused_code", init="")])
+    with pytest.raises(HecktorError, match=r"^--code: found unused_code, which nothing names"):
+        code.check_used()
+
+
+def test_the_digest_follows_content_and_names_alone(tmp_path: Path) -> None:
+    first = write_code(tmp_path / "a" / "digested", init="", inner="x = 1\n")
+    second = write_code(tmp_path / "b" / "digested", init="", inner="x = 1\n")
+    (second / "__pycache__").mkdir()
+    (second / "__pycache__" / "inner.pyc").write_bytes(b"1")
+    (second / ".hidden").write_text("2")
+    assert [path.name for path in code_files(second)] == ["__init__.py", "inner.py"]
+    digest = Code.of([first]).digest("digested")
+    assert Code.of([second]).digest("digested") == digest
+    (second / "inner.py").write_text("x = 2\n")
+    assert Code.of([second]).digest("digested") != digest
+    (second / "inner.py").write_text("x = 1\n")
+    (second / "inner.py").rename(second / "other.py")
+    assert Code.of([second]).digest("digested") != digest
+
+
+def test_code_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each folder in the image's place for code; an absent place holds none. `--code` replaces it."""
+    assert not installed_code(tmp_path / "absent")
+    write_code(tmp_path / "opt" / "built_code", init="Head = 5\n")
+    code = installed_code(tmp_path / "opt")
+    assert code.find("built_code:Head", "head") == 5
+    given = given_code([write_code(tmp_path / "given_code", init="")])
+    assert list(given.folders) == ["given_code"]
+    assert not given_code(None)
