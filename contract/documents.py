@@ -3,11 +3,14 @@
 A fault names the file, the path in it, what was found and what was expected::
 
     leaderboard.json.teams[3].score: found "x", expected a number
+
+Model cards and README files are Markdown: headings, tables and lists.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +24,8 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 from contract.errors import HecktorError, InputError
 from contract.files import MAX_JSON_BYTES, read_json
 
+# A figure in a cell of a Markdown table.
+_FIGURE: Final = re.compile(r"-?\d[\d.]*( |$)|-$|undefined$")
 # Names become parts of file names, metric names and command lines.
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_-]*$"
 TEXT_PATTERN: Final = r"\S"
@@ -183,3 +188,27 @@ def _expected(fault: ErrorDetails) -> str:
         return _PATTERNS.get(context["pattern"], f"a text of the form {context['pattern']}")
     reason = str(context.get("error", "")) or fault["msg"]
     return reason.removeprefix("Input should be ").removeprefix("Value error, ")
+
+
+def section(level: int, title: str, *parts: str) -> str:
+    """A heading of Markdown with its paragraphs and tables; empty parts are left out."""
+    return "\n\n".join([f"{'#' * level} {plain(title)}", *filter(None, parts)])
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table with right-aligned columns of figures; an empty text for no rows."""
+    if not rows:
+        return ""
+    figures = [all(_FIGURE.match(str(row[column])) for row in rows) for column in range(len(heads))]
+    lines = [heads, ["---:" if is_figure else "---" for is_figure in figures], *rows]
+    return "\n".join("| " + " | ".join(plain(str(cell)) for cell in line) + " |" for line in lines)
+
+
+def bullets(lines: Sequence[str]) -> str:
+    """A bullet list."""
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def plain(text: str) -> str:
+    """The text on one line, with bars escaped so that they do not end a table cell."""
+    return " ".join(text.split()).replace("|", r"\|")

@@ -27,13 +27,13 @@ from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
+from contract.documents import plain, section, table
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
-from contract.markdown import plain, section, table
 from contract.packages import PostprocessingRules
 from contract.platform import METRICS_JSON
 

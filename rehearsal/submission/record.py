@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from contract.documents import Document
+from contract.documents import Document, bullets, section, table
 from contract.editions import Algorithm, Socket
 from contract.editions.declaration import Direction
-from contract.markdown import bullets, section, table
 from contract.packages import FileEntry, Manifest
 from rehearsal.submission.tries import MEMORY_BYTES, TriedCase, TriedTask
 
