@@ -8,7 +8,7 @@
 #   API_METHOD   exec, one process per case, or invoke, a server on port 4743; sets entry point and label
 #   REQUIRE_MODEL  empty, or any text: refuse to answer without a model in /opt/ml/model
 #   secret `ca`  the host's CA bundle, for networks that need one; optional
-#   build/wheelhouse  wheels that pip prefers to an index; may be empty
+#   build/wheelhouse  wheels that pip prefers to an index, if their checksums are in the lock; may be empty
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS dependencies
