@@ -17,7 +17,7 @@ from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import Overlap, scores_of_case
+from evaluation.metrics.overlap import MM3_A_ML, Overlap, scores_of_case
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import SurfaceRow
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
@@ -93,9 +93,8 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         workers: processes that score cases; 0 keeps one for all calls.
         public: leave out everything that a submitter must not see.
 
-    Raises:
-        HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
-            counts by the edition's rule for missing cases.
+    Raises HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
+    counts by the edition's rule for missing cases.
     """
     if (predictions is None) == (submission is None):
         raise HecktorError("evaluate", "found both or neither of predictions and submission", "one of them")
@@ -151,8 +150,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         mean: also show the mean of all ranked teams, without a rank.
         tau: metrics by which Kendall's tau is also given; they need not rank.
 
-    Raises:
-        HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
+    Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
     if beside is not None:
         sys.stderr.write("warning: beside is now called unranked\n")
@@ -187,7 +185,6 @@ def _source(result: Result) -> Path | Mapping[str, Any]:
     return Path(result) if isinstance(result, str) else result
 
 
-_MM3_A_ML = 1000.0
 Mask = npt.NDArray[Any] | Path | str
 
 
@@ -237,16 +234,11 @@ def score_masks(
         spacing_mm: voxel spacing (x, y, z) in mm of arrays; the spacing of files comes from their headers.
         edition: evaluation profile whose rules match lesions and measure surfaces.
 
-    Raises:
-        GroundTruthError: the reference cannot be used.
-        PredictionError: the prediction cannot be used, or lies on another grid.
-        HecktorError: an array without its spacing, an array beside a path, or an unknown edition.
+    Raises GroundTruthError: the reference cannot be used. Raises PredictionError: the prediction cannot be used, or
+    lies on another grid. Raises HecktorError: an array without its spacing, an array beside a path, or an unknown
+    edition.
     """
-    answers = [answer for task in load_profile(edition).tasks.values() for answer in task.answers.values()]
-    rules = next((answer.rules for answer in answers if isinstance(answer.rules, MaskRules)), None)
-    if rules is None:
-        raise HecktorError(f"edition {edition}", "no masks", "an edition with masks")
-    rules = rules.model_copy(update={"surfaces": "both"})
+    rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
     row = compare_masks("", MaskArrays(mine, x * y * z, theirs), (z, y, x), rules)
     return MaskScores(
@@ -290,6 +282,6 @@ def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> La
         surface.values["hd95_mm"],
         surface.values["asd_mm"],
         surface.values["surface_dsc"],
-        overlap.reference * voxel_mm3 / _MM3_A_ML,
-        overlap.predicted * voxel_mm3 / _MM3_A_ML,
+        overlap.reference * voxel_mm3 / MM3_A_ML,
+        overlap.predicted * voxel_mm3 / MM3_A_ML,
     )

@@ -96,48 +96,23 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--predictions",
-        type=Path,
-        help="folder of masks, CSV table of risks or classes, or for several answers a folder with both",
-    )
-    source.add_argument(
-        "--input",
-        type=Path,
-        default=platform.INPUT_DIR,
-        help="submission in the platform's layout (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--ground-truth",
-        type=Path,
-        default=platform.GROUND_TRUTH_DIR,
-        help="folder of masks, or a CSV table (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--edition",
-        default=DEFAULT_PROFILE,
-        help=f"{', '.join(known_profiles())} or a profile.json (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--option",
-        type=_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="change a rule of the edition (docs/editions.md); may be given several times",
-    )
-    parser.add_argument("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    predictions = "folder of masks, CSV table of risks or classes, or for several answers a folder with both"
+    source.add_argument("--predictions", type=Path, help=predictions)
+    platform_layout = "submission in the platform's layout (default: %(default)s)"
+    source.add_argument("--input", type=Path, default=platform.INPUT_DIR, help=platform_layout)
+    add = parser.add_argument
+    truth = "folder of masks, or a CSV table (default: %(default)s)"
+    add("--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help=truth)
+    add("--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)")
+    editions = f"{', '.join(known_profiles())} or a profile.json (default: %(default)s)"
+    add("--edition", default=DEFAULT_PROFILE, help=editions)
+    rule = "change a rule of the edition (docs/editions.md); may be given several times"
+    add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
+    add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap(parser)
-    parser.add_argument(
-        "--scheduler", metavar="ADDRESS", help="score cases on the Dask cluster at this address (docs/evaluating.md)"
-    )
+    cluster = "score cases on the Dask cluster at this address (docs/evaluating.md)"
+    add("--scheduler", metavar="ADDRESS", help=cluster)
     add_workers(parser, automatic=True)
-    parser.add_argument(
-        "--public",
-        action="store_true",
-        help="write results that submitters may see: the aggregates alone, rounded (docs/evaluating.md)",
-    )
+    public = "write results that submitters may see: the aggregates alone, rounded (docs/evaluating.md)"
+    add("--public", action="store_true", help=public)
     return parser

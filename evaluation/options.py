@@ -30,8 +30,7 @@ def folders_by_team(option: str, pairs: Sequence[tuple[str, Path]]) -> dict[str,
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
     """The task that `--task` names; a task that the declaration does not know ends with exit status 2.
 
-    Raises:
-        HecktorError: the profile has no rules for the task.
+    Raises HecktorError: the profile has no rules for the task.
     """
     if name is not None or len(profile.tasks) > 1:
         try:

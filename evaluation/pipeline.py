@@ -67,10 +67,8 @@ class EvaluationRequest:
 def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     """The content of `metrics.json`, which is written whole or not at all.
 
-    Raises:
-        HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
-            answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing
-            cases.
+    Raises HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
+    answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing cases.
     """
     _remove_earlier(request)
     profile = load_profile(request.edition)
@@ -78,7 +76,13 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     task = with_options(task, public_options(task, request.options) if request.public else request.options)
     _check_request(request, task)
     references = _read_references(request, profile, task)
-    submissions, findings = _read_matching_submissions(request, profile, task, references)
+    try:
+        submissions, findings = _read_submissions(request, profile, task, references)
+    except NothingMatchedError as problem:
+        if not request.public:
+            raise
+        # Without the cases of the reference.
+        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
     answers = [
         _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
     ]
@@ -137,18 +141,6 @@ def _read_references(
     return {name: one.with_cases(known) for name, one in references.items()}
 
 
-def _read_matching_submissions(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
-) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
-    """As `_read_submissions`; a public error does not name the cases of the reference."""
-    try:
-        return _read_submissions(request, profile, task, references)
-    except NothingMatchedError as problem:
-        if not request.public:
-            raise
-        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
-
-
 def _read_submissions(
     request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
@@ -195,17 +187,11 @@ def _workers(request: EvaluationRequest) -> AnyWorkers:
 
 
 def scored_answer(
-    profile: AnswerProfile,
-    reference: Reference[Any],
-    submission: Submission,
-    rows: Sequence[CaseRow],
-    *,
-    several: bool,
+    profile: AnswerProfile, reference: Reference[Any], submission: Submission, rows: Sequence[CaseRow], *, several: bool
 ) -> ScoredAnswer:
     """One answer with the rows that count and their metrics; `several` says whether the task has other answers."""
-    scorer = profile.scorer
     counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
-    return ScoredAnswer(profile, scorer, reference, submission, rows, counted, scorer.measure(counted))
+    return ScoredAnswer(profile, reference, submission, rows, counted, profile.scorer.measure(counted))
 
 
 def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
@@ -245,7 +231,7 @@ def report_of(
     about_files, about_cases = ([], []) if request.public else (findings, metrics_json.findings(cohort))
     values = {name: one.value for name, one in shown.by_metric.items()}
     report = {
-        "aggregates": metrics_json.aggregates(shown),
+        "aggregates": metrics_json.aggregates(shown.by_metric),
         "centres": metrics_json.centres(cohort),
         "analyses": cohort.prefixed("analyses"),
         "cases": metrics_json.case_counts(cohort),

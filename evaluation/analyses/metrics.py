@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
@@ -56,7 +56,9 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
             if key in figures:
                 shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
                 rows.append({"metric": of_metric, "team": team, **shown})
-            if _is_infinite(figures.get(key, {})):
+            # Leaderboards list infinite figures, since JSON has no infinity.
+            of_team = figures.get(key, {})
+            if math.isinf(of_team.get("value") or 0.0) or "value" in of_team.get("infinite", ()):
                 infinite.append(f"{team}: {of_metric} is infinite.")
     ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
     fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
@@ -78,11 +80,6 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
         notes=tuple(infinite),
         source=source,
     )
-
-
-def _is_infinite(figures: Mapping[str, Any]) -> bool:
-    """Whether a value is infinite; leaderboards list infinite figures, since JSON has no infinity."""
-    return math.isinf(figures.get("value") or 0.0) or "value" in figures.get("infinite", ())
 
 
 def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, Any]]]]:
@@ -108,7 +105,8 @@ _FEWEST_CASES: Final = 2
 
 def by_centre(results: TaskResults) -> list[Analysis]:
     """Metrics by centre, fractions apart from distances; none without a centre of at least two cases."""
-    centres = _cases_of_centres(results.teams)
+    sizes = {str(centre): int(block["cases"]) for team in results.teams for centre, block in team.centres.items()}
+    centres = {centre: count for centre, count in sorted(sizes.items()) if count >= _FEWEST_CASES}
     if not centres or not results.board["teams"]:
         return []
     titles = metric_titles(results)
@@ -117,11 +115,6 @@ def by_centre(results: TaskResults) -> list[Analysis]:
         metrics = {key: of for key, of in titles.items() if key.endswith(_IN_MM) == is_distance}
         analyses.append(_side_by_side(results, centres, name, f"{title} by centre", metrics))
     return [analysis for analysis in analyses if analysis.rows]
-
-
-def _cases_of_centres(teams: Sequence[TeamMetrics]) -> dict[str, int]:
-    cases = {str(centre): int(block["cases"]) for team in teams for centre, block in team.centres.items()}
-    return {centre: count for centre, count in sorted(cases.items()) if count >= _FEWEST_CASES}
 
 
 def _side_by_side(

@@ -40,8 +40,8 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *failed_cases(table),
             *primary_found(table),
             *lesion_counts(table),
-            *dsc_by_team(table, against),
-            *dsc_by_case(table, against),
+            *(dsc_by_team(table, one) for one in against),
+            *(dsc_by_case(table, one) for one in against),
             *dsc_correlations(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":

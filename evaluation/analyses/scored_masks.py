@@ -99,8 +99,7 @@ def _voxels(row: Mapping[str, Any], part: str) -> Counts:
 def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
     """The cases of a cohort that the results hold; all of them if no team has rows.
 
-    Raises:
-        HecktorError: none of them is in the results.
+    Raises HecktorError: none of them is in the results.
     """
     cases = {row["case"] for one in results for team in one.teams for row in team.rows}
     chosen = [files for files in scans if not cases or files.case in cases]

@@ -95,10 +95,8 @@ class PatientFiles:
 def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
     """The profile and declaration of the edition that the first leaderboard states, or of the default edition.
 
-    `name` is needed for an edition that is not in the package; leaderboards of older versions may state none.
-
-    Raises:
-        HecktorError: no leaderboard, an unreadable one, no edition of this name, or another one than the leaderboard's.
+    `name` is needed for an edition that is not in the package; leaderboards of older versions may state none. Raises
+    HecktorError: no leaderboard, an unreadable one, no edition of this name, or another one than the leaderboard's.
     """
     stated = ""
     if results_dir is not None:
@@ -124,11 +122,8 @@ def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResu
     A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
 
-    `baselines.csv` of `hecktor study baselines` beside them gives SUVmax and field of view.
-
-    Raises:
-        HecktorError: no task, a leaderboard or table that cannot be read, or a team without valid metrics or with
-            other values than those that were ranked.
+    `baselines.csv` of `hecktor study baselines` beside them gives SUVmax. Raises HecktorError: no task, a leaderboard
+    or table that cannot be read, or a team without valid metrics or with other values than those that were ranked.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
     results: dict[int, TaskResults] = {}
@@ -144,8 +139,7 @@ def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResu
 def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
     """The results, with the figures of the scans for each task whose references they were measured in.
 
-    Raises:
-        HecktorError: there is a task with masks, but none with the volumes of the table.
+    Raises HecktorError: there is a task with masks, but none with the volumes of the table.
     """
     others = {one.key: _other_volume(one, scans) for one in results if one.task.mask is not None}
     if others and all(others.values()):
@@ -263,10 +257,8 @@ def find_masks(
 ) -> dict[str, dict[str, Path]]:
     """Predicted masks by team and case: from the folders `given`, else `predictions` beside the team's metrics.json.
 
-    For a task with several answers they are in the mask's folder there.
-
-    Raises:
-        HecktorError: a given folder does not exist, or belongs to a team without results.
+    For a task with several answers they are in the mask's folder there. Raises HecktorError: a given folder does not
+    exist, or belongs to a team without results.
     """
     unknown = sorted(set(given) - set(teams))
     if unknown:
@@ -303,10 +295,8 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     """Every case of a cohort, sorted.
 
     The cohort has the platform's layout, `<case>/input/...` and `ground_truth/<case>.mha`, or the release's:
-    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`.
-
-    Raises:
-        GroundTruthError: no case, or a case without exactly one of each of the three.
+    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`. Raises GroundTruthError: no case,
+    or a case without exactly one of each of the three.
     """
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets

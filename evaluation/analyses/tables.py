@@ -68,7 +68,6 @@ def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
 
 
 Row: TypeAlias = Mapping[str, Any]
-MM3_A_ML: Final = 1000.0
 BOX_HEADS: Final = {
     "values": "Values",
     "low": "Lower whisker",

@@ -19,7 +19,7 @@ from contract.files import parse_json, read_json
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.document import KINDS_OF_FORMAT_1, AnswerRules, ProfileDocument, ProfileTask, ranked_metrics
 from evaluation.editions.task import AnswerProfile, TaskProfile, checked_ranking, known_metrics
-from evaluation.metrics.rules import RULES_OF_KIND, RiskRules, Rules
+from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, RiskRules, Rules
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,15 @@ class EvaluationProfile:
     title: str
     declaration: Edition
     tasks: Mapping[str, TaskProfile]
+
+    @property
+    def mask_rules(self) -> MaskRules:
+        """How masks are compared. Raises HecktorError for an edition without masks."""
+        rules = [answer.rules for task in self.tasks.values() for answer in task.answers.values()]
+        of_masks = next((one for one in rules if isinstance(one, MaskRules)), None)
+        if of_masks is None:
+            raise HecktorError(f"edition {self.name}", "no masks", "an edition with masks")
+        return of_masks
 
     def task(self, name: str | None) -> TaskProfile:
         """The profile of the task with this name or number; None for the only one."""

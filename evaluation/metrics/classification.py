@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation.metrics.concordance import case_control_pairs
-from evaluation.metrics.overlap import Floats, GroupMeans, WeightedMetric, ratio, weighted_ratio
+from evaluation.metrics.overlap import Booleans, Floats, GroupMeans, WeightedMetric, ratio, weighted_ratio
 
-Booleans: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.intp]
 
 CALIBRATION_BINS: Final = 5

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ Booleans: TypeAlias = npt.NDArray[np.bool_]
 Integers: TypeAlias = npt.NDArray[np.intp]
 WeightedMetric: TypeAlias = Callable[[Floats], Floats]
 Box: TypeAlias = tuple[slice, slice, slice]
+
+MM3_A_ML: Final = 1000.0
 
 
 @dataclass(frozen=True)

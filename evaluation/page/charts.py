@@ -27,7 +27,8 @@ def figure(analysis: Analysis, anchor: str) -> str:
     if not analysis.rows:
         content, css = paragraph("No data."), "listing"
     elif not kind or len(analysis.rows) == 1:  # a chart of one bar or point says less than its number
-        content, css = _table(analysis), "listing"
+        rows = [_row(row, analysis.columns) for row in analysis.rows]
+        content, css = table(analysis.title, list(analysis.columns.values()), rows), "listing"
     else:
         narrow = kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES
         content, css = json_element(compact(analysis)), f"chart {kind}{' narrow' if narrow else ''}"
@@ -52,13 +53,9 @@ def compact(analysis: Analysis) -> dict[str, Any]:
 def column(values: Sequence[Any]) -> dict[str, Any]:
     """One column as JSON: `values`, numbers or lists of them, or `texts` and the `codes` that point into them."""
     if not any(isinstance(value, str | bool) for value in values):
-        return {"values": [_numbers(value) for value in values]}
+        return {"values": [list(map(_number, one)) if isinstance(one, list) else _number(one) for one in values]}
     texts = {text: code for code, text in enumerate(dict.fromkeys(_text(v) for v in values if v is not None))}
     return {"texts": list(texts), "codes": [None if value is None else texts[_text(value)] for value in values]}
-
-
-def _numbers(value: Any) -> Any:
-    return [_number(one) for one in value] if isinstance(value, list) else _number(value)
 
 
 def _number(value: Any) -> float | int | None:
@@ -73,11 +70,6 @@ def _number(value: Any) -> float | int | None:
 
 def _text(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
-
-
-def _table(analysis: Analysis) -> str:
-    rows = [_row(row, analysis.columns) for row in analysis.rows]
-    return table(analysis.title, list(analysis.columns.values()), rows)
 
 
 def _row(row: Mapping[str, Any], columns: Mapping[str, str]) -> Row:

@@ -79,11 +79,8 @@ def choice(key: str, value: str, text: str | None = None) -> str:
 def json_element(value: Any, element_id: str = "") -> str:
     """A script element that holds data; no text in it can end the element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).translate(_SCRIPT_ESCAPES)
-    return f'<script type="application/json"{_id(element_id)}>{text}</script>'
-
-
-def _id(name: str) -> str:
-    return f' id="{name}"' if name else ""
+    place = f' id="{element_id}"' if element_id else ""
+    return f'<script type="application/json"{place}>{text}</script>'
 
 
 def _class(name: str) -> str:

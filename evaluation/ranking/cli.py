@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import json_text, write_files
@@ -63,58 +63,32 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
-    parser.add_argument("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
-    parser.add_argument(
-        "--names", nargs="+", help="team names in the order of the files (default: the names of their folders)"
+    add = parser.add_argument
+    add("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
+    add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
+    repeated: dict[str, Any] = {"action": "append", "default": []}
+    runs = "several runs of one team, of which the best counts; may be repeated"
+    add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
+    aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
+    add("--unranked", type=_unranked, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
+    add("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
+    add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
+    tau = "also give Kendall's tau by this metric, which need not rank; may be repeated"
+    add("--tau", metavar="METRIC", help=tau, **repeated)
+    rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
+    add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
+    seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"
+    add("--seed", type=whole_number(0), help=seed)
+    without_rows = (
+        "also rank teams whose metrics.json holds no rows (`evaluate --public`), and mark them: nobody can check their "
+        "values, and nothing is said about the stability of the ranks"
     )
-    parser.add_argument(
-        "--runs",
-        type=name_paths,
-        action="append",
-        default=[],
-        metavar="TEAM=FILE,FILE",
-        help="several runs of one team, of which the best counts; may be repeated",
-    )
-    parser.add_argument(
-        "--unranked",
-        type=_unranked,
-        action="append",
-        default=[],
-        metavar="NAME=FILE[:REASON]",
-        help="show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated",
-    )
-    parser.add_argument("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
-    parser.add_argument("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
-    parser.add_argument(
-        "--tau",
-        action="append",
-        default=[],
-        metavar="METRIC",
-        help="also give Kendall's tau by this metric, which need not rank; may be repeated",
-    )
-    parser.add_argument(
-        "--bootstraps",
-        type=whole_number(0),
-        default=DEFAULT_RANKINGS,
-        help="number of bootstrap rankings, 0 for none (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole_number(0),
-        help="seed of the bootstrap rankings (default: that of the first team's metrics.json)",
-    )
-    parser.add_argument(
-        "--without-rows",
-        action="store_true",
-        help="also rank teams whose metrics.json holds no rows (`evaluate --public`), and mark them: nobody can check "
-        "their values, and nothing is said about the stability of the ranks",
-    )
-    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
-    parser.add_argument(
-        "--official", metavar="RANKING", help="use another ranking scheme of the edition as the official one"
-    )
-    parser.add_argument("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
-    parser.add_argument("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
+    add("--without-rows", action="store_true", help=without_rows)
+    add("--edition", help="profile.json of an edition that is not in the package")
+    official = "use another ranking scheme of the edition as the official one"
+    add("--official", metavar="RANKING", help=official)
+    add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
+    add("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser
 
 

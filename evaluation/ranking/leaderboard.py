@@ -20,7 +20,7 @@ from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entr
 from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.teams import MUST_AGREE, ComparableTeams, absent_metrics
 from evaluation.results.validation import StoredCohort
-from evaluation.statistics.bootstrap import Estimates, replicates
+from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
 from evaluation.statistics.tests import kendall_tau
 
@@ -42,17 +42,10 @@ def stability(table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str
     }
 
 
-def tau_of_metric(table: TeamsTable, draws: Draws, metric: str, ties: str) -> dict[str, Any]:
-    """Kendall's tau between the ranking by one metric in each replicate and in the whole cohort."""
-    tau: dict[str, Any] = _of_scheme(table, _replicates(table, draws), metric, ties)["kendall_tau"]
-    return tau
-
-
 def measured_metric(profile: TaskProfile, name: str, where: str) -> MetricProfile:
     """The profile of any metric that the rules measure, ranked or not.
 
-    Raises:
-        HecktorError: no such metric, or one that cannot rank teams.
+    Raises HecktorError: no such metric, or one that cannot rank teams.
     """
     if name in profile.metrics:
         return profile.metrics[name]
@@ -112,19 +105,13 @@ class Extras:
 
 
 def leaderboard(
-    teams: ComparableTeams,
-    bootstraps: int = DEFAULT_RANKINGS,
-    seed: int | None = None,
-    extras: Extras | None = None,
+    teams: ComparableTeams, bootstraps: int = DEFAULT_RANKINGS, seed: int | None = None, extras: Extras | None = None
 ) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
-    evaluation, and so the draws of its intervals.
-
-    Raises:
-        HecktorError: no team with every ranked metric; or a tau of a metric that is not measured, or of results
-            without rows.
+    evaluation, and so the draws of its intervals. Raises HecktorError: no team with every ranked metric; or a tau of a
+    metric that is not measured, or of results without rows.
     """
     extras, profile = extras or Extras(), teams.profile
     table = table_of(teams.require_ranked_teams())
@@ -204,7 +191,8 @@ def _tau(name: str, resampling: _Resampling) -> dict[str, Any]:
         raise HecktorError("--tau", f"{absent[0]} has no {name}", "a metric of all ranked teams")
     draws, _ = _draw(alone, resampling.bootstraps, resampling.seed)
     table = TeamsTable(tuple(team.team for team in alone.teams), {name: values}, {name: metric})
-    return tau_of_metric(table, draws, name, cohort.profile.ranking.ties)
+    tau: dict[str, Any] = _of_scheme(table, _replicates(table, draws), name, cohort.profile.ranking.ties)["kendall_tau"]
+    return tau
 
 
 def _draw(cohort: StoredCohort, bootstraps: int, seed: int) -> tuple[dict[tuple[str, str], Floats], int]:
@@ -217,7 +205,7 @@ def _draw(cohort: StoredCohort, bootstraps: int, seed: int) -> tuple[dict[tuple[
 
 
 def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
-    figures = aggregates(Estimates({name: team.estimates[name] for name in profile.metrics}, 0))
+    figures = aggregates({name: team.estimates[name] for name in profile.metrics})
     rankings = {
         name: {part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}
         for name, scheme in board.scheme_ranks.items()

@@ -13,19 +13,12 @@ from evaluation.editions.task import with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import Extras, leaderboard
 from evaluation.ranking.rank import rank_teams, table_of
-from evaluation.ranking.unranked import (
-    MEAN_OF_TEAMS,
-    UnrankedSource,
-    is_of_observers,
-    observers_entry,
-    unranked_entry,
-)
+from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
 from evaluation.results.board import team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
 from evaluation.results.validation import identical_answers
-from evaluation.statistics.bootstrap import Estimates
 
 
 @dataclass(frozen=True)
@@ -57,8 +50,7 @@ class RankingRequest:
 def rank_results(request: RankingRequest) -> dict[str, Any]:
     """The content of leaderboard.json.
 
-    Raises:
-        HecktorError: results that cannot be used or compared, naming the file or what differs.
+    Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
@@ -98,9 +90,7 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
     }
 
 
-def _read_unranked(
-    sources: Sequence[UnrankedSource],
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
+def _read_unranked(sources: Sequence[UnrankedSource]) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
     """The contents of each observers.json among the unranked entries, and the metrics of the others, by name."""
     observers, metrics = {}, {}
     for one in sources:
@@ -139,5 +129,5 @@ def _ordered(loaded: ComparableTeams, runs: Mapping[str, str]) -> list[str]:
 def _as_json(loaded: ComparableTeams, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
     """The run that counts, and the values of all runs, the best first."""
     estimates = {team.team: team.estimates for team in loaded.teams}
-    values = [{"run": runs[key][0], "metrics": aggregates(Estimates(estimates[key], 0))} for key in order]
+    values = [{"run": runs[key][0], "metrics": aggregates(estimates[key])} for key in order]
     return {"chosen": runs[order[0]][0], "order": values}

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
+from evaluation.metrics.overlap import Floats
 from evaluation.results.teams import ComparableTeams
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 # Beyond this many digits two equal sums of rows can differ by their rounding alone.
 SIGNIFICANT_DECIMALS: Final = 12

@@ -22,7 +22,7 @@ from evaluation.results.documents import ObserversDocument, check_document
 from evaluation.results.metrics_json import aggregates, estimate_of
 from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import StoredCohort, check_ranges
-from evaluation.statistics.bootstrap import Estimate, Estimates
+from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.intervals import interval, interval_of_fractions
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
@@ -85,8 +85,7 @@ def is_of_observers(content: Any) -> bool:
 def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: ComparableTeams) -> UnrankedEntry:
     """The entry of an observers.json. Annotators have no reference of their own, so their cases are not compared.
 
-    Raises:
-        HecktorError: the task has no masks, or an impossible figure.
+    Raises HecktorError: the task has no masks, or an impossible figure.
     """
     profile, where = teams.profile, source.where
     masks = next((one for one in profile.answers.values() if one.answer.kind == "mask"), None)
@@ -133,7 +132,7 @@ def unranked_entries(entries: Sequence[UnrankedEntry], teams: ComparableTeams) -
             "team": entry.team,
             "reason": entry.reason,
             **({"without_rows": True} if entry.without_rows else {}),
-            "metrics": aggregates(Estimates({name: entry.estimates.get(name, _NO_VALUE) for name in metrics}, 0)),
+            "metrics": aggregates({name: entry.estimates.get(name, _NO_VALUE) for name in metrics}),
             "place": place(entry, teams),
         }
         for entry in entries

@@ -14,7 +14,8 @@ from contract.editions import Answer
 from evaluation.analyses.classes import class_name
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.sources import TaskResults, team_names
-from evaluation.analyses.tables import MM3_A_ML, answer_title
+from evaluation.analyses.tables import answer_title
+from evaluation.metrics.overlap import MM3_A_ML
 from evaluation.page.charts import column
 from evaluation.page.html import (
     CT_WINDOW_HU,
@@ -29,6 +30,7 @@ from evaluation.page.html import (
     paragraph,
     table,
 )
+from evaluation.rows.mask import LESION_KEYS
 
 # With more cases a card is hidden until its case is chosen in the table.
 _FEW_CASES: Final = 12
@@ -89,7 +91,8 @@ def case_table(results: Sequence[TaskResults]) -> CaseTable:
         for title, read in _facts(answer).items():
             facts[f"{prefix}{title}"] = tuple(None if row is None else read(row) for row in reference)
         for title, summary, read in _figures_of(answer):
-            values = tuple(tuple(_read(read, rows.get(team, {}).get(case)) for team in teams) for case in cases)
+            answered = [[rows.get(team, {}).get(case) for team in teams] for case in cases]
+            values = tuple(tuple(None if row is None else read(row) for row in of_case) for of_case in answered)
             if any(value is not None for of_case in values for value in of_case):
                 absent = _absent(reference, title)
                 columns.append(AnswerColumn(f"{prefix}{title}", values, summary and f"{prefix}{summary}", absent))
@@ -106,10 +109,6 @@ def _absent(reference: Sequence[JsonRow | None], title: str) -> frozenset[int]:
 def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, JsonRow]]:
     by_team = {team.team: result.rows_of(team, answer.name) for team in result.teams}
     return {team: {str(row["case"]): row for row in rows} for team, rows in by_team.items()}
-
-
-def _read(read: Reader, row: JsonRow | None) -> Value:
-    return None if row is None else read(row)
 
 
 def _facts(answer: Answer) -> dict[str, Reader]:
@@ -163,7 +162,7 @@ def _dsc(row: JsonRow, label: str) -> float | None:
 
 
 def _lesions(row: JsonRow) -> str:
-    return f"{row['gtvn_lesions_tp']} / {row['gtvn_lesions_fp']} / {row['gtvn_lesions_fn']}"
+    return " / ".join(str(row[f"gtvn_lesions_{key}"]) for key in LESION_KEYS)
 
 
 def _risk(row: JsonRow, digits: int) -> float | None:

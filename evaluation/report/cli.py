@@ -85,43 +85,30 @@ def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor report", description="Write an HTML page with results, plots and pictures."
+    description = "Write an HTML page with results, plots and pictures."
+    parser = argparse.ArgumentParser(prog="hecktor report", description=description)
+    add = parser.add_argument
+    results = (
+        "folder with leaderboard.json of `rank` and <team>/metrics.json of `rehearse` or `evaluate`, for several tasks "
+        "in task1/, task2/, ..."
     )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        required=True,
-        help="folder with leaderboard.json of `rank` and <team>/metrics.json of `rehearse` or `evaluate`, for several "
-        "tasks in task1/, task2/, ...",
+    add("--results", type=Path, required=True, help=results)
+    cohort = (
+        "folder with CT, PET and reference of each case, in the platform's or the release's layout, for pictures of "
+        "the scored cases"
     )
-    parser.add_argument(
-        "--cohort",
-        type=Path,
-        help="folder with CT, PET and reference of each case, in the platform's or the release's layout, for pictures "
-        "of the scored cases",
-    )
-    parser.add_argument(
-        "--masks",
-        type=name_path,
-        action="append",
-        default=[],
-        metavar="TEAM=FOLDER",
-        help="a team's masks <case>.mha (default: <team>/predictions in the results)",
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
-    parser.add_argument("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
-    parser.add_argument("--note", default="", help="one line under the heading")
-    parser.add_argument(
-        "--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files"
-    )
+    add("--cohort", type=Path, help=cohort)
+    masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
+    add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
+    add("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
+    add("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
+    add("--note", default="", help="one line under the heading")
+    add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
+    add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")
     folder = "folder for a viewer of a few cases, to be opened from a web server (docs/report.md)"
-    parser.add_argument("--viewer", type=Path, metavar="DIR", help=folder)
+    add("--viewer", type=Path, metavar="DIR", help=folder)
     cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
-    parser.add_argument("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
+    add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
     add_workers(parser)
     add_edition_option(parser, "that of the results")
     return parser

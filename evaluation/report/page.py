@@ -49,8 +49,7 @@ class PageContent:
 def page_file(output: Path) -> Path:
     """The HTML file that `--output` names: itself, or index.html in a folder.
 
-    Raises:
-        OutputError: a file lies where a folder is needed.
+    Raises OutputError: a file lies where a folder is needed.
     """
     is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
     page = output if is_file else output / "index.html"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -19,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume, to_sitk
+from contract.images.volumes import Volume, read_volume
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
     PatientFiles,
@@ -32,11 +31,12 @@ from evaluation.analyses.sources import (
 )
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.lesions import label_components
-from evaluation.metrics.overlap import foreground_box
+from evaluation.metrics.overlap import Floats, foreground_box
 from evaluation.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
+from evaluation.viewer.grid import to_mm
+from evaluation.viewer.sampling import resampled
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 Picture: TypeAlias = npt.NDArray[np.float32]
 
 FIELD_MM: Final = 171.0
@@ -79,17 +79,12 @@ def lesion_centre_mm(mask: npt.NDArray[np.bool_], geometry: Geometry) -> Floats 
     spacing = np.asarray(geometry.array_spacing_mm)
     away = (((voxels - voxels.mean(axis=0)) * spacing) ** 2).sum(axis=1)
     index = voxels[int(np.argmin(away))] + [part.start for part in box]
-    return _to_mm(geometry, index[::-1])
+    return to_mm(geometry, index[::-1])
 
 
 def centre_of_grid_mm(geometry: Geometry) -> Floats:
     """The middle of a grid in LPS mm."""
-    return _to_mm(geometry, (np.asarray(geometry.size) - 1) / 2)
-
-
-def _to_mm(geometry: Geometry, index_xyz: npt.NDArray[Any]) -> Floats:
-    matrix = geometry.index_to_physical_matrix()
-    return np.asarray(matrix[:3, :3] @ index_xyz + matrix[:3, 3], dtype=np.float64)
+    return to_mm(geometry, (np.asarray(geometry.size) - 1) / 2)
 
 
 def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: int | None = None) -> Picture:
@@ -98,35 +93,13 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
     `centre_mm` is the point in the middle, LPS, and `outside` the value beyond the volume. With a `label` the picture
     shows the fraction of each pixel with this label instead of the values.
     """
-    slab = _slab(volume, view, centre_mm)
-    if slab is None:
-        return np.full((_PIXELS, _PIXELS), outside, dtype=np.float32)
-    shown = slab.array if label is None else slab.array == label
     size = [_PIXELS] * 3
     size[view.normal] = 1
-    corner = centre_mm - PIXEL_MM * (np.asarray(size) - 1) / 2
-    image = to_sitk(Volume(shown.astype(np.float32), slab.geometry))
-    placement = (corner.tolist(), [PIXEL_MM] * 3, list(np.eye(3).ravel()))
-    plane = sitk.Resample(image, size, sitk.Transform(), sitk.sitkLinear, *placement, outside, sitk.sitkFloat32)
-    picture = np.squeeze(sitk.GetArrayFromImage(plane), axis=2 - view.normal)
+    x, y, z = (centre_mm - PIXEL_MM * (np.asarray(size) - 1) / 2).tolist()
+    plane = Geometry((size[0], size[1], size[2]), (PIXEL_MM,) * 3, (x, y, z))
+    picture = np.squeeze(resampled(volume, plane, sitk.sitkLinear, outside, label), axis=2 - view.normal)
     # Rows of coronal and sagittal planes run along z, upwards in the patient.
     return picture if view.name == "axial" else picture[::-1]
-
-
-def _slab(volume: Volume, view: View, centre_mm: Floats) -> Volume | None:
-    """The voxels that a plane's interpolation can touch; None if the plane misses the volume."""
-    half = np.full(3, FIELD_MM / 2)
-    half[view.normal] = 0.0
-    corners = centre_mm + np.array(list(product((-1, 1), repeat=3))) * half
-    matrix = volume.geometry.physical_to_index_matrix()
-    index = corners @ matrix[:3, :3].T + matrix[:3, 3]
-    low = np.maximum(np.floor(index.min(axis=0)).astype(int) - 1, 0)
-    high = np.minimum(np.ceil(index.max(axis=0)).astype(int) + 2, volume.geometry.size)
-    if (high <= low).any():
-        return None
-    (x0, y0, z0), (x1, y1, z1) = low.tolist(), high.tolist()
-    part = np.ascontiguousarray(volume.array[z0:z1, y0:y1, x0:x1])
-    return Volume(part, volume.geometry.cropped((x0, y0, z0), (x1 - x0, y1 - y0, z1 - z0)))
 
 
 # Solid for the primary tumour, dashed for nodes, in the reference and in predictions.
@@ -183,10 +156,8 @@ def plan_pictures(
 ) -> tuple[list[PictureRequest], list[str]]:
     """What to draw of the scored cases, at most `most`, and lines on what is missing.
 
-    `given` are folders of masks by team, in place of those in the results.
-
-    Raises:
-        HecktorError: none of the scans was scored, or a given folder has no mask of them.
+    `given` are folders of masks by team, in place of those in the results. Raises HecktorError: none of the scans was
+    scored, or a given folder has no mask of them.
     """
     task = with_masks(results)
     masks = find_masks(task, list(colours), given)
@@ -213,10 +184,8 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     """Draw one patient through the reference's GTVp and its largest GTVn.
 
     Without a lesion in the reference the planes go through the predicted lesions, or through the middle of the CT.
-
-    Raises:
-        HecktorError: a scan or the reference cannot be read, or the reference is not the one that was scored. A
-            prediction that is unusable or was not scored is a note.
+    Raises HecktorError: a scan or the reference cannot be read, or the reference is not the one that was scored. A
+    prediction that is unusable or was not scored is a note.
     """
     files = request.files
     reference = read_labels(files.reference, HecktorError)

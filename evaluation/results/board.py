@@ -25,25 +25,19 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
     """The folders with a leaderboard.json, and the number of each in the report.
 
     These are `task1`, `task2`, ...; without any the folder `results` itself, or else the folders directly in it. They
-    have the number of the task that their leaderboard names.
-
-    Raises:
-        HecktorError: no leaderboard.
+    have the number of the task that their leaderboard names. Raises HecktorError: no leaderboard.
     """
     numbered = {int(path.name[4:]): path for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal()}
     folders: list[tuple[int | None, Path]] = [(number, path) for number, path in sorted(numbered.items())]
-    if not _with_leaderboard(path for _, path in folders):
-        folders = [(None, path) for path in [results] if _with_leaderboard([path])]
-        folders = folders or [(None, path) for path in sorted(results.glob("*"))]
-    found = [(number, path) for number, path in folders if _with_leaderboard([path])]
-    if not found:
+    others: list[tuple[int | None, Path]] = [(None, path) for path in sorted(results.glob("*"))]
+    for places in (folders, [(None, results)], others):
+        found = [(number, path) for number, path in places if (path / LEADERBOARD_JSON).is_file()]
+        if found:
+            break
+    else:
         expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in a folder for each task"
         raise HecktorError(results.name, f"found no {_TASK}1/{LEADERBOARD_JSON}", expected)
     return found
-
-
-def _with_leaderboard(folders: Iterable[Path]) -> bool:
-    return any((folder / LEADERBOARD_JSON).is_file() for folder in folders)
 
 
 def file_in_folder(path: Path) -> str:
@@ -231,8 +225,7 @@ class LeaderboardDocument(Document):
 def read_board(path: Path) -> dict[str, Any]:
     """The content of a leaderboard.json with today's names of its parts; older names get a notice.
 
-    Raises:
-        HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
+    Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
     where = file_in_folder(path)
     board = _with_new_names(read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where), where)

@@ -136,10 +136,7 @@ def check_document(content: object, model: type[AnyResult], where: str) -> AnyRe
     """The content of a results file as `model`; `where` names it in messages.
 
     Other than `contract.documents.parse_document` it doesn't write the content as JSON again, which takes seconds for
-    large files.
-
-    Raises:
-        HecktorError: the content breaks the model; the message names the place.
+    large files. Raises HecktorError: the content breaks the model; the message names the place.
     """
     try:
         return model.model_validate(content)

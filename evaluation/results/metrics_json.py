@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ from evaluation.results.documents import (
     check_document,
 )
 from evaluation.results.scored import ScoredCohort
-from evaluation.statistics.bootstrap import Estimate, Estimates
+from evaluation.statistics.bootstrap import Estimate
 
 _AS_MISSING: Final = "each counts as a missing one"
 
@@ -52,8 +52,7 @@ class TeamMetrics:
     def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
         """The rows of one answer; `several` says whether the rows are nested by answer.
 
-        Raises:
-            HecktorError: the answer's part of a row is no object.
+        Raises HecktorError: the answer's part of a row is no object.
         """
         if not several:
             return list(self.rows)
@@ -64,12 +63,12 @@ class TeamMetrics:
         return [{**row[answer], "case": row["case"]} for row in rows]
 
 
-def aggregates(estimates: Estimates) -> dict[str, Any]:
+def aggregates(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
     """Every metric's value and interval; null if it is undefined for this cohort, or infinite.
 
     JSON has no infinity, so `infinite` lists the infinite figures.
     """
-    return {name: _figures(estimate) for name, estimate in estimates.by_metric.items()}
+    return {name: _figures(estimate) for name, estimate in estimates.items()}
 
 
 def _figures(estimate: Estimate) -> dict[str, Any]:
@@ -108,16 +107,12 @@ def warnings(
         because = PART_IS_NULL.format(metric=name, parts=", ".join(null)) if null else None
         lines.append(because or reason_of.get(name) or NOTHING_TO_MEASURE.format(metric=name))
     lines += [INFINITE.format(metric=name) for name in ranked if math.isinf(values[name] or 0.0)]
-    return [*lines, *_warnings_of_answers(cohort, values)]
-
-
-def _warnings_of_answers(cohort: ScoredCohort, values: Mapping[str, float | None]) -> Iterator[str]:
     for answer in cohort.answers:
         for name, warn in answer.measurement.warnings.items():
             value = values.get(f"{answer.profile.prefix}{name}")
             line = None if value is None else warn(value)
-            if line is not None:
-                yield f"{answer.profile.prefix}{line}"
+            lines += [f"{answer.profile.prefix}{line}"] if line is not None else []
+    return lines
 
 
 def findings(cohort: ScoredCohort) -> list[Finding]:
@@ -203,8 +198,7 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
 def read_metrics(path: Path, team: str) -> TeamMetrics:
     """Read a metrics.json that this project wrote.
 
-    Raises:
-        HecktorError: no such file, or not a metrics.json of this project; the message names the file.
+    Raises HecktorError: no such file, or not a metrics.json of this project; the message names the file.
     """
     where = file_in_folder(path)
     content = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=_source(where, team))

@@ -37,13 +37,10 @@ def public_options(task: TaskProfile, options: Mapping[str, str]) -> dict[str, s
 def check_public(task: TaskProfile) -> None:
     """Refuse rules under which public results would reveal single patients.
 
-    Probabilities such as 0.5 - 2^-k, one for each patient, write the patients' classes into the digits of a mean.
-    Where missing cases are skipped, a submitter chooses the patients of every figure; where they stop the evaluation,
-    the error tells which patients count.
-
-    Raises:
-        HecktorError: a ranked metric comes from submitted probabilities, missing cases are skipped or stop the
-            evaluation, or a missing risk is not a tie.
+    Probabilities such as 0.5 - 2^-k, one for each patient, write the patients' classes into the digits of a mean. Where
+    missing cases are skipped, a submitter chooses the patients of every figure; where they stop the evaluation, the
+    error tells which patients count. Raises HecktorError: a ranked metric comes from submitted probabilities, missing
+    cases are skipped or stop the evaluation, or a missing risk is not a tie.
     """
     for answer in task.answers.values():
         if answer.rules.missing != "worst":
@@ -64,7 +61,7 @@ def private_seed(seed: int, cohort: ScoredCohort) -> list[int]:
     patients can be guessed, so `seed` is part of the secret and not in the file.
     """
     rows = [(answer, row) for answer in cohort.answers for row in answer.rows]
-    reference = sorted((one.profile.answer.name, row.case, one.scorer.reference_of(row)) for one, row in rows)
+    reference = sorted((one.profile.answer.name, row.case, one.profile.scorer.reference_of(row)) for one, row in rows)
     return [seed, int.from_bytes(hashlib.sha256(repr(reference).encode()).digest())]
 
 

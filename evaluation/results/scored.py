@@ -16,7 +16,7 @@ from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort
 from evaluation.rows.kinds import CaseRow
-from evaluation.rows.scorer import RowMetrics, Scorer
+from evaluation.rows.scorer import RowMetrics
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class ScoredAnswer:
     """One answer of a submission: its rows, sorted by case, the rows that count, and their metrics."""
 
     profile: AnswerProfile
-    scorer: Scorer
     reference: Reference[Any]
     submission: Submission
     rows: Sequence[CaseRow]
@@ -106,7 +105,7 @@ def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricPr
     for answer in answers:
         own = metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
         measured |= own
-        of_outcomes |= set(own) if answer.scorer.scores_outcomes else set()
+        of_outcomes |= set(own) if answer.profile.scorer.scores_outcomes else set()
     of_outcomes |= {name for name, metric in ranked.items() if of_outcomes.intersection(metric.terms)}
     metrics = {**measured, **weighted_sums(measured, ranked)}
     return ScoredCohort(tuple(answers), tuple(cases), metrics, frozenset(of_outcomes))

@@ -94,10 +94,9 @@ def load_teams(
         edition: path of an evaluation profile; None for the edition of the first team's results.
         own_profile: evaluation profile of results whose edition is not in the package.
 
-    Raises:
-        HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
-            from the rows, naming its file and case; or results that differ in task, edition, rules, cases or
-            reference, naming the difference.
+    Raises HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
+    from the rows, naming its file and case; or results that differ in task, edition, rules, cases or reference, naming
+    the difference.
     """
     pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
     check_team_names([name for name, _ in pairs])
@@ -156,7 +155,12 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
     if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
         raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
     for team in teams:
-        _check_any_matched(team)
+        cases, unknown = team.cases, team.cases.get("unknown", ())
+        # An earlier version scored predictions that belong to no case.
+        if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
+            difference = difference_of_ids(unknown, cases["missing"])
+            expected = f"some of the cases {listed(cases['missing'])}{difference}"
+            raise HecktorError(team.source, f"predictions of {listed(unknown)}", expected)
     for team in teams[1:]:
         for key in MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
@@ -168,16 +172,6 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
                     f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
                 )
         _check_same_cases(first, team)
-
-
-def _check_any_matched(team: TeamMetrics) -> None:
-    """Raise HecktorError for results of an earlier version in which no prediction belongs to a case."""
-    cases, unknown = team.cases, team.cases.get("unknown", ())
-    if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
-        found = f"predictions of {listed(unknown)}"
-        difference = difference_of_ids(unknown, cases["missing"])
-        expected = f"some of the cases {listed(cases['missing'])}" + difference
-        raise HecktorError(team.source, found, expected)
 
 
 def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -48,13 +48,13 @@ class ValidatedTeam:
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
     """Check that every known metric, with its interval, lies where its formula can lead.
 
-    Raises:
-        HecktorError: naming the file, `source`, and the metric.
+    Raises HecktorError: naming the file, `source`, and the metric.
     """
     known = {name: metric.bounds for name, (_, metric) in known_metrics(profile.answers, profile.edition).items()}
     for name, metric in profile.metrics.items():
         if metric.terms:
-            known[name] = _bounds_of_sum(metric.terms, known)
+            ends = [[weight * end for end in known[term]] for term, weight in metric.terms.items() if weight]
+            known[name] = sum(map(min, ends)), sum(map(max, ends))
     for name, estimate in estimates.items():
         low, high = known.get(name, (-math.inf, math.inf))
         for value in (estimate.value, estimate.ci95_low, estimate.ci95_high):
@@ -63,22 +63,19 @@ def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source
                 raise HecktorError(source, f"{name} {value:.6g}", limits)
 
 
-def _bounds_of_sum(terms: Mapping[str, float], known: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    ends = [[weight * end for end in known[term]] for term, weight in terms.items() if weight]
-    return sum(map(min, ends)), sum(map(max, ends))
-
-
 def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
     """Restore a team's rows and compare their metrics with those that the team's file states.
 
-    Raises:
-        HecktorError: a row that cannot be, other cases than those of the reference, or a value that does not follow
-            from the rows; the message names the file and the case or metric.
+    Raises HecktorError: a row that cannot be, other cases than those of the reference, or a value that does not follow
+    from the rows; the message names the file and the case or metric.
     """
     used = replace(profile, answers=_answers(team, profile))
     rows = {name: _restored(team, name, used) for name in used.answers}
-    _check_cases(team, (row.case for of_answer in rows.values() for row in of_answer))
-    counted = {name: _counted(rows[name], used.answers[name]) for name in rows}
+    names = "\n".join(sorted({row.case for of_answer in rows.values() for row in of_answer}))
+    if hashlib.sha256(names.encode(errors="replace")).hexdigest() != team.provenance.get("case_set_sha256"):
+        raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
+    skips = {name for name, one in used.answers.items() if one.rules.missing == "skip"}
+    counted = {name: tuple(row for row in of if name not in skips or row.error is None) for name, of in rows.items()}
     measurements = {name: used.answers[name].scorer.measure(counted[name]) for name in rows}
     checked = ValidatedTeam(team, used, rows, counted, measurements)
     _check_stated(checked)
@@ -107,17 +104,6 @@ def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRo
     restore = profile.answers[name].scorer.restore
     raw = team.rows_of(name, several=profile.has_several_answers)
     return sorted((restore(RawRow(row, f"{team.source}, {row['case']}")) for row in raw), key=lambda row: str(row.case))
-
-
-def _check_cases(team: TeamMetrics, cases: Iterable[str]) -> None:
-    names = "\n".join(sorted(set(cases)))
-    if hashlib.sha256(names.encode(errors="replace")).hexdigest() != team.provenance.get("case_set_sha256"):
-        raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
-
-
-def _counted(rows: Sequence[CaseRow], profile: AnswerProfile) -> tuple[CaseRow, ...]:
-    skip = profile.rules.missing == "skip"
-    return tuple(row for row in rows if not (skip and row.error is not None))
 
 
 def _check_stated(validated: ValidatedTeam) -> None:

@@ -21,14 +21,13 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_fil
 from evaluation.metrics.areas import Spacing
 from evaluation.metrics.bins import dsc_by_volume
 from evaluation.metrics.lesions import compare_lesions
-from evaluation.metrics.overlap import Box, count_overlaps, foreground_box
+from evaluation.metrics.overlap import MM3_A_ML, Box, count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
-_MM3_A_ML: Final = 1000.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +141,7 @@ class MaskScorer:
             for name in LABELS
         }
         counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
-        volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / _MM3_A_ML for row in counted)
+        volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / MM3_A_ML for row in counted)
         by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
         return RowMetrics(
             measured(mask_metrics(self.rules.surfaces), MaskColumns(rows, self.rules)),

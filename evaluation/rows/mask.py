@@ -99,11 +99,14 @@ class MaskRow:
 
 @dataclass(frozen=True)
 class CaseValue:
-    """A value of one case for tables of cases: its key in the rows of metrics.json, and how to show it."""
+    """A value of one case for tables of cases: its key in the rows of metrics.json, and how to show it.
+
+    `higher_is_better` is None for a property of the case itself.
+    """
 
     key: str
     title: str
-    higher_is_better: bool
+    higher_is_better: bool | None
     digits: int
 
 

@@ -45,10 +45,7 @@ class Estimates:
 
 
 def estimate(
-    metrics: Mapping[str, WeightedMetric],
-    n_cases: int,
-    bootstraps: int,
-    rng: np.random.Generator,
+    metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, rng: np.random.Generator
 ) -> Estimates:
     """Every metric over the cohort, with a 95% interval.
 
@@ -62,8 +59,7 @@ def estimate(
         bootstraps: replicates; 0 gives no intervals.
         rng: the source of the draws. Replicate i has its own stream, so that drawing one again moves no other.
 
-    Raises:
-        MetricError: a replicate stays undefined after 10,000 draws.
+    Raises MetricError: a replicate stays undefined after 10,000 draws.
     """
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
@@ -95,10 +91,7 @@ def _groups_of_fractions(metrics: Mapping[str, WeightedMetric]) -> dict[str, Wei
 
 
 def estimate_unranked(
-    metrics: Mapping[str, WeightedMetric],
-    n_cases: int,
-    bootstraps: int,
-    seed: int | Sequence[int],
+    metrics: Mapping[str, WeightedMetric], n_cases: int, bootstraps: int, seed: int | Sequence[int]
 ) -> Estimates:
     """Metrics that do not rank with 95% intervals, or without one if most samples of this cohort leave it undefined.
 
@@ -106,7 +99,12 @@ def estimate_unranked(
     draws, and a sample that leaves it undefined is drawn again. Fractions of patients need no samples.
     """
     fractions = _groups_of_fractions(metrics)
-    estimates = {name: _of_fractions(groups, bootstraps) for name, groups in fractions.items()}
+    estimates = {
+        name: Estimate(
+            float(groups.contributions.sum()), *(interval_of_fractions(groups) if bootstraps else (None, None))
+        )
+        for name, groups in fractions.items()
+    }
     others = {name: metric for name, metric in metrics.items() if name not in fractions}
     probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
     undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in others.items()}
@@ -118,11 +116,6 @@ def estimate_unranked(
         estimates |= drawn.by_metric
         redraws += drawn.redraws
     return Estimates({name: estimates[name] for name in metrics}, redraws)
-
-
-def _of_fractions(groups: WeightedGroups, bootstraps: int) -> Estimate:
-    ends = interval_of_fractions(groups) if bootstraps else (None, None)
-    return Estimate(float(groups.contributions.sum()), *ends)
 
 
 def leave_one_out(metric: WeightedMetric, n_cases: int) -> Floats:
@@ -141,8 +134,7 @@ def replicates(
 ) -> tuple[dict[Key, Floats], int]:
     """Each metric in each replicate, and the number of repeated draws: those in which any metric is undefined.
 
-    Raises:
-        MetricError: a replicate stays undefined after 10,000 draws.
+    Raises MetricError: a replicate stays undefined after 10,000 draws.
     """
     streams = rng.spawn(bootstraps)
     values = {name: np.full(bootstraps, np.nan) for name in metrics}

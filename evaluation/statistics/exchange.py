@@ -66,7 +66,7 @@ def paired_exchange(teams: Sequence[WeightedGroups | None], wanted: Booleans) ->
             continue
         if not np.array_equal(one.members, two.members):
             continue
-        decides = bool(wanted[both]) or _has_small_class(one, two)
+        decides = bool(wanted[both]) or (one.are_fractions and bool(_small_classes(one, two).any()))
         test.exists[both] = test.exists[back] = True
         test.decides[both] = test.decides[back] = decides
         test.p[both], test.p[back], reach = exchange(parts[a] - parts[b], with_reach=decides)
@@ -74,12 +74,8 @@ def paired_exchange(teams: Sequence[WeightedGroups | None], wanted: Booleans) ->
     return test
 
 
-def _has_small_class(one: WeightedGroups, two: WeightedGroups) -> bool:
-    """Whether a class has fewer than five patients in whom one team alone is right."""
-    return one.are_fractions and bool(_small_classes(one, two).any())
-
-
 def _small_classes(one: WeightedGroups, two: WeightedGroups) -> Booleans:
+    """The classes with fewer than five patients in whom one team alone is right."""
     discordant = (one.members * two.members * (one.values != two.values)).sum(axis=1)
     small: Booleans = discordant < LEAST_DISCORDANT
     return small

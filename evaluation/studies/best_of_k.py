@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from contract.editions import Answer
 from contract.editions.declaration import Kind
@@ -19,14 +18,11 @@ from contract.options import add_edition_options, chosen_algorithm, number_withi
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
 from evaluation.metrics.classification import class_codes
 from evaluation.metrics.concordance import follow_up_order
-from evaluation.metrics.overlap import Floats
+from evaluation.metrics.overlap import Booleans, Floats, Integers
 from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
-from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics import DEFAULT_SEED
 from evaluation.studies.outputs import StudyResult, add_answer_option, chosen_answer
 
-Booleans: TypeAlias = npt.NDArray[np.bool_]
-Integers: TypeAlias = npt.NDArray[np.int64]
 # Takes a number of random predictions and a generator, returns their scores.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
 
@@ -152,7 +148,7 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
         + (f", p of the winner {one['p']:.4f}\n" if "p" in one else "\n")
         for one in summaries
     )
-    return StudyResult(content, summaries, summary, _picture(distributions, options.winner, title))
+    return StudyResult(content, summaries, summary)
 
 
 def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
@@ -167,24 +163,6 @@ def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
     sizes = {str(value): count for value, count in zip(answer.classes, counts, strict=True)}
     by_class = {"positive": counts[1]} if answer.is_binary else {"classes": sizes}
     return random_balanced_accuracy(codes, len(answer.classes)), {"cases": int(codes.size), **by_class}
-
-
-@plot_style
-def _picture(distributions: Sequence[BestOf], winner: float | None, metric: str) -> Figure:
-    """The distribution of the best of each number of tries, and the winner's score."""
-    figure, (axes,) = new_figure(1, height=3.0, width=5.5)
-    bins = np.linspace(0, 1, 101)
-    for place, one in enumerate(distributions):
-        weights = np.full(one.best.size, 1 / one.best.size)
-        colour = COLOURS[place % len(COLOURS)]
-        axes.hist(one.best, bins, weights=weights, histtype="step", color=colour, label=f"best of {one.tries}")
-    if winner is not None:
-        axes.axvline(winner, color="black", linestyle="dashed", linewidth=1.2, label="winner")
-    low = min(float(one.best.min()) for one in distributions)
-    high = max(winner or 0.0, *(float(one.best.max()) for one in distributions))
-    axes.set(xlim=(low - 0.03, high + 0.03), xlabel=metric, ylabel="share of repeats")
-    axes.legend(fontsize=8, frameon=False)
-    return figure
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one study and write its results; raises HecktorError for errors that the user can fix."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in {"-h", "--help"}:
-        print(_usage())
+        lines = "\n".join(f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items())
+        print(f"usage: hecktor study NAME [options]\n\n{lines}\n\nhecktor study NAME --help lists the options.")
         raise SystemExit(0 if arguments else 2)
     name, *rest = arguments
     if name not in STUDIES:
@@ -44,8 +45,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     written = result.write(options.output, name)
     print(f"{result.summary}written: {options.output}: {', '.join(written)}")
     return 0
-
-
-def _usage() -> str:
-    lines = "\n".join(f"  {name:<12} {purpose}" for name, (_, purpose) in STUDIES.items())
-    return f"usage: hecktor study NAME [options]\n\n{lines}\n\nhecktor study NAME --help lists the options."

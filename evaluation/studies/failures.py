@@ -18,15 +18,14 @@ from contract.options import number_within
 from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
-from evaluation.metrics.classification import Booleans, auc_metric
-from evaluation.metrics.overlap import Floats, dsc_of_case, mean_metric
+from evaluation.metrics.classification import auc_metric
+from evaluation.metrics.overlap import Booleans, Floats, dsc_of_case, mean_metric
 from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, INK, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
-from evaluation.rows.mask import MaskRow
+from evaluation.rows.mask import LABELS, MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
-from evaluation.studies.observers import LABELS
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 
@@ -177,7 +176,7 @@ def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[st
         "without_expected": list(confidence.without_expected),
         "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,
-        "aggregates": aggregates(estimates),
+        "aggregates": aggregates(estimates.by_metric),
     }
 
 

@@ -11,13 +11,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
-from contract import labels
 from contract.documents import parse_document
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
+from evaluation.editions.profile import load_profile
 from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_labels
@@ -34,13 +33,12 @@ from evaluation.metrics.overlap import (
 from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap, add_workers
-from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
+from evaluation.rows.mask import LABELS
 from evaluation.statistics.bootstrap import estimate_unranked
-from evaluation.studies.outputs import StudyResult, by_name, interval_text, mask_rules, raise_dead_worker
+from evaluation.studies.outputs import StudyResult, by_name, interval_text, raise_dead_worker
 from evaluation.studies.votes import CompactMask, stacked
 
-LABELS: Final = {labels.NAMES[label].lower(): label for label in labels.FOREGROUND}
 MEASURES: Final = ("dsc", "hd95_mm", "asd_mm", "surface_dsc")
 
 Masks: TypeAlias = Mapping[str, npt.NDArray[np.uint8]]
@@ -138,7 +136,6 @@ def pair_dsc_agg(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[st
 
 
 DESCRIPTION: Final = "Agreement between annotators who drew the same cases."
-_TITLES: Final = {"dsc": "DSC", "hd95_mm": "HD95 (mm)", "asd_mm": "ASD (mm)", "surface_dsc": "surface DSC"}
 
 
 @dataclass(frozen=True)
@@ -155,14 +152,14 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     folders = by_name(options.observers, "observer", 2)
     settings = ("hd95", "surface_weights", "surface_tolerance_mm")
     changes = {name: getattr(options, name) for name in settings}
-    rules = parse_document(mask_rules().model_dump() | changes, MaskRules, "options", error=HecktorError)
+    rules = parse_document(load_profile().mask_rules.model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders, rules)
     lost = "compared its masks"
     by_case = map_cases(compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, lost))
     rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
     estimates = estimate_unranked(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
-    figures = aggregates(estimates)
+    figures = aggregates(estimates.by_metric)
     content = {
         "observers": list(folders),
         "cases": len(cases),
@@ -177,7 +174,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     }
     summary = "".join(f"{name:<28} {interval_text(figure)}\n" for name, figure in figures.items())
     summary += f"{len(cases)} cases, {len(alone)} drawn by one observer only\n"
-    return StudyResult(content, [row.line() for row in rows], summary, _picture(rows, cases))
+    return StudyResult(content, [row.line() for row in rows], summary)
 
 
 def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
@@ -231,24 +228,6 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
         values = {f"{label}_dsc_agg": float(of(ones)[0]) for label, of in pair_dsc_agg(rows, cases, pair).items()}
         lines.append({"observers": list(pair), "cases": sum(row.observers == pair for row in rows), **values})
     return lines
-
-
-@plot_style
-def _picture(rows: Sequence[Agreement], cases: Sequence[str]) -> Figure:
-    """A box plot of the cases' medians: one panel for each measure, GTVp beside GTVn, infinite distances left out."""
-    figure, panels = new_figure(len(MEASURES), height=3.0, width=9.0)
-    for axes, measure in zip(panels, MEASURES, strict=True):
-        values = [case_medians(rows, cases, label, measure) for label in LABELS]
-        finite = [of_cases[np.isfinite(of_cases)] for of_cases in values]
-        boxes = axes.boxplot(finite, widths=0.5, patch_artist=True, medianprops={"color": "black"})
-        for box, colour in zip(boxes["boxes"], COLOURS, strict=False):
-            box.set_facecolor(colour)
-        axes.set_xticks([1, 2], [labels.NAMES[label] for label in LABELS.values()])
-        axes.set_title(_TITLES[measure], loc="left", fontsize=9, fontweight="bold")
-        axes.set_ylim(bottom=0, top=None if measure.endswith("_mm") else 1.02)
-        axes.grid(axis="y", color="#e4e7eb", linewidth=0.8)
-        axes.set_axisbelow(True)
-    return figure
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -15,10 +15,7 @@ from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
-from evaluation.editions import DEFAULT_PROFILE
-from evaluation.editions.profile import profile_of_edition
 from evaluation.execution import DEATH
-from evaluation.metrics.rules import MaskRules
 from evaluation.report.drawing import svg_text
 
 Value = TypeVar("Value")
@@ -45,7 +42,7 @@ class StudyResult:
         if self.table:
             contents[f"{name}.csv"] = _csv(self.table, for_people=True)
         if self.picture is not None:
-            contents[f"{name}.svg"] = svg_text(self.picture, transparent=False)
+            contents[f"{name}.svg"] = svg_text(self.picture)
         about = {"study": name, "version": installed_version("hecktor")}
         contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
         write_files({folder / name: text.encode() for name, text in contents.items()}, as_one=True)
@@ -79,15 +76,6 @@ def chosen_answer(task: Algorithm, name: str | None, kinds: Sequence[str] = ("ma
         found = f"found {name}" if name else f"task {task.name} has {len(possible)} answers"
         raise HecktorError("--answer", found, f"one of {', '.join(possible)}")
     return possible[name]
-
-
-def mask_rules(edition: str = DEFAULT_PROFILE) -> MaskRules:
-    """How an edition compares masks. Raises HecktorError for an edition without masks."""
-    answers = [answer for task in profile_of_edition(edition).tasks.values() for answer in task.answers.values()]
-    rules = [answer.rules for answer in answers if isinstance(answer.rules, MaskRules)]
-    if not rules:
-        raise HecktorError(f"edition {edition}", "no masks", "an edition with masks")
-    return rules[0]
 
 
 def raise_dead_worker(case: str, work: str) -> NoReturn:

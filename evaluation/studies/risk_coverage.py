@@ -30,7 +30,7 @@ def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, Weighted
 
 def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
     """Spearman's rank correlation (ties share their mean rank), NaN if either side is constant."""
-    order = [_below(values) for values in (first, second)]
+    order = [(one < one[:, None]) + (one == one[:, None]) / 2 for one in (first, second)]
 
     def weighted(weights: Floats) -> Floats:
         a, b = (weights @ below.T for below in order)
@@ -41,10 +41,6 @@ def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
         return np.asarray(np.divide(product, spread, out=np.full(len(product), np.nan), where=spread > 1e-9))
 
     return weighted
-
-
-def _below(values: Floats) -> Floats:
-    return np.asarray((values < values[:, None]) + (values == values[:, None]) / 2, dtype=np.float64)
 
 
 def risk_coverage(confidence: Floats, risk: Floats, weights: Floats | None = None) -> Floats:

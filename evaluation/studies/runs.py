@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from contract.options import add_task_option, name_paths
 from evaluation.editions.task import TaskProfile
-from evaluation.report.drawing import COLOURS, is_first_in_row, new_figure, plot_style
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
 from evaluation.studies.outputs import StudyResult, by_name
@@ -51,7 +48,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     }
     summary = [f"{name:<20} " + ", ".join(f"{key} {mean[key]:.4f}" for key in CHOICES) for name, mean in means.items()]
     summary.append(f"{len(runs.teams)} runs of {len(paths)} teams; ")
-    return StudyResult(content, lines, "\n".join(summary), _picture(usable, list(paths), profile))
+    return StudyResult(content, lines, "\n".join(summary))
 
 
 def summarised(team: str, runs: Sequence[TeamMetrics], metric: str, profile: TaskProfile) -> list[dict[str, Any]]:
@@ -71,24 +68,6 @@ def means_over_teams(lines: Sequence[Mapping[str, Any]], metric: str) -> dict[st
     """The mean over teams of their best, of their median and of their worst runs."""
     of_metric = [line for line in lines if line["metric"] == metric]
     return {"teams": len(of_metric), **{key: float(np.mean([line[key] for line in of_metric])) for key in CHOICES}}
-
-
-@plot_style
-def _picture(usable: Sequence[tuple[str, TeamMetrics]], teams: Sequence[str], profile: TaskProfile) -> Figure:
-    """The value of every run: one panel for each metric, one line for each team, infinite values left out."""
-    figure, panels = new_figure(len(profile.metrics), height=0.75 + 0.32 * len(teams))
-    for axes, (name, metric) in zip(panels, profile.metrics.items(), strict=True):
-        for team, run in usable:
-            value = run.estimates[name].value
-            if value is not None and math.isfinite(value):
-                place = teams.index(team)
-                axes.plot(value, len(teams) - 1 - place, "o", color=COLOURS[place % len(COLOURS)], alpha=0.6)
-        axes.set_title(metric.title, loc="left", fontsize=9, fontweight="bold")
-        axes.set_ylim(-0.6, len(teams) - 0.4)
-        axes.set_yticks(range(len(teams)), list(reversed(teams)))
-        axes.tick_params(axis="y", length=0, labelleft=is_first_in_row(axes))
-        axes.grid(axis="x", color="#e4e7eb", linewidth=0.8)
-    return figure
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

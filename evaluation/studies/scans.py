@@ -20,13 +20,12 @@ from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration
 from evaluation.execution import map_cases
 from evaluation.inputs.masks import read_labels
-from evaluation.metrics.overlap import Box, foreground_box
+from evaluation.metrics.overlap import MM3_A_ML, Box, foreground_box
 from evaluation.options import add_workers
 from evaluation.studies.outputs import StudyResult, raise_dead_worker, write_table
 
 DESCRIPTION: Final = "Tumour volume and SUVmax as predicted risks."
 RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
-_MM3_A_ML: Final = 1000.0
 
 
 def part_of(grid: Geometry, region: Box) -> Geometry:
@@ -50,17 +49,13 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Burden:
-    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none.
-
-    `field_of_view_mm` is the extent of the mask's grid, which is the CT's, from head to feet.
-    """
+    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none."""
 
     case: str
     gtvp_volume_ml: float
     gtvp_suv_max: float
     tumour_volume_ml: float
     tumour_suv_max: float
-    field_of_view_mm: float
 
 
 def measure_burden(scans: PatientFiles) -> Burden:
@@ -72,11 +67,10 @@ def measure_burden(scans: PatientFiles) -> Burden:
     region = foreground_box(mask.array)
     inside = mask.array[region]
     uptake = uptake_on(scans.pet, part_of(mask.geometry, region)) if inside.size else np.zeros(inside.shape, np.float32)
-    voxel_ml = mask.geometry.voxel_volume_mm3 / _MM3_A_ML
+    voxel_ml = mask.geometry.voxel_volume_mm3 / MM3_A_ML
     figures: list[float] = []
     for part in (inside == labels.GTVP, inside != labels.BACKGROUND):
         figures += [int(part.sum()) * voxel_ml, float(uptake[part].max(initial=0.0))]
-    figures.append(mask.geometry.size[2] * mask.geometry.spacing_mm[2])
     return Burden(scans.case, *figures)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,21 +18,19 @@ from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
 from evaluation.analyses.sources import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration
+from evaluation.editions.profile import load_declaration, profile_of_edition
 from evaluation.execution import map_cases
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.lesions import label_components
-from evaluation.metrics.overlap import Box, WeightedMetric, foreground_box, mean_metric, median_metric
+from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap
 from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.bootstrap import estimate_unranked
-from evaluation.studies.outputs import StudyResult, mask_rules, raise_dead_worker
+from evaluation.studies.outputs import StudyResult, raise_dead_worker
 from evaluation.studies.scans import add_cohort, part_of, uptake_on
-
-Mask: TypeAlias = npt.NDArray[np.bool_]
 
 AUTOMATIC: Final = "automatic"
 SEMI_AUTOMATIC: Final = "semi_automatic"
@@ -102,7 +100,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     return ThresholdRow(item.scans.case, dsc, hd95_mm)
 
 
-def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Mask:
+def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Booleans:
     """True where the CT shows no air."""
     ct = read_volume(scans.ct, error=GroundTruthError)
     if ct.geometry.differences(grid):
@@ -110,7 +108,7 @@ def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Mask:
     return np.asarray(ct.array[region] >= AIR_BELOW_HU)
 
 
-def segmented(uptake: npt.NDArray[np.float32], truth: Mask, tissue: Mask, suv: float) -> dict[str, Mask]:
+def segmented(uptake: npt.NDArray[np.float32], truth: Booleans, tissue: Booleans, suv: float) -> dict[str, Booleans]:
     """The masks of every method, all of one shape, (z, y, x).
 
     `uptake` is in SUV, as is the threshold, included; `truth` is the reference, in place of an expert who points at
@@ -141,7 +139,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     boxes = {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
-    surfaces = mask_rules(options.edition) if options.hd95 else None
+    surfaces = profile_of_edition(options.edition).mask_rules if options.hd95 else None
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
     lost = "thresholded it"

@@ -21,11 +21,10 @@ from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, answer_file
 from evaluation.inputs.values import hostile
-from evaluation.metrics.overlap import Box, Floats, foreground_box
+from evaluation.metrics.areas import Spacing
+from evaluation.metrics.overlap import MM3_A_ML, Booleans, Box, Floats, foreground_box
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
-Votes: TypeAlias = npt.NDArray[np.bool_]
-Spacing: TypeAlias = tuple[float, float, float]
 
 STAPLE_MARGIN_MM: Final = 10.0
 _MAX_ITERATIONS: Final = 1000
@@ -46,13 +45,13 @@ class CompactMask:
         return cls(box, mask[box].astype(np.uint8))
 
 
-def average(votes: Votes, spacing_mm: Spacing) -> Floats:
+def average(votes: Booleans, spacing_mm: Spacing) -> Floats:
     """The fraction of masks that include each voxel; `votes` has shape (masks, z, y, x)."""
     del spacing_mm
     return np.asarray(np.mean(votes, axis=0))
 
 
-def staple(votes: Votes, spacing_mm: Spacing) -> Floats:
+def staple(votes: Booleans, spacing_mm: Spacing) -> Floats:
     """The probability of each voxel under STAPLE, which takes the masks as noisy observations of one truth.
 
     `votes` has shape (masks, z, y, x), the spacing (z, y, x). STAPLE runs on the votes' bounding box and 10 mm around
@@ -75,7 +74,7 @@ def staple(votes: Votes, spacing_mm: Spacing) -> Floats:
     return probability
 
 
-METHODS: Final[dict[str, Callable[[Votes, Spacing], Floats]]] = {"staple": staple, "average": average}
+METHODS: Final[dict[str, Callable[[Booleans, Spacing], Floats]]] = {"staple": staple, "average": average}
 
 
 def combine(masks: Sequence[CompactMask], shape: tuple[int, int, int], spacing_mm: Spacing, method: str) -> CompactMask:
@@ -130,9 +129,6 @@ def _within(mask: CompactMask, region: Box) -> Labels:
         )
         inside[place] = mask.inside
     return inside
-
-
-_MM3_A_ML: Final = 1000.0
 
 
 @dataclass(frozen=True)
@@ -232,7 +228,7 @@ def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry,
     mask[combined.box] = combined.inside
     write_mask(target, mask, grid)
     return {
-        f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / _MM3_A_ML
+        f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / MM3_A_ML
         for label in labels.FOREGROUND
     }
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from contract.editions import Edition
 from contract.editions.declaration import EHR
-from contract.errors import GroundTruthError, HecktorError, InputError
+from contract.errors import GroundTruthError, InputError
 from contract.patient import centre_of, read_ehr
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
@@ -26,36 +26,25 @@ from evaluation.analyses.sources import (
     with_masks,
     without_masks,
 )
-from evaluation.editions.profile import EvaluationProfile
 from evaluation.inputs.masks import read_labels
+from evaluation.metrics.overlap import MM3_A_ML
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import LOST
 from evaluation.page.html import colours_of
-from evaluation.rows.mask import CASE_VALUES
+from evaluation.rows.mask import CASE_VALUES, CaseValue
 
 # Values of a case itself stand under this name in place of a team's.
 OF_CASE: Final = ""
 # JSON has no infinity.
 INFINITE: Final = "inf"
-_MM3_A_ML: Final = 1000.0
 
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ListedMetric:
-    """A value of each case; `higher_is_better` is None for a property of the case itself."""
-
-    key: str
-    title: str
-    higher_is_better: bool | None
-    digits: int
-
-
 _OF_CASES: Final = (
-    ListedMetric("gtvp_volume_ml", "GTVp volume (ml)", None, 1),
-    ListedMetric("gtvn_volume_ml", "GTVn volume (ml)", None, 1),
-    ListedMetric("gtvn_lesions", "GTVn lesions", None, 0),
+    CaseValue("gtvp_volume_ml", "GTVp volume (ml)", None, 1),
+    CaseValue("gtvn_volume_ml", "GTVn volume (ml)", None, 1),
+    CaseValue("gtvn_lesions", "GTVn lesions", None, 0),
 )
 
 
@@ -68,7 +57,7 @@ def list_cases(
     """
     rows = {} if results is None else _mask_rows(results)
     keys = {key for by_case in rows.values() for row in by_case.values() for key in row}
-    metrics = [ListedMetric(**asdict(one)) for one in CASE_VALUES if one.key in keys]
+    metrics = [one for one in CASE_VALUES if one.key in keys]
     return {
         "title": f"{title}: cases",
         "edition": title,
@@ -85,7 +74,7 @@ def _mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
     return {one.team: {row["case"]: row for row in results.rows_of(one, name)} for one in results.teams}
 
 
-def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[ListedMetric]) -> dict[str, Any]:
+def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseValue]) -> dict[str, Any]:
     values: dict[str, dict[str, float | str | None]] = {
         metric.key: {team: value_of(by_case[case], metric.key) for team, by_case in rows.items() if case in by_case}
         for metric in metrics
@@ -93,7 +82,7 @@ def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[Liste
     row = next((by_case[case] for by_case in rows.values() if case in by_case), None)
     if row is None:
         return {"values": values, "facts": ""}
-    gtvp, gtvn = (row[f"{label}_reference_mm3"] / _MM3_A_ML for label in ("gtvp", "gtvn"))
+    gtvp, gtvn = (row[f"{label}_reference_mm3"] / MM3_A_ML for label in ("gtvp", "gtvn"))
     lesions = row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"]
     for metric, value in zip(_OF_CASES, (gtvp, gtvn, lesions), strict=True):
         values[metric.key] = {OF_CASE: _rounded(value)}
@@ -194,14 +183,18 @@ class ViewerCohort:
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
     """Find every case with its masks, maps and values."""
     profile = profile_of_results(request.results, request.edition)
-    edition, rules = profile.declaration, _mask_rules(profile)
+    edition, rules = profile.declaration, profile.mask_rules
     results = [] if request.results is None else find_results(request.results, profile)
     task = with_masks(results)
     teams = list(dict.fromkeys([*team_names(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)
     scans = only_scored(find_scans(request.cohort, edition), results)
     scored = scored_masks(task)
-    _check_first(scans, scored)
+    # The first reference alone: another cohort usually differs in every case, and all are compared when they are shown.
+    first = next((files for files in scans if files.case in scored), None)
+    if first is not None:
+        reference = read_labels(first.reference, GroundTruthError)
+        scored[first.case].check_reference(reference, first.reference.name)
     names = [one.case for one in scans]
     for team in request.masks:
         require_cases(f"--masks {team}", masks[team], names)
@@ -222,25 +215,6 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     notes = [without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
     listing = list_cases(edition.title, centres, task, colours)
     return ViewerCohort(cases, listing, tuple(note for note in notes if note))
-
-
-def _mask_rules(profile: EvaluationProfile) -> MaskRules:
-    answers = [answer for task in profile.tasks.values() for answer in task.answers.values()]
-    rules = next((answer.rules for answer in answers if isinstance(answer.rules, MaskRules)), None)
-    if rules is None:
-        raise HecktorError(f"edition {profile.name}", "no task with a mask", "cases to look at")
-    return rules
-
-
-def _check_first(scans: Sequence[PatientFiles], scored: Mapping[str, ScoredMasks]) -> None:
-    """Compare the first reference with the scored one: another cohort usually differs in every case.
-
-    The others are compared when they are shown.
-    """
-    first = next((files for files in scans if files.case in scored), None)
-    if first is not None:
-        reference = read_labels(first.reference, GroundTruthError)
-        scored[first.case].check_reference(reference, first.reference.name)
 
 
 def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ...]:

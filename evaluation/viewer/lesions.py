@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +12,9 @@ import numpy.typing as npt
 from contract import labels
 from contract.images.geometry import Geometry
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
-from evaluation.metrics.overlap import Floats, Integers, foreground_box
+from evaluation.metrics.overlap import MM3_A_ML, Floats, Integers, foreground_box
 from evaluation.metrics.rules import MaskRules
 from evaluation.viewer.grid import Extent, to_index, to_mm
-
-_MM3_A_ML: Final = 1000.0
 
 # Values of the PET at LPS points of shape (n, 3).
 Uptake = Callable[[Floats], Floats]
@@ -96,7 +94,7 @@ def lesions_of(mask: LesionVoxels, uptake: Uptake | None) -> list[ListedLesion]:
         ListedLesion(
             label=int(mask.labels[voxel]),
             number=int(number[voxel]),
-            volume_ml=float(mask.sizes[number[voxel]] * mask.geometry.voxel_volume_mm3 / _MM3_A_ML),
+            volume_ml=float(mask.sizes[number[voxel]] * mask.geometry.voxel_volume_mm3 / MM3_A_ML),
             suv_max=None if uptake is None else float(peaks[number[voxel]]),
             point_mm=_point_inside(mask.geometry, centroids[number[voxel]], points[voxel]),
         )

@@ -24,21 +24,21 @@ _BITS_A_STEP: Final = 0.01
 
 def shown_ct(ct: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
     """The CT in HU on the grid, linearly interpolated, air beyond its border; the second value is its step of 1."""
-    hu = _resampled(ct, grid, sitk.sitkLinear, AIR_HU)
+    hu = resampled(ct, grid, sitk.sitkLinear, AIR_HU)
     np.nan_to_num(hu, copy=False, nan=AIR_HU, posinf=_MOST_HU, neginf=AIR_HU)
     return np.rint(np.clip(hu, AIR_HU, _MOST_HU, out=hu), out=hu).astype(np.int16), 1.0
 
 
 def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
     """The PET on the grid, linearly interpolated, in steps of 0.01 (larger if int16 cannot hold it), and the step."""
-    uptake = _resampled(pet, grid, sitk.sitkLinear, 0.0)
+    uptake = resampled(pet, grid, sitk.sitkLinear, 0.0)
     step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, _LEAST_PET_STEP)
     return np.rint(uptake / step).astype(np.int16), step
 
 
 def shown_map(volume: Volume, grid: Geometry) -> tuple[npt.NDArray[np.uint8], float]:
     """A map of uint8 on the grid, linearly interpolated, 0 beyond its border, and its step in bits."""
-    return np.rint(_resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8), _BITS_A_STEP
+    return np.rint(resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8), _BITS_A_STEP
 
 
 def shown_mask(mask: LesionVoxels, grid: Geometry) -> tuple[npt.NDArray[np.uint8], float]:
@@ -54,7 +54,7 @@ def shown_mask(mask: LesionVoxels, grid: Geometry) -> tuple[npt.NDArray[np.uint8
     region = _region(cropped.geometry, grid)
     if region is not None:
         (x, y, z), (width, height, depth) = region
-        nearest = _resampled(cropped, grid.cropped(*region), sitk.sitkNearestNeighbor, 0.0)
+        nearest = resampled(cropped, grid.cropped(*region), sitk.sitkNearestNeighbor, 0.0)
         target[z : z + depth, y : y + height, x : x + width] = nearest
     _draw_lost_lesions(target, mask, grid)
     return target, 1.0
@@ -95,14 +95,18 @@ def values_at(volume: Volume, points_mm: Floats) -> Floats:
     return np.where(inside, values, 0.0)
 
 
-def _resampled(volume: Volume, grid: Geometry, interpolator: int, outside: float) -> npt.NDArray[np.float32]:
+def resampled(
+    volume: Volume, grid: Geometry, interpolator: int, outside: float, label: int | None = None
+) -> npt.NDArray[np.float32]:
+    """A volume on another grid, (z, y, x), `outside` beyond its border; of a mask only the voxels with a `label`."""
     region = _region(grid, volume.geometry, margin=2)
     if region is None:
         return np.full(grid.array_shape, outside, dtype=np.float32)
     # Only the part that is shown is copied into an ITK image.
     (x, y, z), (width, height, depth) = region
     part = volume.array[z : z + depth, y : y + height, x : x + width]
-    image = to_sitk(Volume(np.ascontiguousarray(part), volume.geometry.cropped(*region)))
+    shown = np.ascontiguousarray(part) if label is None else (part == label).astype(np.float32)
+    image = to_sitk(Volume(shown, volume.geometry.cropped(*region)))
     frame = (grid.origin_mm, grid.spacing_mm, grid.direction)
     moved = sitk.Resample(image, grid.size, sitk.Transform(), interpolator, *frame, outside, sitk.sitkFloat32)
     return np.asarray(sitk.GetArrayFromImage(moved), dtype=np.float32)

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, MM3_A_ML, AnswerRows, box_summary, rounded
-from evaluation.metrics.overlap import Floats
+from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, box_summary, rounded
+from evaluation.metrics.overlap import MM3_A_ML, Floats
 from evaluation.metrics.surface import LOST
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}

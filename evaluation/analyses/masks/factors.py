@@ -1,4 +1,4 @@
-"""The DSC against properties of the case: volume, SUVmax, field of view; and its correlation with them."""
+"""The DSC against properties of the case: volume and SUVmax; and its correlation with them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scipy.stats import pearsonr, rankdata
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.masks.cases import LABELS
-from evaluation.analyses.tables import MM3_A_ML, AnswerRows, rounded
+from evaluation.analyses.tables import AnswerRows, rounded
 from evaluation.metrics.bins import VOLUME_BINS, equal_bins, spearman
-from evaluation.metrics.overlap import Booleans, Floats
+from evaluation.metrics.overlap import MM3_A_ML, Booleans, Floats
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 _BINS: Final = "in five bins of rising values with equal numbers of cases, the first also with the remainder"
@@ -46,25 +46,16 @@ def influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     for label, title in LABELS.items():
         volume_ml = table.reference(f"{label}_reference_mm3") / MM3_A_ML
         dsc = np.where(volume_ml > 0, table.numbers(f"{label}_dsc"), np.nan)
-        suv_max, view_mm = (_of_scans(table, scans, name) for name in (f"{label}_suv_max", "field_of_view_mm"))
+        suv_max = np.array([scans.get(case, {}).get(f"{label}_suv_max", np.nan) for case in table.cases])
         candidates += [
             Influence(label, "volume", "volume_ml", f"{title} volume (ml)", volume_ml, dsc),
             Influence(label, "suv-max", "suv_max", f"{title} SUVmax", suv_max, dsc),
-            Influence(label, "field-of-view", "field_of_view_mm", "Field of view (mm)", view_mm, dsc),
         ]
     return [one for one in candidates if (one.known.sum(axis=1) >= VOLUME_BINS).any()]
 
 
-def _of_scans(table: AnswerRows, scans: Scans, name: str) -> Floats:
-    return np.array([scans.get(case, {}).get(name, np.nan) for case in table.cases], dtype=np.float64)
-
-
-def dsc_by_team(table: AnswerRows, against: list[Influence]) -> list[Analysis]:
-    """Each team's mean DSC in five bins of each property."""
-    return [_by_team(table, one) for one in against]
-
-
-def _by_team(table: AnswerRows, influence: Influence) -> Analysis:
+def dsc_by_team(table: AnswerRows, influence: Influence) -> Analysis:
+    """Each team's mean DSC in five bins of a property."""
     known, label = influence.known, LABELS[influence.label]
     rows: list[dict[str, Any]] = []
     for place, team in enumerate(table.names):
@@ -95,12 +86,8 @@ def _lower(title: str) -> str:
     return name if name[:2].isupper() else name[0].lower() + name[1:]
 
 
-def dsc_by_case(table: AnswerRows, against: list[Influence]) -> list[Analysis]:
-    """The median DSC over teams of each case against each property."""
-    return [_by_case(table, one) for one in against]
-
-
-def _by_case(table: AnswerRows, influence: Influence) -> Analysis:
+def dsc_by_case(table: AnswerRows, influence: Influence) -> Analysis:
+    """The median DSC over teams of each case against a property."""
     known, label = influence.known, LABELS[influence.label]
     rows = [
         {
@@ -136,9 +123,7 @@ WHY_NO_P: Final = (
     "No p for other properties and for single teams: the HECKTOR 2021 overview prints one for the volume alone, over "
     "all teams."
 )
-NO_SCANS: Final = (
-    "SUVmax and field of view are missing: write them with hecktor study baselines --cohort COHORT --output RESULTS."
-)
+NO_SCANS: Final = "SUVmax is missing: write it with hecktor study baselines --cohort COHORT --output RESULTS."
 
 
 def dsc_correlations(table: AnswerRows, against: list[Influence], *, with_scans: bool) -> list[Analysis]:

@@ -28,7 +28,7 @@ from evaluation.rows.classes import ClassRow
 from evaluation.rows.kinds import CaseRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
-from evaluation.statistics.bootstrap import Estimate, Estimates, estimate
+from evaluation.statistics.bootstrap import Estimate, estimate
 from tests.evaluation.tasks import MASK, SEGMENTATION
 
 Rows = Sequence[Mapping[str, Any]]
@@ -100,7 +100,7 @@ def _team(profile: TaskProfile, place: int, cases: int, is_lost: bool) -> TeamMe
         figures = {name: {"value": value if np.isfinite(value) else None} for name, value in values.items()}
         centres[centre] = {"cases": int(weights.sum()), "aggregates": figures}
     content = {
-        "aggregates": aggregates(Estimates({**estimates, **undefined}, 0)),
+        "aggregates": aggregates({**estimates, **undefined}),
         "centres": centres,
         "cases": {"used": cases},
         "warnings": [],

@@ -255,9 +255,9 @@ def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"])
     table = tmp_path / "baselines.csv"
-    table.write_text("case,gtvp_suv_max,field_of_view_mm\nA,9.5,300\nB,,310\n")
+    table.write_text("case,gtvp_suv_max,gtvp_volume_ml\nA,9.5,\nB,,3\n")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert results.scans == {"A": {"gtvp_suv_max": 9.5, "field_of_view_mm": 300.0}, "B": {"field_of_view_mm": 310.0}}
+    assert results.scans == {"A": {"gtvp_suv_max": 9.5}, "B": {"gtvp_volume_ml": 3.0}}
     table.write_text("patient,gtvp_suv_max\nA,9.5\n")
     with pytest.raises(HecktorError, match=r"baselines.csv: no column `case`"):
         find_results(tmp_path, load_profile("hecktor2025"))

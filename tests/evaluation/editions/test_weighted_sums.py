@@ -70,11 +70,7 @@ def test_a_break_of_the_schema_is_named(raw, message):
         metrics_of(raw)
 
 
-@given(
-    values=st.lists(st.floats(0, 1), min_size=3, max_size=3),
-    outer=st.floats(0.01, 1),
-    inner=st.floats(0.01, 1),
-)
+@given(values=st.lists(st.floats(0, 1), min_size=3, max_size=3), outer=st.floats(0.01, 1), inner=st.floats(0.01, 1))
 def test_a_sum_equals_its_nested_definition_and_lies_between_its_parts(values, outer, inner):
     a, b, c = values
     raw = {

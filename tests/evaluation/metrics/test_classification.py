@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from evaluation.metrics.classification import (
-    binary_metrics,
-    class_codes,
-    confusion_matrix,
-    many_classes_metrics,
-)
+from evaluation.metrics.classification import binary_metrics, class_codes, confusion_matrix, many_classes_metrics
 
 
 def values(positive, correct):

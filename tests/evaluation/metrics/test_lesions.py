@@ -12,13 +12,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import ndimage
 
 from evaluation.editions.profile import load_profile
-from evaluation.metrics.lesions import (
-    LesionCounts,
-    compare_lesions,
-    f1_agg_metric,
-    label_components,
-    match_one_to_one,
-)
+from evaluation.metrics.lesions import LesionCounts, compare_lesions, f1_agg_metric, label_components, match_one_to_one
 from evaluation.metrics.rules import MaskRules
 from tests.evaluation.tasks import SEGMENTATION
 

@@ -95,13 +95,7 @@ def test_weights_multiply_ranks():
     assert found.ranks.tolist() == [1, 3, 5, 4, 1]
     assert scheme_ranks(five_teams(), MeanRank(parts=METRICS, weights=(1.0, 1.0, 2.0)), "min").figures[
         "mean_rank"
-    ].tolist() == [
-        2.5,
-        3,
-        3.75,
-        3.25,
-        2.5,
-    ]
+    ].tolist() == [2.5, 3, 3.75, 3.25, 2.5]
 
 
 def test_weights_that_are_no_sums_of_halves_still_tie():

@@ -111,10 +111,7 @@ def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files,
         rank([], tmp_path / "none", "--runs", runs)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("edition", "other"), ("options", {"connectivity": 6}), ("task", "rfs")],
-)
+@pytest.mark.parametrize(("key", "value"), [("edition", "other"), ("options", {"connectivity": 6}), ("task", "rfs")])
 def test_results_that_differ_are_not_mixed(files, tmp_path, key, value):
     files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), **{key: value})))
     with pytest.raises(HecktorError, match=f"MEDAI and Dolphins: {key} differ"):

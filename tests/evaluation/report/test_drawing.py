@@ -5,7 +5,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pytest
 
-from evaluation.report.drawing import is_first_in_row, new_figure, plot_style, svg_text
+from evaluation.report.drawing import new_figure, plot_style, svg_text
 
 # Some of the settings that nnU-Net's progress plot leaves behind.
 LEFT_BEHIND = {
@@ -41,16 +41,3 @@ def test_settings_of_the_process_change_no_plot():
 def test_without_the_style_they_depend_on_them():
     with mpl.rc_context(LEFT_BEHIND), pytest.warns(UserWarning, match="collapsed to zero"):
         bars.__wrapped__()
-
-
-@pytest.mark.parametrize(("panels", "rows", "firsts"), [(1, 1, [0]), (5, 1, [0]), (6, 2, [0, 5]), (11, 3, [0, 5, 10])])
-def test_panels_fallback_rows_of_five(panels, rows, firsts):
-    figure, axes = new_figure(panels, height=2.0)
-    assert len(axes) == len(figure.axes) == panels
-    assert figure.get_size_inches().tolist() == [max(4.0, 3.1 * min(panels, 5)), 2.0 * rows]
-    assert [place for place, one in enumerate(axes) if is_first_in_row(one)] == firsts
-
-
-def test_panels_of_a_given_width_fallback_one_row():
-    figure, _ = new_figure(7, height=2.0, width=9.0)
-    assert figure.get_size_inches().tolist() == [9.0, 2.0]

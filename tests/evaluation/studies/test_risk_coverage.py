@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.studies.risk_coverage import (
-    area,
-    area_metric,
-    risk_coverage,
-    spearman_metric,
-)
+from evaluation.studies.risk_coverage import area, area_metric, risk_coverage, spearman_metric
 
 
 def test_three_cases_by_hand() -> None:

@@ -27,7 +27,8 @@ ANN = [row(number, number / 10) for number in (1, 2, 3, 4, 5, 6)]
 def test_five_bins_of_volume(table) -> None:
     """Six cases of 1 to 6 ml with DSC 0.1 to 0.6: the first bin holds two, at 1.5 ml and 0.15."""
     rows = table({"ann": ANN})
-    (bins,) = dsc_by_team(rows, influences(rows, {}))
+    (volume,) = influences(rows, {})
+    bins = dsc_by_team(rows, volume)
     assert bins.name == "gtvp-dsc-by-volume"
     assert [(line["volume_ml"], line["cases"], line["dsc_mean"]) for line in bins.rows] == [
         (1.5, 2, 0.15),
@@ -41,35 +42,36 @@ def test_five_bins_of_volume(table) -> None:
 def test_bins_of_the_2021_overview(table) -> None:
     """101 cases in bins of 21, 20, 20, 20 and 20."""
     rows = table({"ann": [{**row(number, 0.5), "case": f"{number:03d}"} for number in range(1, 102)]})
-    (bins,) = dsc_by_team(rows, influences(rows, {}))
+    (volume,) = influences(rows, {})
+    bins = dsc_by_team(rows, volume)
     assert [line["cases"] for line in bins.rows] == [21, 20, 20, 20, 20]
 
 
 def test_cases_without_a_dsc_or_a_tumour_do_not_count(table) -> None:
     """Five cases are left of seven; four would give no bins."""
     rows = table({"ann": [*ANN[:5], row(0, 0.0), row(7, None)]})
-    (bins,) = dsc_by_team(rows, influences(rows, {}))
+    (volume,) = influences(rows, {})
+    bins = dsc_by_team(rows, volume)
     assert sum(line["cases"] for line in bins.rows) == 5
     few = table({"ann": [*ANN[:4], row(0, 0.0), row(7, None)]})
     assert influences(few, {}) == []
 
 
-def test_scans_give_suv_max_and_field_of_view(table) -> None:
+def test_scans_give_suv_max(table) -> None:
     """Of six cases one has no scan."""
-    scans = {case: {"gtvp_suv_max": 10.0 - place, "field_of_view_mm": 300.0} for place, case in enumerate("ABCDE")}
+    scans = {case: {"gtvp_suv_max": 10.0 - place} for place, case in enumerate("ABCDE")}
     rows = table({"ann": ANN})
     against = influences(rows, scans)
-    names = [one.name for one in dsc_by_team(rows, against)]
-    assert names == ["gtvp-dsc-by-volume", "gtvp-dsc-by-suv-max", "gtvp-dsc-by-field-of-view"]
-    _, by_suv, _ = dsc_by_case(rows, against)
+    assert [dsc_by_team(rows, one).name for one in against] == ["gtvp-dsc-by-volume", "gtvp-dsc-by-suv-max"]
+    by_suv = dsc_by_case(rows, against[1])
     assert [(line["case"], line["suv_max"], line["dsc_median"]) for line in by_suv.rows[:2]] == [
         ("A", 10.0, 0.1),
         ("B", 9.0, 0.2),
     ]
     assert len(by_suv.rows) == 5
     (table_of,) = dsc_correlations(rows, against, with_scans=True)
-    # SUVmax falls where the DSC rises; the field of view is constant.
-    assert [line["spearman"] for line in table_of.rows if line["team"] is None] == [1.0, -1.0, None]
+    # SUVmax falls where the DSC rises.
+    assert [line["spearman"] for line in table_of.rows if line["team"] is None] == [1.0, -1.0]
     assert NO_SCANS not in table_of.notes
 
 
