@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.features.structure import components
-from algorithm.heads.staging import ONLY_WITH_PRIMARY, SMALLEST_ML, staged
+from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import answer_probability, answer_value, time_note
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
@@ -22,6 +22,7 @@ from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
 from contract.errors import HecktorError, ModelPackageError
+from contract.packages import SmallestLesions
 
 _Mask = npt.NDArray[np.uint8]
 
@@ -88,12 +89,14 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
     probabilities: dict[str, float] = {}
     if algorithm.mask is not None and mask.fallback is not None:
         fallbacks[algorithm.mask.name] = mask.fallback
+    possible = _classes_left(algorithm.heads, mask, run.smallest_lesions)
     for declared in algorithm.heads:
         with run.stages("head"):
-            by_mask, excluded = _classes_of_mask(declared, mask)
-            if by_mask is not None:
-                values[declared.name] = by_mask
+            left = possible.get(declared.name, declared.classes)
+            if len(left) == 1:
+                values[declared.name] = left[0]
                 continue
+            excluded = tuple(value for value in declared.classes if value not in left)
             try:
                 values[declared.name], probability, lines = _by_head(run, declared, measured, excluded)
             except Exception as problem:
@@ -114,28 +117,21 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
         raise ValueError(f"mask of shape {mask.shape} with labels up to {mask.max(initial=0)}")
 
 
-def _classes_of_mask(declared: Answer, restored: RestoredMask) -> tuple[ClassValue | None, tuple[ClassValue, ...]]:
-    """The class that the written mask decides, or None, and the classes that it excludes.
-
-    These are the classes of `Answer.without`, and T4 without a primary. Too small structures count as absent.
-    """
-    excluded: list[ClassValue] = []
-    if restored.array is None:
-        return None, ()
-    for structure, value in declared.without.items():
-        if not _counts(structure, restored):
-            return value, ()
-        excluded.append(value)
-    if declared.rule in ONLY_WITH_PRIMARY and restored.segmented.segmentation and not _counts("GTVp", restored):
-        excluded += ONLY_WITH_PRIMARY[declared.rule]
-    return None, tuple(excluded)
-
-
-def _counts(structure: str, restored: RestoredMask) -> bool:
-    """True if the largest part of a structure, or all of a primary, is large enough for a stage."""
-    label, grid = labels.FOREGROUND[labels.LESIONS.index(structure)], restored.segmented.case.ct.geometry
-    volumes = [part.volume_ml for part in components(np.asarray(restored.array == label), grid)]
-    return (sum(volumes) if structure == "GTVp" else max(volumes, default=0.0)) >= SMALLEST_ML
+def _classes_left(
+    heads: Sequence[Answer], restored: RestoredMask, smallest: SmallestLesions
+) -> dict[str, tuple[ClassValue, ...]]:
+    """The classes that the written mask leaves to each class answer on which it has a bearing, by name."""
+    declared = [one for one in heads if one.without or one.rule]
+    if restored.array is None or not declared:
+        return {}
+    grid = restored.segmented.case.ct.geometry
+    absent = {
+        labels.NAMES[label]
+        for label in labels.FOREGROUND
+        if all(part.volume_ml < smallest.of(label) for part in components(restored.array == label, grid))
+    }
+    segmented = restored.segmented.segmentation is not None
+    return {one.name: classes_left(one, absent, segmented=segmented) for one in declared}
 
 
 def _by_head(

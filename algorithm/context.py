@@ -17,6 +17,7 @@ from algorithm.output import CaseOutput
 from algorithm.prediction import PredictRequest, Stages
 from algorithm.uncertainty.disagreement import Disagreement
 from contract.editions import Answer
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
@@ -36,6 +37,11 @@ class RunContext:
         self.outcome: Features = {}  # the outcome network's, once it has answered
         self.out_of_memory = False
         self._traced: set[str] = set()
+
+    @property
+    def smallest_lesions(self) -> SmallestLesions:
+        """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
+        return self.resident.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
 
     def head(self, answer: Answer) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""

@@ -123,10 +123,9 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
         _measure_outcome(run, segmentation, clinical)
     try:
         with run.stages("measure"):
-            mask, known = segmentation.mask(), {**clinical, **run.outcome}
-            return Measured(
-                image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose) | known
-            )
+            images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+            measured = image_features(segmentation.mask(), *images, run.smallest_lesions)
+            return Measured({**measured, **clinical, **run.outcome})
     except Exception as problem:
         if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
             raise
@@ -185,7 +184,9 @@ def _over_folds(
     if not heads:
         return {}
     case, clinical = answers.segmented.case, run.request.edition.clinical
-    by_name = answers_over_folds(heads, case, clinical, segmentation, disagreement, run.deadline, run.outcome)
+    by_name = answers_over_folds(
+        heads, case, clinical, segmentation, disagreement, run.deadline, run.outcome, run.smallest_lesions
+    )
     if len(algorithm.answers) > 1:
         return {"answers": by_name}
     return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}

@@ -19,7 +19,7 @@ from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.document import cross_validation_document, metrics_only, summary
-from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads
+from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
 from baseline.heads.models.targets import targets_of, with_outcome_network
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.estimate import other_steps
@@ -172,9 +172,9 @@ def measure_out_of_fold(work: WorkFolders, device: str = "auto", jobs: int = 1) 
     cases, existing = read_cases(work), existing_networks(work)
     run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
     patients = [case.patient_id for case in cases]
-    prepared = read_preparation(work).data
-    versions = {"version": MEASURE_VERSION, "features": features_version()}
-    made_from = {"networks": run.made_from, "patients": patients, "images": prepared, **versions}
+    prepared = read_preparation(work)
+    versions = {"version": MEASURE_VERSION, "features": features_version(prepared.smallest_lesions)}
+    made_from = {"networks": run.made_from, "patients": patients, "images": prepared.data, **versions}
     key = key_of([case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
     complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
@@ -238,7 +238,7 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
-        fitted = fit_all(cohorts, seed, jobs)
+        fitted = fit_all(cohorts, seed, jobs).measured_with(read_preparation(work).smallest_lesions)
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
         write_json(work.cross_validation_json, document | {"made_from": key})
@@ -276,6 +276,7 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),
         "fallbacks": fallbacks_of(edition, fitted),
+        **smallest_entry(fitted),
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }

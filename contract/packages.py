@@ -96,6 +96,23 @@ class PostprocessingRules(Document):
 NO_RULES: Final = PostprocessingRules()
 
 
+class SmallestLesions(Document):
+    """Smallest 26-connected parts of GTVp and GTVn, in ml, that count as a lesion.
+
+    Smaller ones are specks: they have no number, shape, position and stage. The defaults are a sphere of 6 mm.
+    """
+
+    gtvp_ml: float = Field(0.1, ge=0, le=1e3)
+    gtvn_ml: float = Field(0.1, ge=0, le=1e3)
+
+    def of(self, label: int) -> float:
+        """The limit of a label."""
+        return self.gtvp_ml if label == labels.GTVP else self.gtvn_ml
+
+
+DEFAULT_SMALLEST: Final = SmallestLesions()
+
+
 class Manifest(Document):
     """The manifest of a model package.
 
@@ -117,6 +134,7 @@ class Manifest(Document):
         normalised_over: source of an image's own scale in training.
         resampling: by `hecktor train prepare`, or by nnU-Net from the whole scan.
         postprocessing: rules on lesions; None for the label with the highest probability.
+        smallest_lesions: volumes below which a part of the mask is no lesion for features and stages.
         fallbacks: values for answers whose head fails, by head.
         training: patients, centres, folds, seed and plan of the training.
         networks_from: the package whose networks were reused.
@@ -143,6 +161,7 @@ class Manifest(Document):
     normalised_over: NormalisedOver = "region"
     resampling: Literal["grid", "nnunet"] = "grid"
     postprocessing: PostprocessingRules | None = None
+    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     fallbacks: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] | None = None
     networks_from: dict[str, Any] | None = None

@@ -25,21 +25,27 @@ from algorithm.heads.features.intensity import (
 )
 from algorithm.heads.features.location import distances, neighbours, nodal, spread_mm
 from algorithm.heads.features.shape import shape
-from algorithm.heads.features.structure import Structure, components, structure_of
+from algorithm.heads.features.structure import Structure, components, structure_of, without_specks
 from algorithm.heads.staging import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
 # Increment when a feature is measured otherwise under the same name.
-_DEFINITIONS: Final = 1
+_DEFINITIONS: Final = 2
 
 
 def image_features(
-    mask: npt.NDArray[np.uint8], ct: _Image, pet: _Image | None, grid: Geometry, dose: Volume | None = None
+    mask: npt.NDArray[np.uint8],
+    ct: _Image,
+    pet: _Image | None,
+    grid: Geometry,
+    dose: Volume | None = None,
+    smallest: SmallestLesions = DEFAULT_SMALLEST,
 ) -> dict[str, float | None]:
     """Features of GTVp, GTVn and both together.
 
@@ -49,17 +55,21 @@ def image_features(
         pet: SUV on the same grid, or None without a usable PET.
         grid: gives voxel volume and distances.
         dose: the planned dose in Gy on a grid of its own, or None.
+        smallest: parts of the mask that are smaller have volume, uptake, density and dose, but no number, shape,
+            position and stage.
 
     Returns:
         Values by name with unit. A value is None if it cannot be measured: intensities of an absent lesion, features
         of an absent PET or dose, distances between fewer than two lesions (except `spread_mm`, which is 0). An absent
         lesion's volumes and glycolysis are 0.
     """
-    primary, all_nodes = structure_of(mask == labels.GTVP, grid), structure_of(mask == labels.GTVN, grid)
-    nodes, lesions = components(mask == labels.GTVN, grid), components(mask > 0, grid)
+    whole = {"gtvp": structure_of(mask == labels.GTVP, grid), "gtvn": structure_of(mask == labels.GTVN, grid)}
+    mask = without_specks(mask, grid, smallest)
+    primary, nodes = structure_of(mask == labels.GTVP, grid), components(mask == labels.GTVN, grid)
+    lesions = components(mask > 0, grid)
     gray = None if dose is None else dose_on(dose, grid)
     features: dict[str, float | None] = {}
-    for name, structure in (("gtvp", primary), ("gtvn", all_nodes)):
+    for name, structure in whole.items():
         measured = _structure(structure, ct, pet) | dose_volume(structure, gray)
         features |= {f"{name}_{key}": value for key, value in measured.items()}
     of_primary = shape(primary) | _extents(primary) | neighbours(primary, ct)
@@ -82,9 +92,10 @@ def image_feature_names() -> frozenset[str]:
     return frozenset(whole) | frozenset(image_features(np.zeros_like(mask), image, None, grid))
 
 
-def features_version() -> str:
-    """Digest of names and definitions: stored features of another version are measured again."""
-    return hashlib.sha256(f"{_DEFINITIONS} {sorted(image_feature_names())}".encode()).hexdigest()
+def features_version(smallest: SmallestLesions) -> str:
+    """Digest of names, definitions and limits: stored features of another version are measured again."""
+    made_from = f"{_DEFINITIONS} {sorted(image_feature_names())} {smallest}"
+    return hashlib.sha256(made_from.encode()).hexdigest()
 
 
 def clinical_features(patient: Patient, clinical: Sequence[ClinicalVariable]) -> dict[str, float | None]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from algorithm.heads.documents import Features
-from contract.editions.declaration import RULES
+from contract.editions import Answer
+from contract.editions.declaration import RULES, ClassValue
 
 # Upper limits of T1 and T2, and of N1 and N2, in mm of the largest diameter.
 T_LIMITS_MM: Final = (20.0, 40.0)
@@ -15,17 +16,30 @@ N_LIMITS_MM: Final = (30.0, 60.0)
 # mandible or the spine touches them with less.
 INVASION_SHARE: Final = 0.05
 
-# Smallest primary, and smallest largest node, that count in a stage; a sphere of 5 mm has 0.065 ml.
-SMALLEST_ML: Final = 0.1
-STAGED_VOLUME: Final[Mapping[str, str]] = {"GTVp": "gtvp_volume_ml", "GTVn": "gtvn_largest_ml"}
+# The feature of a structure, and its value if the mask has no lesion of it.
+_ABSENT: Final[Mapping[str, tuple[str, float | None]]] = {"GTVp": ("gtvp_diameter_mm", None), "GTVn": ("gtvn_count", 0)}
 # Stages that a rule's answer has with a primary only.
 ONLY_WITH_PRIMARY: Final[Mapping[str, tuple[str, ...]]] = {"t_stage_7th": ("T4",)}
 
 
-def is_too_small(structure: str, features: Features) -> bool:
-    """True if a structure is absent, or too small to count in a stage; False if its volume is unknown."""
-    volume_ml = features.get(STAGED_VOLUME.get(structure, ""))
-    return volume_ml is not None and volume_ml < SMALLEST_ML
+def absent_structures(features: Features) -> frozenset[str]:
+    """The structures of which the measured mask has no lesion; none if no mask was measured."""
+    return frozenset(name for name, (key, value) in _ABSENT.items() if key in features and features[key] == value)
+
+
+def classes_left(answer: Answer, absent: Collection[str], *, segmented: bool = True) -> tuple[ClassValue, ...]:
+    """The classes that a mask without the structures in `absent` leaves to a class answer, in training and inference.
+
+    The class of an absent structure in `Answer.without` is the only one left; that of a present one is left out. T4 is
+    left out without a primary, unless nothing was `segmented`.
+    """
+    for structure, value in answer.without.items():
+        if structure in absent:
+            return (value,)
+    excluded = set(answer.without.values())
+    if segmented and "GTVp" in absent:
+        excluded |= set(ONLY_WITH_PRIMARY.get(answer.rule or "", ()))
+    return tuple(value for value in answer.classes if value not in excluded)
 
 
 def staged(rule: str, features: Features) -> str | None:
@@ -48,7 +62,7 @@ def stage_features(features: Features) -> dict[str, float | None]:
 
 def _t_stage(features: Features) -> str | None:
     diameter = features.get("gtvp_diameter_mm")
-    if diameter is None or is_too_small("GTVp", features):
+    if diameter is None:
         return None
     if (features.get("gtvp_bone_contact") or 0.0) >= INVASION_SHARE:
         return "T4"
@@ -59,7 +73,7 @@ def _n_stage(features: Features) -> str | None:
     count = features.get("gtvn_count")
     if count is None:
         return None
-    if count == 0 or is_too_small("GTVn", features):
+    if count == 0:
         return "N0"
     diameters = (features.get(f"gtvn_{which}_diameter_mm") for which in ("largest", "second"))
     diameter = max(value or 0.0 for value in diameters)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
-from contract.packages import Manifest, PackageIdentity, check_edition, package_identity, read_manifest
+from contract.packages import Manifest, PackageIdentity, SmallestLesions, check_edition, package_identity, read_manifest
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -69,6 +69,11 @@ class Resident:
     def fallbacks(self) -> Mapping[str, Any]:
         """The manifest's values for answers whose head fails, by the head's name."""
         return self._manifest.fallbacks
+
+    @property
+    def smallest_lesions(self) -> SmallestLesions:
+        """The manifest's volumes below which a part of the mask is no lesion."""
+        return self._manifest.smallest_lesions
 
     @cached_property
     def identity(self) -> PackageIdentity:

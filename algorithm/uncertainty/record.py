@@ -19,6 +19,7 @@ from algorithm.deadline import Deadline
 from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.features.structure import TOUCHING
 from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.staging import absent_structures, classes_left
 from algorithm.heads.values import answer_value, class_probability
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
@@ -30,6 +31,7 @@ from contract.errors import OutputError
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.packages import SmallestLesions
 
 FORMAT_VERSION: Final = 1
 RECORD: Final = "uncertainty.json"
@@ -171,10 +173,12 @@ def answers_over_folds(
     disagreement: Disagreement,
     deadline: Deadline,
     outcome: Features,
+    smallest: SmallestLesions,
 ) -> dict[str, dict[str, Any]]:
     """Each head's answers from each fold's own unmirrored mask, and their spread, by the answer's name.
 
-    The features of the outcome network, `outcome`, are the same for all folds.
+    The features of the outcome network, `outcome`, are the same for all folds. Each fold's mask rules out classes as
+    the written one does.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
     hazard, or the logit of the second class; a head of several classes has none. When the deadline is overdue the
@@ -188,7 +192,7 @@ def answers_over_folds(
         mask = disagreement.mask(number)
         if segmentation.postprocessed is not None:
             mask = segmentation.postprocessed.applied_to(mask)
-        image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose)
+        image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose, smallest)
         features[fold] = {**image, **clinical_features(case.patient, clinical), **outcome}
     left_out = len(unmirrored) - len(features)
     return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
@@ -210,7 +214,8 @@ def _over_folds(answer: HeadAnswer, features: Mapping[int, Features], left_out: 
 
 def _fold_row(answer: HeadAnswer, features: Features) -> dict[str, Any]:
     declared, head = answer.answer, answer.head
-    value = answer_value(declared, head, features)
+    left = classes_left(declared, absent_structures(features))
+    value = answer_value(declared, head, features, [one for one in declared.classes if one not in left])
     if isinstance(head, CLASS_HEADS):
         return {"class": value, "scores": head.scores(features)}
     score = head.score(features)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from algorithm.heads.documents import Features
-from algorithm.heads.staging import is_too_small
+from algorithm.heads.staging import absent_structures, classes_left
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer
 
@@ -121,14 +121,7 @@ def outcomes_in(answer: Answer, rows: Sequence[Mapping[str, Any]]) -> Outcomes:
 
 
 def possible_classes(answer: Answer, rows: Sequence[Features]) -> Flags:
-    """`HeadCohort.possible` by the answer's `without`.
-
-    A mask without the structure leaves its class alone; any other mask leaves out this class. The structure is absent
-    if it is too small to count in a stage.
-    """
-    possible = np.ones((len(rows), len(answer.classes)), dtype=np.bool_)
-    for structure, value in answer.without.items():
-        absent = np.array([is_too_small(structure, row) for row in rows], dtype=np.bool_)
-        is_class = np.array([other == value for other in answer.classes])
-        possible &= np.where(absent[:, None], is_class, ~is_class)
-    return possible if answer.without else np.zeros((0, 0), dtype=np.bool_)
+    """`HeadCohort.possible` of an answer, by the features of each patient's mask."""
+    left = [classes_left(answer, absent_structures(row)) for row in rows]
+    possible = np.array([[value in one for value in answer.classes] for one in left], dtype=np.bool_)
+    return np.zeros((0, 0), dtype=np.bool_) if possible.all() else possible

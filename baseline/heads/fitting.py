@@ -26,6 +26,7 @@ from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError, ModelPackageError
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
@@ -47,6 +48,7 @@ class FittedHead(Document):
     out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
     curve, or balanced accuracy of more than two classes). `fallback`, `stand_in` in version 0.2, is the answer in place
     of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
+    `smallest_lesions` are the limits with which the features were measured.
     """
 
     head: Head
@@ -58,6 +60,7 @@ class FittedHead(Document):
     fallback: float | ClassValue | None = Field(validation_alias=AliasChoices("fallback", "stand_in"))
     experts: tuple[ExpertRecord, ...]
     penalty: float
+    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
 
     @field_validator("head", mode="before")
     @classmethod
@@ -71,6 +74,11 @@ class FittedHeads:
 
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
+
+    def measured_with(self, smallest: SmallestLesions) -> FittedHeads:
+        """The heads with a note of the smallest lesions of their features."""
+        noted = {name: one.model_copy(update={"smallest_lesions": smallest}) for name, one in self.heads.items()}
+        return FittedHeads(noted, self.why_not)
 
     def as_json(self) -> dict[str, Any]:
         return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
@@ -169,3 +177,15 @@ def fallbacks_of(edition: Edition, heads: Mapping[str, Head | FittedHead]) -> di
     names = [answer.head for answer in head_answers(edition) if answer.fallback is not None]
     fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), FittedHead)}
     return {name: value for name, value in fitted.items() if value is not None}
+
+
+def smallest_entry(heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
+    """The manifest's entry for the smallest lesions of the heads' features; empty for heads without a note.
+
+    Raises:
+        ModelPackageError: heads with different limits.
+    """
+    limits = [one.smallest_lesions for one in heads.values() if isinstance(one, FittedHead)]
+    if other := next((one for one in limits if one != limits[0]), None):
+        raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {other}", "one for all heads")
+    return {"smallest_lesions": limits[0].model_dump()} if limits else {}

@@ -33,11 +33,13 @@ from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import CHANNELS, image_path, label_path, read_training_case
+from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import atomic_path
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
+from contract.packages import SmallestLesions
 
 _Float = npt.NDArray[np.float32]
 _Others = Mapping[str, MemberImage]
@@ -84,7 +86,9 @@ def segment_out_of_fold(
     another version are measured again in `jobs` processes.
     """
     mask_keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
-    keys = {name: key_of((), {"mask": key, "features": features_version()}) for name, key in mask_keys.items()}
+    smallest = smallest_lesions_of(work)
+    version = features_version(smallest)
+    keys = {name: key_of((), {"mask": key, "features": version}) for name, key in mask_keys.items()}
     uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, mask_keys[case.patient_id]) for case in cases}
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
@@ -110,7 +114,7 @@ def segment_out_of_fold(
                 grid = read_header(case.ct).geometry
                 write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
                 write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
-                rows[name] = features_of(case, segmentation)
+                rows[name] = features_of(case, segmentation, smallest)
                 cache(work.features(name), keys[name], rows[name])
             cache(work.uncertainty(name), uncertainty_keys[name], _uncertainty(case, work, segmentation, passes))
     return {case.patient_id: rows[case.patient_id] for case in cases}
@@ -238,12 +242,14 @@ def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Feat
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     usable_pet = pet.array if pet.array.any() else None
     on_grid = mask.array if mask.geometry == ct.geometry else resample_mask(mask, ct.geometry)
-    return features_of(case, Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry))
+    segmentation = Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry)
+    return features_of(case, segmentation, smallest_lesions_of(work))
 
 
-def features_of(case: ReleaseCase, segmentation: Segmentation) -> Features:
+def features_of(case: ReleaseCase, segmentation: Segmentation, smallest: SmallestLesions) -> Features:
     """Image features on the segmentation's grid, with the planned dose if the release has a usable one."""
     dose = None if case.dose is None else read_volume(case.dose, "float32")
     if dose is not None and not (np.isfinite(dose.array).all() and dose.array.min() >= 0):
         dose = None  # as in inference
-    return image_features(segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, dose=dose)
+    images = segmentation.ct, segmentation.pet, segmentation.grid, dose
+    return image_features(segmentation.mask(), *images, smallest)

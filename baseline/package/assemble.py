@@ -11,7 +11,7 @@ from algorithm.heads.documents import Head
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
-from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads
+from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
@@ -117,7 +117,7 @@ class _Trained:
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
     edition = load_edition(request.edition)
-    heads, fallbacks = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
+    heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     trained = _all_trained(request)
     training = [one.as_json(request.checkpoint) for one in trained]
@@ -129,7 +129,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(one.results.name for one in trained),
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
-            **({"fallbacks": fallbacks} if fallbacks else {}),
+            **of_heads,
             **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,
             "resampling": _resampling(trained, request.normalised_over),
@@ -198,7 +198,7 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
 
 
 def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str, Any]]:
-    """Heads by name and their fallbacks from one JSON object: plain heads, or a `heads.json` of a training."""
+    """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`."""
     content = read_json(path, error=ModelPackageError)
     answer_of = {name: one for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
     if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):
@@ -213,7 +213,8 @@ def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str,
             names = ", ".join(sorted(features))
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         check_head(answer_of[name], head, name)
-    return heads, fallbacks_of(edition, records)
+    fallbacks = fallbacks_of(edition, records)
+    return heads, ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

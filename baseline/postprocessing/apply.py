@@ -17,6 +17,7 @@ from algorithm.masks.segmentation import Segmentation
 from baseline.postprocessing.lesions import lesion_table, read_images, read_logits, read_reference
 from baseline.postprocessing.record import FilteredLesion
 from baseline.release.cases import ReleaseCase
+from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.images.geometry import Geometry
@@ -60,7 +61,7 @@ def filter_patient(
     segmentation = Segmentation(moved, ct.array, pet, ct.geometry)
     mask = follow(unfiltered, result.places, ct.geometry) if same_voxels else segmentation.mask_on(unfiltered.geometry)
     write_mask(target, mask, unfiltered.geometry)
-    return name, FilteredPatient(features_of(case, segmentation), lesions)
+    return name, FilteredPatient(features_of(case, segmentation, smallest_lesions_of(work)), lesions)
 
 
 def follow(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:

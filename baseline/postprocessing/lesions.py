@@ -20,7 +20,7 @@ from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume
-from contract.packages import PostprocessingRules
+from contract.packages import PostprocessingRules, SmallestLesions
 from evaluation.metrics.lesions import label_components, match_one_to_one
 from evaluation.metrics.rules import MaskRules
 
@@ -50,21 +50,23 @@ class LesionStaging:
     offset_mm: list[float | None]
     bone_contact: list[float | None]
     centre_mm: npt.NDArray[np.float64]
+    smallest: SmallestLesions
 
     def stages(self, primary: _Flags, nodes: _Flags) -> tuple[float, ...]:
-        """Numbers in T and N for the kept lesions; NaN for T without a primary.
+        """Numbers in T and N for the kept lesions without specks; NaN for T without a primary.
 
         The primary's bone contact and side are those of its largest lesion.
         """
-        of_primary, of_nodes = np.flatnonzero(primary), np.flatnonzero(nodes)
+        of_primary, of_nodes = (
+            np.flatnonzero(kept & (self.volume_ml >= self.smallest.of(label)))
+            for kept, label in zip((primary, nodes), labels.FOREGROUND, strict=True)
+        )
         largest = max(of_primary, key=lambda row: float(self.volume_ml[row]), default=None)
         sized = [row for row in of_nodes if self.diameter_mm[row] >= NODE_MM]
         offsets = [self.offset_mm[row] for row in (sized or of_nodes)]
         features: dict[str, Any] = {
             "gtvp_diameter_mm": None if largest is None else self._extent_mm(of_primary),
             "gtvp_bone_contact": None if largest is None else self.bone_contact[largest],
-            "gtvp_volume_ml": float(self.volume_ml[of_primary].sum()),
-            "gtvn_largest_ml": float(self.volume_ml[of_nodes].max(initial=0.0)),
             "gtvn_count": float(len(of_nodes)),
             "gtvn_count_5mm": float(len(sized)),
             "gtvn_largest_diameter_mm": float(self.diameter_mm[of_nodes].max(initial=0.0)),
@@ -81,7 +83,7 @@ class LesionStaging:
         return float(apart.max())
 
 
-def measure_staging(measures: LesionMeasures, ct: Volume) -> LesionStaging:
+def measure_staging(measures: LesionMeasures, ct: Volume, smallest: SmallestLesions) -> LesionStaging:
     """Measure each lesion on the network's grid."""
     structures = [structure_of(measures.numbers == row + 1, ct.geometry) for row in range(len(measures.label))]
     known = [one for one in structures if one is not None]
@@ -96,6 +98,7 @@ def measure_staging(measures: LesionMeasures, ct: Volume) -> LesionStaging:
         [offset_mm(one, ct.array, ct.geometry) for one in known],
         contact,
         np.array([one.centre_mm for one in known], dtype=np.float64).reshape(-1, 3),
+        smallest,
     )
 
 
@@ -192,8 +195,11 @@ def lesion_table(measures: LesionMeasures, reference: Volume | None) -> LesionTa
     return LesionTable(replace(measures, numbers=measures.numbers[:0]), common, node_common, iou)
 
 
-def measure_patient(case: ReleaseCase, work: WorkFolders, with_stages: bool) -> PatientLesions:
-    """Measure the lesions of one patient with a reference at each of `THRESHOLDS`."""
+def measure_patient(case: ReleaseCase, work: WorkFolders, limits: SmallestLesions | None) -> PatientLesions:
+    """Measure the lesions of one patient with a reference at each of `THRESHOLDS`.
+
+    `limits` are those of lesions that count in a stage, None for an edition without stages.
+    """
     logits, (ct, pet), reference = (
         read_logits(work, case.patient_id),
         read_images(work, case),
@@ -204,7 +210,7 @@ def measure_patient(case: ReleaseCase, work: WorkFolders, with_stages: bool) -> 
     tables = {}
     for threshold in THRESHOLDS:
         measures = measure_lesions(at_threshold(logits, threshold), pet, ct.geometry)
-        staging = measure_staging(measures, ct) if with_stages else None
+        staging = None if limits is None else measure_staging(measures, ct, limits)
         tables[threshold] = replace(lesion_table(measures, reference), staging=staging)
     gtvp, gtvn = (int(np.count_nonzero(reference.array == label)) for label in labels.FOREGROUND)
     nodes = tables[0.5].node_iou.shape[1]

@@ -26,7 +26,7 @@ from baseline.postprocessing.score import SCORE, MaskCohort, score_of
 from baseline.postprocessing.search import cross_fitted, gains, search
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
-from baseline.release.record import edition_of
+from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json
@@ -94,7 +94,7 @@ def _key(work: WorkFolders) -> str:
     probabilities = [work.probabilities(case.patient_id) for case in cases]
     files = [work.unfiltered_features_json, work.splits_json, *probabilities, *references]
     made_from = {"version": FORMAT_VERSION, "edition": edition_of(work).name, "cases": [one.as_json() for one in cases]}
-    return key_of(files, made_from)
+    return key_of(files, made_from | {"smallest_lesions": smallest_lesions_of(work).model_dump()})
 
 
 def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int) -> PostprocessingRecord:
@@ -115,7 +115,7 @@ def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int
     if why_not := _why_not(scored):
         return record(why_not)
     score = score_of(edition, scored)
-    measure = partial(measure_patient, work=work, with_stages=bool(score.stages))
+    measure = partial(measure_patient, work=work, limits=smallest_lesions_of(work) if score.stages else None)
     tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     if not any(patient.nodes for patient in cohort.patients):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
+from algorithm.heads.features.structure import components
 from algorithm.network.images import network_channels, network_grid
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region, localise
@@ -22,12 +25,16 @@ from contract import labels
 from contract.errors import Finding
 from contract.files import write_json
 from contract.images.volumes import Volume, read_volume, write_volume
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 CHANNELS = ("CT", "PET")
 # Increment when the same images and options give other prepared images.
-_PREPARE_VERSION = 3
+_PREPARE_VERSION = 4
 _FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
 Spacing = tuple[float, float, float]
+# Predicted lesions may be smaller than the reference's: nodes of 10 mm can be predicted with 6 mm.
+_SHARE_OF_REFERENCE: Final = 0.25
+_SMALLEST_PERCENTILE: Final = 1
 
 
 @dataclass(frozen=True)
@@ -35,14 +42,15 @@ class PreparedCase:
     """Record of one prepared patient.
 
     `region_litres` and `region_found_by` describe the region that inference would segment, `reference_inside` the
-    share of reference voxels inside it (None without a mask). `notices` lists corrections of the images, `key` is the
-    digest of the inputs.
+    share of reference voxels inside it (None without a mask). `lesions_ml` has the volumes of the reference's lesions
+    by label, `notices` lists corrections of the images, `key` is the digest of the inputs.
     """
 
     patient_id: str
     region_litres: float
     region_found_by: str
     reference_inside: float | None
+    lesions_ml: Mapping[str, Sequence[float]]
     notices: tuple[str, ...]
     seconds: float
     key: str
@@ -110,14 +118,20 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
     grid = network_grid(region, spacing_mm, images.ct.geometry)
     for number, channel in enumerate(network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
-    inside = None
+    inside, lesions_ml = None, {}
     if case.mask is not None:
         reference = read_volume(case.mask, np.uint8)
         inside = _share_inside(reference, region)
-        write_volume(label_path(raw, case), Volume(resample_mask(reference, grid), grid))
+        mask = resample_mask(reference, grid)
+        lesions_ml = {
+            name: [part.volume_ml for part in components(mask == label, grid)]
+            for label, name in zip(labels.FOREGROUND, labels.LESIONS, strict=True)
+        }
+        write_volume(label_path(raw, case), Volume(mask, grid))
     seconds = round(time.perf_counter() - start, 2)
+    found = tuple(map(str, notices.findings))
     prepared = PreparedCase(
-        case.patient_id, region.volume_litres, region.found_by, inside, tuple(map(str, notices.findings)), seconds, key
+        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key
     )
     # Written last: the note stands for complete images.
     cache(_note(raw, case), key, asdict(prepared))
@@ -182,3 +196,22 @@ def _share_inside(reference: Volume, region: Region) -> float:
     points = index @ matrix[:3, :3].T + matrix[:3, 3]
     inside = np.all((points >= region.lower_mm) & (points <= region.upper_mm), axis=1)
     return float(inside.mean())
+
+
+def smallest_lesions(prepared: Iterable[PreparedCase]) -> SmallestLesions:
+    """The smallest parts of a mask that count as a lesion, from the reference's lesions on the network's grid.
+
+    A quarter of the volume that 99% of a label's lesions reach, at least a sphere of 5 mm and at most one of 10 mm;
+    the default of a label that no reference has. A percentile, since references have single voxels, too.
+    """
+    volumes = [one.lesions_ml for one in prepared]
+    least, most = (np.pi / 6 * mm**3 / 1000 for mm in (NODE_MM, ENLARGED_MM))
+
+    def limit(name: str, default: float) -> float:
+        known = [ml for one in volumes for ml in one.get(name, ())]
+        if not known:
+            return default
+        return round(float(np.clip(_SHARE_OF_REFERENCE * np.percentile(known, _SMALLEST_PERCENTILE), least, most)), 3)
+
+    gtvp, gtvn = labels.LESIONS
+    return SmallestLesions(gtvp_ml=limit(gtvp, DEFAULT_SMALLEST.gtvp_ml), gtvn_ml=limit(gtvn, DEFAULT_SMALLEST.gtvn_ml))

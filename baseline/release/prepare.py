@@ -165,6 +165,8 @@ def _preparation(
     data: DataSet,
 ) -> Preparation:
     versions = {name: installed_version(name, "not installed") for name in _PACKAGES}
+    from baseline.release.data_set import smallest_lesions
+
     return Preparation(
         options=options,
         versions={"python": platform.python_version(), **versions},
@@ -186,6 +188,7 @@ def _preparation(
             if one.reference_inside is not None and one.reference_inside < 1
         },
         mended={one.patient_id: one.notices for one in data.prepared if one.notices},
+        smallest_lesions=smallest_lesions(data.prepared),
         data=key_of((), {one.patient_id: one.key for one in data.prepared}),
     )
 

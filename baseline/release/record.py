@@ -14,6 +14,7 @@ from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import HecktorError, InputError
 from contract.files import PHANTOM_MARKER
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
@@ -56,6 +57,7 @@ class Preparation(Document):
         removed: files of other patients that were removed.
         mask_outside_region: by patient, the share of the reference inside the region that inference segments, below 1.
         mended: by patient, the corrections of the images.
+        smallest_lesions: smallest parts of a mask that count as a lesion, by the reference's lesions.
         data: digest of the prepared images.
         seconds: time of the check and of the preparation.
     """
@@ -67,6 +69,7 @@ class Preparation(Document):
     removed: tuple[str, ...] = ()
     mask_outside_region: dict[str, float] = Field(default_factory=dict)
     mended: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     data: str = ""
     seconds: dict[str, float] = Field(default_factory=dict)
 
@@ -84,6 +87,11 @@ def read_preparation(work: WorkFolders) -> Preparation:
 def edition_of(work: WorkFolders) -> Edition:
     """The edition for which the working directory was prepared."""
     return load_edition(read_preparation(work).options.edition)
+
+
+def smallest_lesions_of(work: WorkFolders) -> SmallestLesions:
+    """The smallest parts of a mask that count as a lesion in this training."""
+    return read_preparation(work).smallest_lesions
 
 
 def require_phantoms(release: str) -> None:

@@ -14,7 +14,7 @@ from baseline.heads.models.targets import targets_of
 from baseline.outcome.folds import outcome_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.record import edition_of, read_preparation
+from baseline.release.record import edition_of, read_preparation, smallest_lesions_of
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import worst_cases_html
@@ -127,7 +127,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
     ]
     models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
-    made_from |= {"features": features_version(), "models": models, **outcome_stamp(work)}
+    made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **outcome_stamp(work)}
     return key_of((work.features_json,), made_from)
 
 

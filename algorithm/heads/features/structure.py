@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
+from contract import labels
 from contract.images.geometry import Geometry
+from contract.packages import SmallestLesions
 
 # Twenty-six neighbours: voxels that touch at a corner belong to one lesion.
 TOUCHING: Final = np.ones((3, 3, 3), dtype=np.int8)
@@ -80,4 +82,14 @@ def components(structure: npt.NDArray[np.bool_], grid: Geometry) -> list[Structu
     for number, box in enumerate(ndimage.find_objects(parts), start=1):
         place = tuple(slice(a.start + b.start, a.stop + b.start) for a, b in zip(box, whole.box, strict=True))
         lesions.append(Structure(parts[box] == number, place, whole.spacing_mm, whole.voxel_ml))
+    return lesions
+
+
+def without_specks(mask: npt.NDArray[np.uint8], grid: Geometry, smallest: SmallestLesions) -> npt.NDArray[np.uint8]:
+    """The mask (labels 0, 1, 2) without the 26-connected parts of a label that are too small to count as a lesion."""
+    lesions = mask.copy()
+    for label in labels.FOREGROUND:
+        for part in components(mask == label, grid):
+            if part.volume_ml < smallest.of(label):
+                part.cut(lesions)[part.inside] = labels.BACKGROUND
     return lesions

@@ -13,7 +13,7 @@ from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from algorithm.outcome.plan import OutcomeTask
 from baseline.heads.cohort import HeadCohort, Numbers
-from baseline.heads.models.classes import fit_multinomial, fit_ordinal
+from baseline.heads.models.classes import fit_multinomial, fit_ordinal, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
@@ -139,11 +139,14 @@ def most_frequent(train: HeadCohort, cohort: HeadCohort) -> Numbers:
 
 
 def staging_rule(rule: str) -> ClassRule:
-    """The stage by `rule`, or the most frequent class of the training patients if the features do not show it."""
+    """The stage by `rule`, or the most frequent class of the training patients that the mask leaves possible."""
     return partial(_stages, rule)
 
 
 def _stages(rule: str, train: HeadCohort, cohort: HeadCohort) -> Numbers:
-    usual, names = train.outcomes.most_frequent(), cohort.outcomes.classes
-    stages = (staged(rule, row) for row in cohort.rows())
-    return np.array([names.index(stage) if stage in names else usual for stage in stages], dtype=np.int64)
+    names = cohort.outcomes.classes
+    counts = np.bincount(train.outcomes.values, minlength=len(names)).astype(np.float64)
+    usual = predicted(np.tile(counts, (len(cohort.ids), 1)), cohort.possible).tolist()
+    stages = [staged(rule, row) for row in cohort.rows()]
+    pairs = zip(stages, usual, strict=True)
+    return np.array([names.index(stage) if stage in names else other for stage, other in pairs], dtype=np.int64)

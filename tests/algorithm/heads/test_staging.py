@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from algorithm.answers import RestoredMask, _classes_of_mask
+from algorithm.answers import RestoredMask, _classes_left
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
-from algorithm.heads.staging import staged
+from algorithm.heads.measure import image_features
+from algorithm.heads.staging import absent_structures, classes_left, staged
 from algorithm.masks.segmentation import Segmentation, Segmented
 from contract.editions import load_edition
 from contract.editions.declaration import RULES
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.patient import Patient
 
 EDITION = load_edition("hecktor2026")
+# Voxels of 0.04 ml.
+GRID = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
 
 
 def primary(diameter_mm: float, bone_contact: float | None = 0.0) -> Features:
@@ -106,23 +112,61 @@ def test_rules_give_classes_of_the_declared_answers() -> None:
         staged("t_stage_8th", features)
 
 
-@pytest.mark.parametrize(("volume_ml", "t", "n"), [(0.04, None, "N0"), (0.099, None, "N0"), (0.1, "T4", "N2")])
-def test_a_speck_decides_no_stage(volume_ml: float, t: str | None, n: str) -> None:
-    """Below 0.1 ml neither a primary that touches bone nor a contralateral node counts."""
-    features = {**primary(15, 0.5), **nodes(12, contralateral=1.0)}
-    features |= {"gtvp_volume_ml": volume_ml, "gtvn_largest_ml": volume_ml}
-    assert (staged("t_stage_7th", features), staged("n_stage_7th", features)) == (t, n)
+def mask_of(primary_voxels: int, node_voxels: int) -> np.ndarray:
+    """A primary and a node of some voxels in a row, and a second node of one voxel, on `GRID`."""
+    array = np.zeros(GRID.array_shape, np.uint8)
+    array[1, 1, 1 : 1 + primary_voxels], array[4, 4, 1 : 1 + node_voxels], array[7, 7, 7] = 1, 2, 2
+    return array
 
 
-@pytest.mark.parametrize(("voxels", "t", "n"), [(1, ("T4",), "N0"), (2, ("T4",), "N0"), (3, (), None)])
-def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: tuple[str, ...], n: str | None) -> None:
+SMALLEST = SmallestLesions(gtvp_ml=0.05, gtvn_ml=0.13)
+
+
+@pytest.mark.parametrize(
+    ("voxels", "smallest", "t", "n"),
+    [
+        (2, DEFAULT_SMALLEST, None, 0),
+        (3, DEFAULT_SMALLEST, 4, 1),
+        (1, SMALLEST, None, 0),
+        (2, SMALLEST, 4, 0),
+        (3, SMALLEST, 4, 0),
+        (4, SMALLEST, 4, 1),
+    ],
+)
+def test_a_speck_decides_no_stage(voxels: int, smallest: SmallestLesions, t: int | None, n: int) -> None:
+    """Voxels of 0.04 ml: 0.12 ml are above 0.1, below 0.13. Bone everywhere makes any primary T4."""
+    image = np.full(GRID.array_shape, 500, np.float32)
+    features = image_features(mask_of(voxels, voxels), image, None, GRID, smallest=smallest)
+    assert (features["t_stage_7th"], features["n_stage_7th"]) == (t, n)
+
+
+def test_specks_change_no_number_shape_or_position() -> None:
+    """A primary and a node of 0.16 ml; a voxel of 0.04 ml of either label elsewhere changes volumes alone."""
+    image = np.full(GRID.array_shape, 40, np.float32)
+    mask = mask_of(4, 4)
+    mask[7, 7, 7] = 0
+    whole = image_features(mask, image, None, GRID)
+    mask[7, 7, 7], mask[7, 1, 1] = 2, 1
+    changed = {name for name, value in image_features(mask, image, None, GRID).items() if value != whole[name]}
+    assert changed == {"gtvp_volume_ml", "gtvn_volume_ml", "total_volume_ml"}
+
+
+@pytest.mark.parametrize(("voxels", "t", "n"), [(1, 3, ("N0",)), (2, 3, ("N0",)), (3, 4, ("N1", "N2", "N3"))])
+def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tuple[str, ...]) -> None:
     """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
-    grid = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
-    array = np.zeros(grid.array_shape, np.uint8)
-    array[1, 1, 1 : 1 + voxels], array[4, 4, 1 : 1 + voxels], array[7, 7, 7] = 1, 2, 2
-    image = np.zeros(grid.array_shape, np.float32)
-    segmentation = Segmentation.from_mask(array, image, None, grid)
-    restored = RestoredMask(Segmented(Case(Volume(image, grid), None, Patient()), segmentation), array)
-    answers = {answer.name: answer for answer in EDITION.algorithm().heads}
-    assert _classes_of_mask(answers["t_stage"], restored) == (None, t)
-    assert _classes_of_mask(answers["n_stage"], restored)[0] == n
+    array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
+    segmented = Segmented(Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID))
+    left = _classes_left(EDITION.algorithm().heads, RestoredMask(segmented, array), DEFAULT_SMALLEST)
+    assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
+
+
+@settings(max_examples=60, deadline=None)
+@given(voxels=st.tuples(st.integers(0, 5), st.integers(0, 5)))
+def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) -> None:
+    """On one grid the written mask and its features rule out the same classes."""
+    array, image = mask_of(*voxels), np.zeros(GRID.array_shape, np.float32)
+    segmented = Segmented(Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID))
+    heads = [answer for answer in EDITION.algorithm().heads if answer.rule]
+    absent = absent_structures(image_features(array, image, None, GRID))
+    expected = {answer.name: classes_left(answer, absent) for answer in heads}
+    assert _classes_left(heads, RestoredMask(segmented, array), DEFAULT_SMALLEST) == expected

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from algorithm import pipeline, steps
+from algorithm.case.read import Case
 from algorithm.deadline import Deadline, Termination
+from algorithm.heads.documents import ClassHead
 from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.passes import NoPassFitsError, Passes
@@ -22,13 +24,23 @@ from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import describe, expected_dsc, lesions_of, prepare_folder
-from contract.editions import Algorithm
+from algorithm.uncertainty.record import (
+    HeadAnswer,
+    answers_over_folds,
+    describe,
+    expected_dsc,
+    lesions_of,
+    prepare_folder,
+)
+from contract.editions import Algorithm, load_edition
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
-from contract.images.volumes import read_volume
+from contract.images.volumes import Volume, read_volume
+from contract.packages import DEFAULT_SMALLEST
+from contract.patient import Patient
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
+from tests.algorithm.heads.head_parts import linear
 from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
@@ -87,6 +99,34 @@ def test_expected_dsc_against_all_truths() -> None:
     weight = np.where(truths == 1, p, 1 - p).prod(1)
     dsc = 2 * truths[:, mask].sum(1) / (truths.sum(1) + mask.sum())
     assert expected_dsc(mask, p.astype(np.float32)) == pytest.approx(float(weight @ dsc), abs=0.03)
+
+
+def test_the_answers_of_folds_follow_the_staging_rules() -> None:
+    """Two folds on voxels of 0.04 ml. The first finds a primary of 0.16 ml; the second one of 0.04 ml and no node.
+
+    The head prefers T4 and N2: T4 needs a primary, N0 is given exactly without a node.
+    """
+    grid = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
+    masks = [np.zeros(grid.array_shape, np.uint8) for _ in range(2)]
+    masks[0][1, 1, 1:5], masks[0][4, 4, 1:5], masks[1][1, 1, 1], masks[1][4, 4, 1] = 1, 2, 1, 2
+    disagreement = Disagreement()
+    for fold, mask in enumerate(masks):
+        disagreement.add(Pass(fold), np.where(np.arange(3)[:, None, None, None] == mask, 4, 0).astype(np.float32))
+    image = np.zeros(grid.array_shape, np.float32)
+    segmentation, case = Segmentation.from_mask(masks[0], image, None, grid), Case(Volume(image, grid), None, Patient())
+    declared = {one.name: one for one in load_edition("hecktor2026").algorithm().heads}
+    best = {"t_stage": "T4", "n_stage": "N2"}
+    heads = [
+        HeadAnswer(
+            declared[name],
+            ClassHead(classes={str(one): linear(intercept=float(one == value)) for one in declared[name].classes}),
+            value,
+        )
+        for name, value in best.items()
+    ]
+    answers = answers_over_folds(heads, case, (), segmentation, disagreement, Deadline(600), {}, DEFAULT_SMALLEST)
+    folds = {name: [row["class"] for row in one["folds"]] for name, one in answers.items()}
+    assert folds == {"t_stage": ["T4", "T1"], "n_stage": ["N2", "N0"]}
 
 
 def test_lesions_touch_by_corners() -> None:

@@ -106,9 +106,27 @@ def test_fallbacks_of_the_heads(tmp_path: Path, key: str) -> None:
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
     of_training = {name: value for name, value in record(stages).items() if name != "fallback"} | {key: "N2"}
     path.write_text(json.dumps({"n_stage": of_training, "n_stage_clinical": stages}))
-    assert read_heads(path, load_edition("hecktor2026"))[1] == {"n_stage": "N2"}
+    assert read_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
     path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
-    assert read_heads(path, EDITION)[1] == {}
+    assert "fallbacks" not in read_heads(path, EDITION)[1]
+
+
+def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
+    """Those of the training's features, the defaults for heads of earlier versions, none for plain heads; and one for
+    all, since features are measured once.
+    """
+    path, limits = tmp_path / "heads.json", {"gtvp_ml": 0.2, "gtvn_ml": 0.07}
+
+    def entry(**of_heads: Any) -> dict[str, Any]:
+        path.write_text(json.dumps(of_heads))
+        return read_heads(path, EDITION)[1]
+
+    new, old = record(head(), smallest_lesions=limits), record(head())
+    assert entry(hpv=new, hpv_clinical=new) == {"smallest_lesions": limits}
+    assert entry(hpv=old) == {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}}
+    assert entry(hpv=head()) == {}
+    with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*, expected one"):
+        entry(hpv=new, hpv_clinical=old)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError
 from contract.images.volumes import read_volume
-from contract.packages import PostprocessingRules
+from contract.packages import DEFAULT_SMALLEST, PostprocessingRules
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import count_overlaps
@@ -30,7 +30,7 @@ Prepared = tuple[list[ReleaseCase], WorkFolders, list[PatientLesions]]
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     cases, work = write_patients(tmp_path_factory.mktemp("work"), 5, np.random.default_rng(5))
-    return cases, work, [measure_patient(case, work, with_stages=True) for case in cases]
+    return cases, work, [measure_patient(case, work, DEFAULT_SMALLEST) for case in cases]
 
 
 def mask_rules() -> MaskRules:

@@ -9,9 +9,10 @@ import pytest
 
 from algorithm.case.notices import Notices
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import read_training_case
+from baseline.release.data_set import PreparedCase, read_training_case, smallest_lesions
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.patient import Patient
 
 GRID = Geometry((48, 48, 60), (8.0, 8.0, 8.0), (-188.0, -188.0, -236.0))
@@ -31,3 +32,19 @@ def test_a_scan_of_a_limb_is_named(tmp_path: Path, bone_hu: int, found: list[str
     _, region = read_training_case(case, notices)
     assert [finding.found for finding in notices.findings if finding.what == "CT.nii.gz"] == found
     assert bool(region.no_neck) == bool(found)
+
+
+def reference(gtvp_ml: list[float], gtvn_ml: list[float]) -> PreparedCase:
+    return PreparedCase("X-001", 9.0, "brain", 1.0, {"GTVp": gtvp_ml, "GTVn": gtvn_ml}, (), 1.0, "")
+
+
+def test_the_smallest_lesions_of_references_by_hand() -> None:
+    """Of 101 volumes 1, 2, ... the percentile 1 is the second. Spheres of 5 and 10 mm have 0.065 and 0.524 ml.
+
+    GTVn 0.02 ml (a speck), 0.8, 1.8, ...: a quarter of 0.8. GTVp from 1 ml on: 2 ml, a quarter of which is 0.5.
+    """
+    nodes = [0.02, *(0.8 + n for n in range(100))]
+    halves = reference([1.0 + n for n in range(50)], nodes[:40]), reference([51.0 + n for n in range(51)], nodes[40:])
+    assert smallest_lesions(halves) == SmallestLesions(gtvp_ml=0.5, gtvn_ml=0.2)
+    assert smallest_lesions([reference([0.04], [90.0])]) == SmallestLesions(gtvp_ml=0.065, gtvn_ml=0.524)
+    assert smallest_lesions([reference([], [])]) == DEFAULT_SMALLEST

@@ -154,16 +154,18 @@ def test_classes_without_patients_never_win(fit: object, values: list[int]) -> N
 
 
 def test_possible_classes_by_hand() -> None:
-    """Nodes of 0 ml leave N0 alone; any other volume, or an unknown one, leaves N1 to N3. T has no such rule."""
-    rows = [{"gtvn_largest_ml": 0.0}, {"gtvn_volume_ml": 3.0}, {"gtvn_volume_ml": None}]
+    """No node leaves N0 alone, any number of nodes, or an unknown one, N1 to N3. Without a primary there is no T4."""
+    rows = [{"gtvn_count": 0.0}, {"gtvn_count": 3.0}, {"age_years": 60.0}]
     expected = [[True, False, False, False], [False, True, True, True], [False, True, True, True]]
     assert possible_classes(N_STAGE.answer, rows).tolist() == expected
     assert possible_classes(T_STAGE.answer, rows).size == 0
+    primaries = [{"gtvp_diameter_mm": None}, {"gtvp_diameter_mm": 12.0}]
+    assert possible_classes(T_STAGE.answer, primaries).tolist() == [[True, True, True, False], [True] * 4]
 
 
 def test_heads_learn_from_patients_whose_class_is_open() -> None:
     """Left out: an N0 without nodes (decided), an N2 without nodes and an N0 with nodes (both impossible)."""
-    rows = [{"gtvn_largest_ml": volume} for volume in (0.0, 0.0, 3.0, 3.0, 3.0)]
+    rows = [{"gtvn_count": count} for count in (0.0, 0.0, 3.0, 3.0, 3.0)]
     outcomes = Outcomes(np.array([0, 2, 0, 1, 3]), classes=("N0", "N1", "N2", "N3"))
     patients = head_cohort(rows, outcomes, possible=possible_classes(N_STAGE.answer, rows))
     assert patients.undecided().ids == ("P003", "P004")
@@ -188,7 +190,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     columns = np.stack([values * 4.0, np.arange(72) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
     features = patients.features.assign(gtvn_count=values.astype(float), age_years=60.0)
-    possible = possible_classes(N_STAGE.answer, [{"gtvn_largest_ml": 0.0 if value == 0 else 4.0} for value in values])
+    possible = possible_classes(N_STAGE.answer, [{"gtvn_count": float(value)} for value in values])
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
     document = cross_validation_document([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {})
     assert json.loads(json.dumps(document, allow_nan=False)) == document
@@ -207,6 +209,24 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
         assert rivals["most_frequent"] == 0.25
         assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
         assert rivals["clinical"] == 0.25
+
+
+def test_no_cross_validation_gives_t4_without_a_primary() -> None:
+    """`a` says T4 for every second T4 without a primary; none of its models, and no rule that learns the usual class
+    (T4 in the half of the patients), may follow.
+    """
+    values = np.array([0, 3, 1, 3, 2, 3] * 12)
+    rows = [{"gtvp_diameter_mm": None if n % 6 == 1 else 10.0 + 15 * v} for n, v in enumerate(values.tolist())]
+    patients = cohort_of(np.stack([values * 4.0, np.arange(72) % 7], axis=1), values)
+    features = patients.features.assign(gtvp_diameter_mm=[row["gtvp_diameter_mm"] for row in rows], age_years=60.0)
+    possible = possible_classes(T_STAGE.answer, rows)
+    patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
+    document = cross_validation_document([(only(T_STAGE, FAMILIES[:1]), patients)], 0, {})
+    for kind in ("nested", "leave_one_centre_out"):
+        scored = document["t_stage"][kind]
+        for answers in (scored, scored["comparators"]["single_best"], scored["comparators"]["rule"]):
+            assert "T4" not in [answers["class"][n] for n in range(1, 72, 6)]
+        assert scored["recall"]["T4"] == pytest.approx(2 / 3)
 
 
 # Selection
@@ -256,7 +276,7 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     values = np.array([0, 1, 0, 2, 0, 3] * 10)
     columns = np.stack([values * 4.0, np.arange(60) % 7], axis=1)
     patients = cohort_of(columns, values, ("N0", "N1", "N2", "N3"))
-    volumes = [{"gtvn_largest_ml": 0.0 if value == 0 else 4.0} for value in values]
+    volumes = [{"gtvn_count": float(value)} for value in values]
     patients = replace(patients, possible=possible_classes(N_STAGE.answer, volumes))
     fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.out_of_fold == 1.0
