@@ -20,7 +20,7 @@ from algorithm.context import RunContext
 from algorithm.deadline import Deadline
 from algorithm.heads.methods import method_for
 from algorithm.masks.segmentation import Segmentation, Segmented
-from algorithm.network.package import load_package
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.outcome.measure import check_outcome, outcome_features
 from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
@@ -32,6 +32,7 @@ from contract.errors import ModelPackageError, run_main
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from contract.packages import MANIFEST
 from contract.patient import Patient
 from tests.conftest import head_json, write_manifest
 from tests.faults.fake_card import fake_card
@@ -211,11 +212,14 @@ def test_network_is_left_out(
 
 
 def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> None:
-    """64 voxels of 0.064 ml. The time may be up because the package takes too long to load, or it may be unusable."""
+    """64 voxels of 0.064 ml. The time may be up because the package takes too long to load, or all but its manifest may
+    be unusable.
+    """
+    shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
     algorithm, threshold = EDITION.algorithms[0], segmentation(plan="")
     method = method_for("baseline", EDITION, algorithm)
     request = PredictRequest(EDITION, algorithm, method, tmp_path, None, "cpu", 600)
-    run = RunContext(request, Resident(tmp_path / "absent", "cpu"))
+    run = RunContext(request, Resident(tmp_path, "cpu"))
     segmented = Segmented(Case(Volume(threshold.ct, threshold.grid), None, Patient()), threshold)
     features = measure(run, segmented, with_outcome=True).features
     assert features is not None
