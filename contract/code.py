@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,8 @@ from contract import platform
 from contract.errors import HecktorError, ModelPackageError
 
 _SEPARATOR: Final = ":"
+# Another thread must not see a module whose import is not complete.
+_IMPORTING: Final = threading.RLock()
 
 
 class Code:
@@ -126,8 +129,12 @@ def _check_folder(path: Path, others: Mapping[str, Path]) -> None:
 
 def _import(name: str, folder: Path) -> ModuleType:
     """Import the folder under its name, without a place on Python's path for its neighbours."""
-    if (loaded := sys.modules.get(name)) is not None:
-        return loaded
+    with _IMPORTING:
+        loaded = sys.modules.get(name)
+        return _executed(name, folder) if loaded is None else loaded
+
+
+def _executed(name: str, folder: Path) -> ModuleType:
     source = folder / "__init__.py"
     spec = importlib.util.spec_from_file_location(name, source, submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
@@ -136,7 +143,7 @@ def _import(name: str, folder: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         for one in [one for one in sys.modules if one == name or one.startswith(f"{name}.")]:
             del sys.modules[one]
         raise ModelPackageError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +75,7 @@ def test_a_name_that_is_not_there(tmp_path: Path, reference: str, message: str) 
         ),
         ("x = 1\nraise ValueError('two\\nlines')\n", r"ValueError: two lines \(__init__.py, line 2\)"),
         ("def broken(:\n", r"SyntaxError: .*__init__.py, line 1"),
+        ("import sys\n\nsys.exit(7)\n", r"SystemExit: 7 \(__init__.py, line 3\)"),
     ],
 )
 def test_code_whose_import_fails(tmp_path: Path, source: str, message: str) -> None:
@@ -81,6 +84,34 @@ def test_code_whose_import_fails(tmp_path: Path, source: str, message: str) -> N
         code.find("broken_code:Network", "network")
     assert "\n" not in str(error.value)
     assert "broken_code" not in sys.modules
+
+
+def test_a_second_thread_waits_for_the_import(tmp_path: Path) -> None:
+    """The module is in `sys.modules` from the start of its import, which goes on when the second thread asks for it.
+
+    The import gives the second thread half a second to answer too early.
+    """
+    source = "import builtins\nbuiltins.begun.set()\nbuiltins.second_answered.wait(0.5)\nNetwork = 4\n"
+    code = Code.of([write_code(tmp_path / "slow_code", init=source)])
+    begun, second_answered, answers = threading.Event(), threading.Event(), []
+
+    def ask() -> None:
+        answers.append(code.find("slow_code:Network", "network"))
+
+    def ask_second() -> None:
+        begun.wait()
+        ask()
+        second_answered.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builtins, "begun", begun, raising=False)
+        patch.setattr(builtins, "second_answered", second_answered, raising=False)
+        threads = [threading.Thread(target=ask), threading.Thread(target=ask_second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert answers == [4, 4]
 
 
 def test_folders_that_cannot_be_code(tmp_path: Path) -> None:
