@@ -74,7 +74,7 @@ def test_code_has_a_layer_of_its_own(images: ContainerEngine, tmp_path: Path) ->
     with one_at_a_time():
         build("segmentation", "--code", str(code))
     with_code, without = "hecktor-segmentation:my_model", "hecktor-segmentation:latest"
-    script = "import sys; sys.path.append('/opt/code'); import my_model; print(my_model.NAME)"
+    script = "from contract.code import installed_code; print(installed_code().find('my_model:NAME', 'network'))"
     assert inside(images, with_code, script).strip() == "mine"
     layers = [
         images.command("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
