@@ -20,23 +20,24 @@ FILE = "forest.npz"
 HORIZON = 0.9
 
 
-def mean_time(times: Floats, events: npt.NDArray[np.bool_], horizon: float) -> float:
+def restricted_mean(days: Floats, event: npt.NDArray[np.bool_], horizon: float) -> float:
     """Area under the Kaplan-Meier curve from 0 to `horizon`."""
-    steps = np.unique(times[events & (times < horizon)])
-    at_risk = (times[None] >= steps[:, None]).sum(1)
-    died = ((times[None] == steps[:, None]) & events[None]).sum(1)
-    survival = np.concatenate([[1.0], np.cumprod(1 - died / at_risk)])
+    steps = np.unique(days[event & (days < horizon)])
+    at_risk = (days[None] >= steps[:, None]).sum(1)
+    events = ((days[None] == steps[:, None]) & event[None]).sum(1)
+    survival = np.concatenate([[1.0], np.cumprod(1 - events / at_risk)])
     return float((survival * np.diff(np.concatenate([[0.0], steps, [horizon]]))).sum())
 
 
-def pseudo_values(times: Floats, events: npt.NDArray[np.bool_], horizon: float) -> Floats:
+def pseudo_values(days: Floats, event: npt.NDArray[np.bool_], horizon: float | None = None) -> Floats:
     """n times the mean time of all n patients, less n - 1 times that of all but one; shape (patients,)."""
-    count, whole = len(times), mean_time(times, events, horizon)
-    without = [mean_time(np.delete(times, i), np.delete(events, i), horizon) for i in range(count)]
+    until = float(np.quantile(days, HORIZON)) if horizon is None else horizon
+    count, whole = len(days), restricted_mean(days, event, until)
+    without = [restricted_mean(np.delete(days, i), np.delete(event, i), until) for i in range(count)]
     return count * whole - (count - 1) * np.array(without)
 
 
-class Forest:
+class Head:
     """The head: a higher prediction is an earlier event."""
 
     kinds = ("risk",)
@@ -51,8 +52,7 @@ class Forest:
         """Fit on patients in rows; `outcomes` has the columns `days` and `event`."""
         self.names = list(features.columns)
         self.fill = np.nan_to_num(features.median().to_numpy(float))
-        times, events = outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool)
-        values = pseudo_values(times, events, float(np.quantile(times, HORIZON)))
+        values = pseudo_values(outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool))
         forest = RandomForestRegressor(
             100, min_samples_leaf=5, max_features=1 / 3, random_state=int(rng.integers(2**31)), n_jobs=1
         )
@@ -86,7 +86,7 @@ class Forest:
         np.savez_compressed(folder / FILE, names=np.array(self.names), fill=self.fill, **arrays)
 
     @classmethod
-    def load(cls, folder: Path) -> Forest:
+    def load(cls, folder: Path) -> Head:
         """Read what `save` wrote."""
         head = cls()
         with np.load(folder / FILE, allow_pickle=False) as stored:

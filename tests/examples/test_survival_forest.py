@@ -13,16 +13,16 @@ from contract.code import Code
 from tests.examples.readme import EXAMPLES
 
 CODE = Code.of([EXAMPLES / "survival_forest"])
-Forest = CODE.find("survival_forest:Forest", "head")
-mean_time = CODE.find("survival_forest:mean_time", "head")
+Head = CODE.find("survival_forest:Head", "head")
+restricted_mean = CODE.find("survival_forest:restricted_mean", "head")
 pseudo_values = CODE.find("survival_forest:pseudo_values", "head")
 
 
 def test_mean_time_by_hand() -> None:
     """Events at 2 and 6, censored at 4: S is 1 until 2, 2/3 until 6, 0 after; to 8 the area is 2 + 4 * 2/3."""
     times, events = np.array([2.0, 4.0, 6.0]), np.array([True, False, True])
-    assert mean_time(times, events, 8.0) == pytest.approx(2 + 8 / 3)
-    assert mean_time(times, events, 5.0) == pytest.approx(2 + 2)
+    assert restricted_mean(times, events, 8.0) == pytest.approx(2 + 8 / 3)
+    assert restricted_mean(times, events, 5.0) == pytest.approx(2 + 2)
 
 
 def test_pseudo_values_without_censoring_are_the_times() -> None:
@@ -55,7 +55,7 @@ def test_a_stored_forest_predicts_what_no_linear_head_can(tmp_path: Path) -> Non
     the forest predicts the same, for all patients and for one alone.
     """
     rng = np.random.default_rng(5)
-    head = Forest(None)
+    head = Head(None)
     head.fit(*cohort(rng, 200), rng)
     features, outcomes = cohort(rng, 200)
     risk = head.predict(features)
@@ -64,7 +64,7 @@ def test_a_stored_forest_predicts_what_no_linear_head_can(tmp_path: Path) -> Non
     linear = concordance_index(outcomes["days"], -features["a"].fillna(0), outcomes["event"])
     assert abs(linear - 0.5) < 0.07
     head.save(tmp_path)
-    loaded = Forest.load(tmp_path)
+    loaded = Head.load(tmp_path)
     np.testing.assert_array_equal(loaded.predict(features), risk)
     np.testing.assert_array_equal(loaded.predict(features[["d", "c", "b", "a"]].iloc[7:8]), risk[7:8])
 
@@ -82,7 +82,7 @@ def test_the_arrays_are_scikit_learns_forest(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(survival_forest, "RandomForestRegressor", Remembered)
     rng = np.random.default_rng(6)
     features, outcomes = cohort(rng, 80)
-    head = Forest(None)
+    head = Head(None)
     head.fit(features, outcomes, rng)
     ((forest, table),) = forests
     np.testing.assert_allclose(head.predict(features), -forest.predict(table), rtol=1e-12)
