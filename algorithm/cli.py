@@ -10,7 +10,7 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_edition_options, positive_number, whole_number
+from contract.options import add_code_option, add_edition_options, positive_number, whole_number
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -61,6 +61,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
+    add_code_option(parser)
     parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
     parser.add_argument(
         "--uncertainty",

@@ -53,7 +53,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
             return 0
         with _terminated_by_signal() as termination:
             try:
-                record = predict(request, Resident(model_dir, request.device), termination).record
+                record = predict(request, Resident(model_dir, request.device, request.code), termination).record
             finally:
                 _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
@@ -64,6 +64,8 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
     """The package that answers. Raises `HecktorError`."""
     if arguments.model is not None and not request.uses_package:
         raise HecktorError("--model", f"found with method {request.method.name!r}", "a method that uses a package")
+    if request.code and not request.uses_package:
+        raise HecktorError("--code", f"found with method {request.method.name!r}", "a method that uses a package")
     if not request.is_shipped:
         package: Path = arguments.model or platform.MODEL_DIR
         return package
@@ -99,6 +101,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         uncertainty_dir=arguments.uncertainty,
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
+        code=tuple(arguments.code or ()),
     )
 
 

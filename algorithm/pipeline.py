@@ -50,8 +50,10 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
 
 
 def name_package(run: RunContext) -> None:
-    """Check the package's edition, and log which one answers. Raises `ModelPackageError`."""
+    """Check the package's edition and code, and log which one answers. Raises `HecktorError`."""
     run.resident.check_edition(run.request.edition.name)
+    for finding in run.resident.check_code():
+        run.notices.note(finding)
     LOGGER.info("model package: %s", run.resident.describe())
     if run.request.is_shipped:
         found = f"none given and none in {platform.MODEL_DIR}"

@@ -46,6 +46,7 @@ class PredictRequest:
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
+        code: folders of an entrant's own code; none takes that of the image.
     """
 
     edition: Edition
@@ -62,6 +63,7 @@ class PredictRequest:
     record_path: Path | None = None
     mask_path: Path | None = None
     is_shipped: bool = False
+    code: tuple[Path, ...] = ()
 
     @property
     def uses_package(self) -> bool:

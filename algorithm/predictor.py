@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ class Predictor:
         *,
         passes: int | None = None,
         time_limit_s: float | None = None,
+        code: Sequence[Path | str] = (),
     ) -> None:
         """Load the package and its network.
 
@@ -47,6 +48,7 @@ class Predictor:
             device: "auto", "cpu" or "cuda".
             passes: largest number of passes of the network for each case; None makes all that fit the time.
             time_limit_s: seconds for each case; None takes the task's own limit.
+            code: folders of your own code that the package names, such as `my_model`.
 
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
@@ -66,9 +68,11 @@ class Predictor:
             time_limit_s=self.algorithm.time_limit_s if time_limit_s is None else time_limit_s,
             most_passes=passes,
             is_shipped=given is None,
+            code=tuple(map(Path, code)),
         )
-        self._resident = Resident(given or shipped_package(self.edition.name), device)
+        self._resident = Resident(given or shipped_package(self.edition.name), device, self._request.code)
         self._resident.check_edition(self.edition.name)
+        self._resident.check_code()
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:

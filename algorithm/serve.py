@@ -191,11 +191,12 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
     Raises:
         HecktorError: the port is not available, or the model or the device is unusable.
     """
-    resident, termination = Resident(model_dir, request.device), Termination()
+    resident, termination = Resident(model_dir, request.device, request.code), Termination()
 
     def load() -> None:
         if request.uses_package:
             resident.check_edition(request.edition.name)
+            resident.check_code()
             LOGGER.info("model package: %s", resident.describe())
         if request.method.segmenter == "network":
             resident.load()

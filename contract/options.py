@@ -20,6 +20,18 @@ def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -
     add_edition_option(parser, known_from)
 
 
+def add_code_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--code`, a folder of the user's own code; it may be repeated."""
+    parser.add_argument(
+        "--code",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="folder of your own code that the model package names, such as my_model; may be repeated (default: the "
+        "code that was built into the image)",
+    )
+
+
 def add_task_option(parser: argparse.ArgumentParser) -> None:
     """Add `--task` alone, for a command whose tasks come from an evaluation profile."""
     parser.add_argument(

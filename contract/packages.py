@@ -14,9 +14,10 @@ from pydantic import Field, model_validator
 
 from contract import labels
 from contract.archives import read_member, unpack
+from contract.code import Code
 from contract.documents import Document, Text, parse_document
 from contract.editions import known_editions
-from contract.errors import ModelPackageError
+from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.files import MAX_JSON_BYTES, parse_json, read_json
 
 LOGGER = logging.getLogger("hecktor")
@@ -127,7 +128,7 @@ class Manifest(Document):
         channels: CT and PET.
         labels: names of the mask's labels.
         configuration: the nnU-Net configuration whose grid has the answer.
-        folds: weight files, the most valuable first.
+        folds: weight files, the most valuable first; of an entrant's own network a folder.
         fold_configurations: configuration of each fold; None if all have `configuration`.
         mirror_axes: axes (z, y, x) of test-time augmentation.
         average: quantity that the passes average.
@@ -141,6 +142,7 @@ class Manifest(Document):
         out_of_fold: metric and penalty of each head.
         cross_validation: metrics of each head's cross-validations.
         outcome_network: plan and weight files of the outcome network.
+        code: sha256 of each folder of an entrant's code that the package was made with, by its name.
         files: checksum and size of every other file.
     """
 
@@ -168,6 +170,7 @@ class Manifest(Document):
     out_of_fold: dict[str, Any] | None = None
     cross_validation: dict[str, Any] | None = None
     outcome_network: dict[str, Any] | None = None
+    code: dict[str, str] = Field(default_factory=dict)
     files: dict[str, FileEntry]
 
     @model_validator(mode="after")
@@ -297,6 +300,27 @@ def read_manifest(root: Path) -> Manifest:
                 LOGGER.warning("%s: key %r of version 0.2 is called %r now", MANIFEST, old, new)
                 content[new] = content.pop(old)
     return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
+
+
+def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Finding]:
+    """Check that the code that a package names is there; findings for code that changed since the package was made.
+
+    `is_given` is true for `--code`, which must then have something to do.
+
+    Raises:
+        ModelPackageError: code is missing.
+        HecktorError: code was given that the package does not name.
+    """
+    for name in manifest.code:
+        if name not in code.folders:
+            raise ModelPackageError(MANIFEST, f"found code {name}", f"--code {name}, or an image built with it")
+    for name in code.folders if is_given else ():
+        if name not in manifest.code:
+            named = ", ".join(manifest.code) or "none"
+            raise HecktorError("--code", f"found {name}", f"code that {manifest.name} names ({named})")
+    changed = [name for name, digest in manifest.code.items() if code.digest(name) != digest]
+    expected, action = "the code with which the package was made", "the present code answers"
+    return [Finding(f"code {name}", "another version", expected, action) for name in changed]
 
 
 def check_edition(manifest: Manifest, edition: str) -> None:

@@ -239,18 +239,15 @@ def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
-    """Stack CT (HU) and PET (SUV), each normalised by the scheme that the plans name; shape (channel, z, y, x).
+    """Stack CT (HU) and PET (SUV), as the plans list them, each normalised by its scheme; shape (channel, z, y, x).
 
     Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
     """
-    schemes = package.configuration["normalization_schemes"]
-    if len(schemes) != len(channels):
-        raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(channels)} (CT and PET)")
+    schemes, sources = package.configuration["normalization_schemes"], package.channel_sources
+    if len(schemes) != len(sources):
+        raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(sources)} (CT and PET)")
     scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
-    stacked = [
-        normaliser(package, number, scale)(channel)
-        for number, (channel, scale) in enumerate(zip(channels, scales, strict=True))
-    ]
+    stacked = [normaliser(package, number, scales[source])(channels[source]) for number, source in enumerate(sources)]
     return np.stack(stacked).astype(np.float32, copy=False)
 
 

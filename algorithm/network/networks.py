@@ -14,7 +14,8 @@ from torch import nn
 
 from algorithm.network.backbones import backbone_of
 from algorithm.network.devices import GIB, release
-from algorithm.network.package import ModelPackage
+from algorithm.network.own import OwnNetwork, declaration_of
+from algorithm.network.package import OWN, ModelPackage, is_own
 from contract import labels
 from contract.errors import ModelPackageError
 
@@ -33,7 +34,7 @@ class Networks:
 
     Only one is on a device. The tensors of the others are on torch's `meta` device, which takes no memory. The weights
     of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in total. Those beyond
-    are read again each time.
+    are read again each time. An entrant's own networks are made once for each fold and stay where they are.
     """
 
     def __init__(self, package: ModelPackage) -> None:
@@ -41,6 +42,7 @@ class Networks:
         self.cached_bytes, self._full = 0, False
         self._cached: dict[int, dict[str, torch.Tensor]] = {}
         self._waiting: dict[str, nn.Module] = {}  # configuration: its network, without memory
+        self._own: dict[tuple[int, torch.device], OwnNetwork] = {}
         self._network: nn.Module | None = None
         self._current: tuple[str, torch.device] | None = None
         self._fold: int | None = None
@@ -49,10 +51,17 @@ class Networks:
         """Build every member or raise `ModelPackageError`: the imports would cost time in the middle of a case."""
         named = self.package.fold_configurations
         for name in dict.fromkeys(named):
-            self._waiting[name] = self._without_memory(named.index(name))
+            fold = named.index(name)
+            if is_own(configuration := self.package.configuration_of(fold)):
+                reference = configuration["architecture"][OWN]
+                declaration_of(self.package.code.find(reference, "network"), reference)
+            else:
+                self._waiting[name] = self._without_memory(fold)
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
+        if is_own(self.package.configuration_of(fold)):
+            return self._own_network(fold, device)
         wanted = self.package.fold_configurations[fold], device
         if self._network is None or wanted != self._current:
             self._set_aside(device)
@@ -67,6 +76,12 @@ class Networks:
             self._fold = fold
         return self._network
 
+    def _own_network(self, fold: int, device: torch.device) -> OwnNetwork:
+        if (fold, device) not in self._own:
+            self._set_aside(device)
+            self._own[fold, device] = OwnNetwork(self.package, fold, device)
+        return self._own[fold, device]
+
     def _without_memory(self, fold: int) -> nn.Module:
         """Take the network of a fold's configuration from those without memory, or build it there."""
         name = self.package.fold_configurations[fold]
@@ -80,7 +95,7 @@ class Networks:
         if self._network is None or self._current is None:
             return
         network, (name, _) = self._network, self._current
-        self.forget()
+        self._network, self._current, self._fold = None, None, None
         self._waiting[name] = network.to_empty(device="meta")
         release(device)
 
@@ -95,8 +110,9 @@ class Networks:
             self.cached_bytes += size
 
     def forget(self) -> None:
-        """Drop the network on the device, which failed: the next one of its configuration is built anew."""
+        """Drop the networks on the device, which failed: the next one of a configuration is built anew."""
         self._network, self._current, self._fold = None, None, None
+        self._own.clear()
 
 
 def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:

@@ -113,7 +113,8 @@ def nnunet_channels(case: Case, lattice: Lattice, package: ModelPackage) -> _Flo
     """CT and PET (channel, z, y, x) on the lattice, each normalised over the whole scan before it is resampled."""
     spline = spline_of(package.configuration, "data", lattice)
     readers = (_ct_reader(case, lattice.scan), _pet_reader(case.pet, lattice.scan))
-    return np.stack([_channel(number, read, lattice, spline, package) for number, read in enumerate(readers)])
+    sources = enumerate(package.channel_sources)
+    return np.stack([_channel(number, readers[source], lattice, spline, package) for number, source in sources])
 
 
 def nonzero_part(case: Case) -> Geometry:

@@ -5,6 +5,7 @@ A package is a folder::
     manifest.json          format, purpose, channels, labels, spacing, folds, heads, sha256 and size of every file
     plans.json             nnU-Net's plans
     fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
+    networks/<k>/          an entrant's own network in place of a fold: its files, in any format
     heads/<name>.json      coefficients, imputation, thresholds
     outcome/fold_<k>.safetensors   optional, the outcome network's weights; its plan is in the manifest
     MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
@@ -14,19 +15,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head, read_head
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import platform
+from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.packages import MANIFEST, Manifest, read_manifest, verified_files
+from contract.packages import CHANNELS, MANIFEST, Manifest, read_manifest, verified_files
 
 PLANS: Final = "plans.json"
+# Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
+OWN: Final = "hook"
+OWN_FUNCTION: Final = "Own"
 CARD: Final = "MODEL_CARD.md"
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
@@ -53,6 +58,7 @@ class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
     Its folds may belong to several members: networks of different configurations with the same channels and labels.
+    `code` is where an entrant's own networks are looked for; their `fold_files` are folders.
     """
 
     root: Path
@@ -61,6 +67,7 @@ class ModelPackage:
     fold_files: tuple[Path, ...]
     heads: Mapping[str, Head]
     outcome: OutcomeFolds | None = None
+    code: Code = field(default_factory=lambda: Code({}))
 
     @property
     def configuration(self) -> Mapping[str, Any]:
@@ -101,10 +108,11 @@ class ModelPackage:
 
     def _image(self, name: str) -> tuple[Any, ...]:
         one = self._configured(name)
-        keys = ["spacing", "normalization_schemes", INTENSITIES]
+        keys = ["spacing", "channels", "normalization_schemes", INTENSITIES]
         if self.resamples_as_nnunet:
             keys += [RESAMPLING_KEYS[0], f"{RESAMPLING_KEYS[0]}_kwargs"]
-        return tuple(one.get(key) for key in keys)
+        own = one["architecture"][OWN] if is_own(one) and OWN_FUNCTION in one["normalization_schemes"] else None
+        return (own, *(one.get(key) for key in keys))
 
     def on_grid_of(self, name: str) -> ModelPackage:
         """The same package with its answer on the grid of another of its configurations."""
@@ -115,6 +123,11 @@ class ModelPackage:
         """Patches (z, y, x) of the networks that see the image of `configuration`."""
         others = self.other_images
         return {self.patch_of(n) for n, name in enumerate(self.fold_configurations) if name not in others}
+
+    @property
+    def channel_sources(self) -> tuple[int, ...]:
+        """The image of each channel of `configuration`: 0 for CT, 1 for PET. nnU-Net's networks have both in turn."""
+        return tuple(self.configuration.get("channels", range(len(CHANNELS))))
 
     @property
     def intensities(self) -> Mapping[str, Any]:
@@ -156,6 +169,12 @@ class ModelPackage:
         return self.heads[name]
 
 
+def is_own(configuration: Mapping[str, Any]) -> bool:
+    """True for the configuration of an entrant's own network."""
+    architecture = configuration["architecture"]
+    return isinstance(architecture, dict) and OWN in architecture
+
+
 def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
     """The folder of the uploaded package, None if nothing was uploaded.
 
@@ -173,21 +192,38 @@ def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
     return shipped
 
 
-def load_package(root: Path) -> ModelPackage:
-    """Read and verify a package. Raises `ModelPackageError`."""
+def load_package(root: Path, code: Code | None = None) -> ModelPackage:
+    """Read and verify a package; `code` is for what it names of an entrant's own, None for that of the image.
+
+    Raises:
+        ModelPackageError: it is damaged, or no model package.
+    """
     manifest = read_manifest(root)
     files = verified_files(root, manifest)
     names = (manifest.configuration, *manifest.configurations)
     plans = _read_plans(files, names)
     if manifest.resampling == "nnunet":
         _check_resampling(plans, names)
-    folds = tuple(_listed(files, name) for name in manifest.folds)
+    folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
     heads = {
         Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
         for name, path in files.items()
         if name.startswith("heads/")
     }
-    return ModelPackage(root, manifest, plans, folds, heads, outcome_folds(manifest.outcome_network, files, MANIFEST))
+    outcome, found = (
+        outcome_folds(manifest.outcome_network, files, MANIFEST),
+        installed_code() if code is None else code,
+    )
+    return ModelPackage(root, manifest, plans, folds, heads, outcome, found)
+
+
+def _fold(root: Path, files: Mapping[str, Path], plans: Mapping[str, Any], name: str, configuration: str) -> Path:
+    """The weights file of a fold, or the folder of an entrant's own network."""
+    if not is_own(plans["configurations"][configuration]):
+        return _listed(files, name)
+    if not any(listed.startswith(f"{name}/") for listed in files):
+        raise ModelPackageError(MANIFEST, f"lists no file of {name}", "entries with size and sha256")
+    return root / name
 
 
 def _read_object(path: Path) -> dict[str, Any]:
@@ -241,6 +277,8 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
+    if is_own(chosen):
+        _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
     for key in ("spacing", "patch_size"):
         numbers = chosen[key]
         if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):

@@ -14,6 +14,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +27,7 @@ from algorithm.masks.segmentation import log_probabilities, softmax
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
 from algorithm.network.images import MemberImage
 from algorithm.network.networks import Networks
+from algorithm.network.own import HookFailedError
 from algorithm.network.package import ModelPackage
 from algorithm.network.windows import NotANumberError, Pass, PassPlan, slide, sum_bytes
 from contract.errors import ModelPackageError
@@ -33,6 +35,9 @@ from contract.errors import ModelPackageError
 LOGGER = logging.getLogger("hecktor")
 # A measured pass or tile may take this much longer the next time.
 SLOWER: Final = 1.2
+
+# What costs the member of a pass, and not the others.
+_OF_MEMBER: Final = (HookFailedError, NotANumberError)
 
 _Float = npt.NDArray[np.float32]
 
@@ -95,6 +100,10 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     return plan_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
+def _in_words(reason: Exception) -> str:
+    return str(reason) or type(reason).__name__
+
+
 PassObserver = Callable[[Pass, _Float], None]
 
 
@@ -121,11 +130,13 @@ class Passes:
             raise ValueError("found no pass, expected at least one")
         self._package = self.networks.package
         self._images = {name: self.others.get(name, self.image) for name in self._package.fold_configurations}
-        self._plans = self._image_of(self.passes[0]).plans(self._package.patch_of(self.passes[0].fold))
-        self._plan = next(self._plans)
-        self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
-        classes = len(self._package.manifest.labels)
-        sizes = {name: sum_bytes(image.shape, len(self.image.data), classes) for name, image in self._images.items()}
+        self._start_with(self.passes[0])
+        self._shown: MemberImage | None = None
+        self._tensor = torch.zeros(())
+        with suppress(HookFailedError):  # its own member's first pass meets it again
+            self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
+        classes, channels = len(self._package.manifest.labels), len(self._package.channel_sources)
+        sizes = {name: sum_bytes(image.shape, channels, classes) for name, image in self._images.items()}
         self._backends = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
         self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
@@ -139,17 +150,16 @@ class Passes:
             NoPassFitsError: there is too little time or memory for a single pass, even by the smallest plan.
             StoppedError: the deadline stopped the passes before the first one was complete.
         """
-        progress = self._with_pass(None, self.passes[0], self._first_pass(self.passes[0]))
-        for step in self.passes[1:]:
+        progress, others = self._first_progress()
+        for step in others:
             if self.deadline.stopped():
                 break
             if not self._is_worth_beginning(step):
                 continue
             try:
                 logits = self._timed_pass(step)
-            except (_TooSlowError, StoppedError, NoPassFitsError, NotANumberError, ModelPackageError) as reason:
-                LOGGER.warning("*** WARNING *** %s left out: %s", step, str(reason) or type(reason).__name__)
-                self._given_up.add(self._member(step))
+            except (_TooSlowError, StoppedError, NoPassFitsError, *_OF_MEMBER, ModelPackageError) as reason:
+                self._leave_out(step, reason)
             except Exception as bug:
                 LOGGER.exception("*** EARLY END *** %s: the best answer so far is written", type(bug).__name__)
                 break
@@ -159,6 +169,29 @@ class Passes:
             left_s = self.deadline.left_s()
             LOGGER.info("stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, left_s)
         return progress
+
+    def _first_progress(self) -> tuple[Progress, Sequence[Pass]]:
+        """The progress after the first pass, and the passes after it; a member that fails is left out."""
+        reason: Exception = NotANumberError()
+        for number, step in enumerate(self.passes):
+            if self._member(step) in self._given_up:
+                continue
+            if number:
+                self._start_with(step)
+            try:
+                return self._with_pass(None, step, self._first_pass(step)), self.passes[number + 1 :]
+            except _OF_MEMBER as problem:
+                reason = problem
+                self._leave_out(step, reason)
+        raise NoPassFitsError(_in_words(reason)) from None
+
+    def _start_with(self, step: Pass) -> None:
+        self._plans = self._image_of(step).plans(self._package.patch_of(step.fold))
+        self._plan = next(self._plans)
+
+    def _leave_out(self, step: Pass, reason: Exception) -> None:
+        LOGGER.warning("*** WARNING *** %s left out: %s", step, _in_words(reason))
+        self._given_up.add(self._member(step))
 
     def _is_worth_beginning(self, step: Pass) -> bool:
         """True if a pass would end in time at the cost of the longest pass of its member.
@@ -224,8 +257,6 @@ class Passes:
                 return self._timed_pass(step)
             except _TooSlowError as slow:
                 self._use_smaller_plan(slow.tile_s)
-            except NotANumberError:
-                raise NoPassFitsError("the network answers NaN or infinity") from None
 
     def _whole_pass(self, step: Pass) -> _Float:
         """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
@@ -250,7 +281,7 @@ class Passes:
     def _turn_to_next(self, step: Pass, failed: Backend, reason: str) -> None:
         self.networks.forget()
         release(failed.device)
-        self._tensor = torch.from_numpy(self._shown.data)
+        self._tensor = torch.from_numpy(self._image_of(step).data)
         member = self._member(step)
         if self._failures[member] + 1 == len(self._backends[member]):
             raise NoPassFitsError(f"{failed} failed: {reason}")

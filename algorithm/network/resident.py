@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
-from contract.packages import Manifest, PackageIdentity, SmallestLesions, check_edition, package_identity, read_manifest
+from contract.code import given_code
+from contract.errors import Finding
+from contract.packages import (
+    Manifest,
+    PackageIdentity,
+    SmallestLesions,
+    check_code,
+    check_edition,
+    package_identity,
+    read_manifest,
+)
 
 if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
@@ -22,16 +32,25 @@ LOGGER = logging.getLogger("hecktor")
 
 
 class Resident:
-    """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed."""
+    """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 
-    def __init__(self, model_dir: Path, device: str) -> None:
+    `code` are the folders of `--code`, in which what the package names of an entrant's own is found; without any it is
+    looked for in the image.
+    """
+
+    def __init__(self, model_dir: Path, device: str, code: Sequence[Path] = ()) -> None:
         self._model_dir, self._device_name = model_dir, device
+        self._code, self._code_is_given = given_code(code), bool(code)
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
     def check_edition(self, edition: str) -> None:
         """Check that the package was made for this edition. Raises `ModelPackageError`."""
         check_edition(self._manifest, edition)
+
+    def check_code(self) -> list[Finding]:
+        """Check that the code that the package names is there; findings for code that changed. Raises as it does."""
+        return check_code(self._manifest, self._code, is_given=self._code_is_given)
 
     def describe(self) -> str:
         """The package's name, purpose and checksum, for the log."""
@@ -88,7 +107,7 @@ class Resident:
     @cached_property
     def package(self) -> ModelPackage:
         """The verified package. Raises `ModelPackageError`."""
-        return load_package(self._model_dir)
+        return load_package(self._model_dir, self._code)
 
     @cached_property
     def networks(self) -> Networks:

@@ -16,7 +16,8 @@ from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
     ZScoreNormalization,
 )
 
-from algorithm.network.package import ModelPackage
+from algorithm.network.own import own_normaliser, window_of
+from algorithm.network.package import OWN_FUNCTION, ModelPackage
 from contract.errors import ModelPackageError
 
 _Float = npt.NDArray[np.float32]
@@ -62,11 +63,15 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     `scale` is that of the whole scan; None takes it from the normalised image.
     """
     scheme = package.configuration["normalization_schemes"][number]
+    if scheme == OWN_FUNCTION:
+        return own_normaliser(package, number)
+    if (by_window := window_of(scheme)) is not None:
+        return by_window
     if scheme not in _NORMALISATIONS:
         raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(_NORMALISATIONS)}")
     if scale is not None and scheme in OWN_SCALE:
         own, known = OWN_SCALE[scheme], scale
         return lambda channel: own(channel, known)
-    properties = package.intensities[str(number)]
+    properties = package.intensities[str(number)] if package.intensities else {}
     plain = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties)
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from algorithm.heads.documents import Head
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
@@ -18,8 +18,10 @@ from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
+from baseline.package.own_networks import OwnMember, own_member
 from baseline.postprocessing.record import packed_rules
 from baseline.release.cases import head_answers
+from contract.code import Code
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
@@ -35,7 +37,8 @@ class PackageRequest:
     """Inputs and options of a package.
 
     Attributes:
-        nnunet: nnU-Net's results folders: one, or several for an ensemble, the best first.
+        nnunet: nnU-Net's results folders: one, or several for an ensemble, the best first; none with a network of one's
+            own alone.
         heads: JSON file of heads, or None for a package that segments only.
         output: `*.tar.gz` for an archive, another name for a folder.
         folds: numbers or `all`, of each folder; None stands for every numbered fold.
@@ -49,6 +52,9 @@ class PackageRequest:
             them in this order.
         labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
         postprocessing: `postprocessing.json` of `hecktor train postprocess`; None keeps every lesion.
+        code: folders of the user's own code.
+        network: class of the user's own network, such as `my_model:Network`; None stands for `Network` of `code`.
+        weights: for each fold the folder that the user's own network is made from; none packs no such network.
     """
 
     nnunet: tuple[Path, ...]
@@ -63,6 +69,9 @@ class PackageRequest:
     channels: tuple[tuple[int, ...], ...] | None = None
     labels: tuple[tuple[int, ...], ...] | None = None
     postprocessing: Path | None = None
+    code: tuple[Path, ...] | None = None
+    network: str | None = None
+    weights: tuple[Path, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -119,35 +128,57 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = load_edition(request.edition)
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
+    code = Code.of(request.code or ())
+    own = own_member(code, request.network, request.weights or ())
     trained = _all_trained(request)
+    resampling = _resampling(trained, request.normalised_over, own)
+    code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
+    members: list[EnsembleMember | OwnMember] = [one.member(request.trust_checkpoint) for one in trained]
+    names = [one.results.name for one in trained]
+    if own is not None:
+        training.append({"network": own.reference, "folds": len(own.folders)})
+        mirror_axes.append(set(own.declaration.mirror_axes))
+        members.append(own)
+        names.append(own.reference)
     contents = PackageContents(
-        [one.member(request.trust_checkpoint) for one in trained],
+        members,
         heads,
         {
-            "name": request.name or " + ".join(one.results.name for one in trained),
+            "name": request.name or " + ".join(names),
             "purpose": DEFAULTS["purpose"],
             "edition": edition.name,
             **of_heads,
             **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,
-            "resampling": _resampling(trained, request.normalised_over),
+            "resampling": resampling,
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
             "training": training[0] if len(training) == 1 else {"members": training},
         },
+        code=code,
     )
     notes = (note for one in trained for note in one.notes())
-    own = _notes(trained, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*own, *about_rules, *notes))
+    about_scale = _notes(trained, own, request.normalised_over)
+    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *notes))
 
 
-def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
-    """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`."""
+def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:
+    """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`.
+
+    Raises:
+        ModelPackageError: an entrant's normalisation, which needs the resampled image, beside `nnunet`.
+    """
     known = all(one.configuration.get(key) in RESAMPLING_FUNCTIONS for one in trained for key in RESAMPLING_KEYS)
-    return "nnunet" if known and normalised_over == "scan" else "grid"
+    if not trained or not known or normalised_over != "scan":
+        return "grid"
+    if own is not None and any(one.normalisation == OWN_FUNCTION for one in own.declaration.channels):
+        found = "found a normalisation of its own beside --nnunet, which normalises the whole scan first"
+        expected = "a window or one of nnU-Net's, or --normalised-over region"
+        raise ModelPackageError(f"network {own.reference}", found, expected)
+    return "nnunet"
 
 
 def _all_trained(request: PackageRequest) -> list[_Trained]:
@@ -222,8 +253,9 @@ def known_features(edition: Edition) -> frozenset[str]:
     return image_feature_names() | frozenset(clinical_names(edition.clinical))
 
 
-def _notes(trained: Sequence[_Trained], normalised_over: str) -> tuple[str, ...]:
+def _notes(trained: Sequence[_Trained], own: OwnMember | None, normalised_over: str) -> tuple[str, ...]:
     used = [scheme for one in trained for scheme in one.configuration["normalization_schemes"]]
+    used += [channel.normalisation for channel in own.declaration.channels] if own else []
     schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
     reason = f"because of --normalised-over {normalised_over} (docs/model-package.md)"

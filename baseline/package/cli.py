@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contract import labels
-from contract.options import add_edition_option, package_output, permuted_numbers
+from contract.options import add_code_option, add_edition_option, package_output, permuted_numbers
 from contract.packages import CHANNELS
 
 # Attributes of the options that describe a finished nnU-Net training.
@@ -19,7 +19,10 @@ TRAINING_OPTIONS: Final = ("checkpoint", "normalised_over", "channels", "trust_c
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert nnU-Net's results into a model package."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not arguments.nnunet and not arguments.weights:
+        parser.error("found no network, expected --nnunet, or --code and --weights, or all three")
     from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
 
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}
@@ -40,14 +43,26 @@ def _fold(text: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hecktor package", description="Convert a finished nnU-Net v2 training into a model package."
+        prog="hecktor package",
+        description="Make a model package from a finished nnU-Net v2 training, a network of your own, or both.",
     )
     parser.add_argument(
         "--nnunet",
         type=Path,
         action="append",
-        required=True,
+        default=[],
         help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
+    )
+    add_code_option(parser)
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="folder that the network in --code is made from; may be repeated, once for each fold",
+    )
+    parser.add_argument(
+        "--network", metavar="FOLDER:NAME", help="the network's class in --code (default: Network of the folder)"
     )
     parser.add_argument("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     heads = parser.add_mutually_exclusive_group(required=True)

@@ -17,15 +17,18 @@ from safetensors import SafetensorError
 from algorithm.heads.documents import Head
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
+from algorithm.network.own import HookFailedError, OwnNetwork
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
+from baseline.package.own_networks import OwnMember
 from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
+from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, unwritable
 from contract.files import atomic_path, write_json, write_text
 from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
@@ -43,13 +46,15 @@ class PackageContents:
         description: entries of the manifest: name, purpose, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
         outcome: the outcome network, whose files are copied; None for none.
+        code: where an entrant's own parts are found; None for the code of the image.
     """
 
-    members: Sequence[EnsembleMember] | ModelPackage
+    members: Sequence[EnsembleMember | OwnMember] | ModelPackage
     heads: Mapping[str, Head]
     description: Mapping[str, Any]
     card: str | None = None
     outcome: OutcomeFolds | None = None
+    code: Code | None = None
 
 
 def export_package(
@@ -87,7 +92,7 @@ def export_folder(target: Path, contents: PackageContents) -> Path:
         raise OutputError(target.name, "exists and is not a model package", "a new name, or an existing package")
     with _scratch_beside(target) as scratch:
         written = _write_files(scratch / "model", contents)
-        verified(written)
+        verified(written, contents.code)
         if target.exists():
             target.rename(scratch / "earlier")
         written.rename(target)
@@ -99,22 +104,29 @@ def export_archive(target: Path, contents: PackageContents) -> Path:
     with _scratch_beside(target) as scratch, atomic_path(target) as partial:
         pack(_write_files(scratch / "model", contents), partial)
         unpack(partial, scratch / "unpacked")
-        verified(scratch / "unpacked")
+        verified(scratch / "unpacked", contents.code)
     return target
 
 
-def verified(root: Path) -> ModelPackage:
-    """Load a package, load every fold into its network and normalise an empty image as each network needs it."""
-    package = load_package(root)
+def verified(root: Path, code: Code | None = None) -> ModelPackage:
+    """Load a package, load every fold into its network and normalise an empty image as each network needs it.
+
+    An entrant's own networks, which may be anything, also answer one empty patch.
+    """
+    package = load_package(root, code)
     networks = Networks(package)
     for fold in range(len(package.fold_files)):
-        networks.of(fold, torch.device("cpu"))
+        network = networks.of(fold, torch.device("cpu"))
+        if isinstance(network, OwnNetwork):
+            network.answer_empty(package, fold)
     empty = np.zeros((2, 2, 2), dtype=np.float32)
     try:
         for name in (package.manifest.configuration, *package.other_images):
             normalise((empty, empty), package.on_grid_of(name))
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
+    except HookFailedError as problem:
+        raise ModelPackageError(PLANS, str(problem)) from problem
     if package.outcome is not None:
         for path in package.outcome.files:
             load_outcome_network(package.outcome.plan, path)
@@ -141,10 +153,12 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     outcome = {} if contents.outcome is None else {KEY: _copy_outcome(folder, contents.outcome)}
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
+    code = {**contents.description.get("code", {}), **networks.pop("code", {})}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format_version": FORMAT_VERSION,
         **contents.description,
+        **({"code": code} if code else {}),
         "channels": list(CHANNELS),
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         **networks,

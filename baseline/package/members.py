@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import nn
 
 from algorithm.network.networks import organ_count, own_tensors, untrained_network
-from algorithm.network.package import INTENSITIES, PLANS, ModelPackage
+from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_own
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.nnunet_results import intensity_differences
 from baseline.package.order import (
@@ -26,6 +26,7 @@ from baseline.package.order import (
     turned_configuration,
     turned_tensor,
 )
+from baseline.package.own_networks import OwnMember
 from baseline.release.data_set import CHANNELS
 from baseline.work import fineness
 from contract import labels
@@ -34,7 +35,11 @@ from contract.files import write_json
 
 # The keys that inference reads; others describe the machine that planned.
 _PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
-# Entries of a manifest that belong to the networks; the last five are optional.
+# Plans of a package without a network of nnU-Net.
+_NO_PLANS: Final[Mapping[str, Any]] = {"plans_name": "none", INTENSITIES: {}, "label_manager": "LabelManager"}
+# Folder of the package for the files of an entrant's own networks.
+_OWN_FOLDER: Final = "networks"
+# Entries of a manifest that belong to the networks; the last six are optional.
 _OF_NETWORKS: Final = (
     "configuration",
     "folds",
@@ -43,6 +48,7 @@ _OF_NETWORKS: Final = (
     "average",
     "normalised_over",
     "resampling",
+    "code",
 )
 
 
@@ -63,56 +69,72 @@ class EnsembleMember:
     order: TrainedOrder = OWN_ORDER
 
 
-def write_networks(folder: Path, members: Sequence[EnsembleMember]) -> dict[str, Any]:
+def write_networks(folder: Path, members: Sequence[EnsembleMember | OwnMember]) -> dict[str, Any]:
     """Write plans and weights of the members; returns their entries of the manifest."""
     plans, names = _merged_plans(members)
+    code = {name: digest for member in members if isinstance(member, OwnMember) for name, digest in member.code.items()}
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names])
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
     finest = min(names, key=lambda name: fineness(plans["configurations"][name]["spacing"][::-1]))
-    return {"configuration": finest, "folds": folds, **several}
+    return {"configuration": finest, "folds": folds, **several, **({"code": code} if code else {})}
 
 
 def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
     """Copy plans and weights of a package unchanged; returns their entries of the manifest."""
     for path in (package.root / PLANS, *package.fold_files):
         target = folder / path.relative_to(package.root)
+        if path.is_dir():
+            shutil.copytree(path, target, copy_function=shutil.copyfile)
+            continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
     return {key: value for key, value in package.manifest.as_json().items() if key in _OF_NETWORKS}
 
 
-def _merged_plans(members: Sequence[EnsembleMember]) -> tuple[dict[str, Any], list[str]]:
+def _merged_plans(members: Sequence[EnsembleMember | OwnMember]) -> tuple[dict[str, Any], list[str]]:
     """The members' plans merged, with axes (z, y, x), and the name of each member's configuration."""
-    first = members[0].plans
+    first = next((one.plans for one in members if isinstance(one, EnsembleMember)), _NO_PLANS)
     configurations: dict[str, Any] = {}
     names = []
     for member in members:
-        turned = turned_configuration(member.plans["configurations"][member.configuration], axes_of(member.plans))
-        if any(intensity_differences(member.plans[INTENSITIES], first[INTENSITIES])):
-            turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
+        if isinstance(member, OwnMember):
+            own_name, turned = member.reference, member.configuration
+        else:
+            own_name = member.configuration
+            turned = turned_configuration(member.plans["configurations"][own_name], axes_of(member.plans))
+            if any(intensity_differences(member.plans[INTENSITIES], first[INTENSITIES])):
+                turned = {**turned, INTENSITIES: member.plans[INTENSITIES]}
         # Different plans may use one name for different configurations.
-        others = (f"{member.configuration}_{number}" for number in itertools.count(2))
-        candidates = itertools.chain([member.configuration], others)
+        others = (f"{own_name}_{number}" for number in itertools.count(2))
+        candidates = itertools.chain([own_name], others)
         names.append(next(name for name in candidates if configurations.setdefault(name, turned) == turned))
     order = {"transpose_forward": list(IDENTITY), "transpose_backward": list(IDENTITY)}
     return {**{key: first[key] for key in _PLAN_KEYS}, **order, "configurations": configurations}, names
 
 
 def _write_folds(
-    folder: Path, members: Sequence[EnsembleMember], configurations: Sequence[Mapping[str, Any]]
+    folder: Path, members: Sequence[EnsembleMember | OwnMember], configurations: Sequence[Mapping[str, Any]]
 ) -> tuple[list[str], list[int]]:
     """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
     with torch.device("meta"):  # only names and shapes are needed
-        networks = [_untrained(one) for one in configurations]
-    rounds = itertools.zip_longest(*(member.checkpoints for member in members))
+        networks = [None if is_own(one) else _untrained(one) for one in configurations]
+    folds: list[Iterable[Checkpoint | Path]] = [
+        member.folders if isinstance(member, OwnMember) else member.checkpoints for member in members
+    ]
+    rounds = itertools.zip_longest(*folds)
     files: list[str] = []
     member_of: list[int] = []
     for number, checkpoint in itertools.chain.from_iterable(map(enumerate, rounds)):
-        if checkpoint is not None:
-            path = folder / f"fold_{len(files)}.safetensors"
-            files.append(_write_fold(checkpoint, path, networks[number], members[number]))
-            member_of.append(number)
+        if checkpoint is None:
+            continue
+        member, network = members[number], networks[number]
+        if isinstance(checkpoint, Path):
+            files.append(f"{_OWN_FOLDER}/{len(files)}")
+            shutil.copytree(checkpoint, folder / files[-1], copy_function=shutil.copyfile)
+        elif isinstance(member, EnsembleMember) and network is not None:
+            files.append(_write_fold(checkpoint, folder / f"fold_{len(files)}.safetensors", network, member))
+        member_of.append(number)
     return files, member_of
 
 

@@ -1,0 +1,228 @@
+"""An entrant's own network: what its class declares, and the network as the passes use it.
+
+The class is made from a folder of files and a device, and called with a batch of patches. It is found in code that was
+given or built into the image (`contract.code`), never in a package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from algorithm.network.devices import is_device_failure
+from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, ModelPackage
+from contract import labels
+from contract.code import failure_of
+from contract.documents import Document, parse_document
+from contract.errors import HecktorError, ModelPackageError
+from contract.packages import CHANNELS
+
+_Float = npt.NDArray[np.float32]
+_Size = Annotated[int, Field(gt=0, le=1024)]
+_Step = Annotated[float, Field(ge=0.1, le=50)]
+# A channel's normalisation in the plans: `Window(-160, 240)`.
+_WINDOW: Final = "Window"
+# nnU-Net's normalisations that inference computes (`algorithm.network.scale`).
+SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
+_KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
+# Probabilities of 0 become this logarithm, not minus infinity.
+_LEAST: Final = 1e-7
+
+
+class HookFailedError(Exception):
+    """An entrant's network or normalisation fails on a case; the message is one line."""
+
+
+class OwnChannel(Document):
+    """One channel: its image, and its normalisation as plans name it."""
+
+    image: Literal["CT", "PET"]
+    normalisation: str
+
+
+class NetworkDeclaration(Document):
+    """What an entrant's class of a network declares as attributes.
+
+    Attributes:
+        spacing_mm: voxel spacing (x, y, z) of the network's grid.
+        patch: voxels (z, y, x) of a patch.
+        channels: pairs of CT or PET and a normalisation: the name of one of nnU-Net's four, a window (low, high) that
+            becomes 0 to 1, or a function from an array (z, y, x) of HU or SUV to one of the same shape.
+        labels: names of the outputs, in their order; others than background, GTVp and GTVn count as background.
+        mirror_axes: axes of (z, y, x) along which a patch may be mirrored.
+        returns: logits, or probabilities that sum to 1.
+        half_precision: call the network under torch's autocast: float16 on a card, bfloat16 on a CPU that has it.
+        intensities: for CTNormalization, by the channel's number: mean, std, percentile_00_5 and percentile_99_5.
+    """
+
+    spacing_mm: tuple[_Step, _Step, _Step]
+    patch: tuple[_Size, _Size, _Size]
+    channels: Annotated[tuple[OwnChannel, ...], Field(min_length=1)]
+    labels: tuple[str, ...] = tuple(labels.NAMES.values())
+    mirror_axes: tuple[Literal[0, 1, 2], ...] = ()
+    returns: Literal["logits", "probabilities"] = "logits"
+    half_precision: bool = True
+    intensities: dict[str, dict[str, float]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_labels(self) -> NetworkDeclaration:
+        if len(set(self.labels)) != len(self.labels) or not set(labels.NAMES.values()) <= set(self.labels):
+            raise ValueError(f"labels {', '.join(labels.NAMES.values())}, each once, perhaps with others")
+        for number, channel in enumerate(self.channels):
+            if not _is_known(channel.normalisation):
+                raise ValueError(f"a normalisation of channel {number}: {_KNOWN}, or a function")
+            if channel.normalisation == "CTNormalization" and str(number) not in self.intensities:
+                raise ValueError(f"intensities of channel {number}, which CTNormalization needs")
+        return self
+
+    def configuration(self, reference: str) -> dict[str, Any]:
+        """The network as a configuration of nnU-Net's plans."""
+        resampling = {f"resampling_fn_{kind}": "resample_torch_fornnunet" for kind in ("data", "probabilities")}
+        outputs = {"labels": list(self.labels), "returns": self.returns, "half_precision": self.half_precision}
+        return {
+            "spacing": list(self.spacing_mm[::-1]),
+            "patch_size": list(self.patch),
+            "channels": [CHANNELS.index(channel.image) for channel in self.channels],
+            "normalization_schemes": [channel.normalisation for channel in self.channels],
+            **resampling,
+            INTENSITIES: self.intensities,
+            "architecture": {OWN: reference, **outputs},
+        }
+
+
+def _is_known(scheme: str) -> bool:
+    if scheme.startswith(f"{_WINDOW}("):
+        low, high = _limits(scheme)
+        return bool(-np.inf < low < high < np.inf)
+    return scheme in (*SCHEMES, OWN_FUNCTION)
+
+
+def _limits(scheme: str) -> tuple[np.float32, np.float32]:
+    low, high = (np.float32(part) for part in scheme.removeprefix(f"{_WINDOW}(").removesuffix(")").split(","))
+    return low, high
+
+
+def _named(normalisation: Any) -> Any:
+    """A normalisation as plans name it; anything unknown stays, for the document to refuse."""
+    if callable(normalisation):
+        return OWN_FUNCTION
+    try:
+        low, high = (float(value) for value in normalisation)
+    except (TypeError, ValueError):
+        return normalisation
+    return f"{_WINDOW}({low:g}, {high:g})"
+
+
+def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
+    """The declaration of an entrant's class, from its attributes. Raises `ModelPackageError`."""
+    given = {name: getattr(network, name) for name in NetworkDeclaration.model_fields if hasattr(network, name)}
+    try:
+        pairs = [(image, normalisation) for image, normalisation in given.get("channels", ())]
+    except (TypeError, ValueError):
+        expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
+        raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
+    given["channels"] = [{"image": image, "normalisation": _named(one)} for image, one in pairs]
+    return parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
+
+
+def window_of(scheme: str) -> Callable[[_Float], _Float] | None:
+    """The normalisation by a fixed window, which becomes 0 to 1; None for another scheme."""
+    if not scheme.startswith(f"{_WINDOW}("):
+        return None
+    try:
+        low, high = _limits(scheme)
+    except ValueError:
+        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{_WINDOW}(low, high)") from None
+    return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
+
+
+def own_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
+    """The entrant's own normalisation of a channel; what it returns is checked."""
+    reference = package.configuration["architecture"][OWN]
+    function = package.code.find(reference, "network").channels[number][1]
+
+    def normalise(channel: _Float) -> _Float:
+        try:
+            normalised = np.asarray(function(channel.copy()))
+        except MemoryError:
+            raise
+        except Exception as problem:
+            raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
+        if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
+            found = f"{normalised.dtype} of shape {normalised.shape}"
+            raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
+        return normalised.astype(np.float32, copy=False)
+
+    return normalise
+
+
+class OwnNetwork(nn.Module):
+    """An entrant's network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
+
+    def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
+        """Make the network from its files. Raises `ModelPackageError`, or torch's own error for a failed device."""
+        super().__init__()
+        architecture: Mapping[str, Any] = package.configuration_of(fold)["architecture"]
+        self.reference: str = architecture[OWN]
+        self._names: tuple[str, ...] = tuple(architecture["labels"])
+        self._of_probabilities = architecture["returns"] == "probabilities"
+        self._half = bool(architecture["half_precision"])
+        self.network = self._made(package.code.find(self.reference, "network"), package.fold_files[fold], device)
+        self.eval()
+
+    def _made(self, network: Any, folder: Path, device: torch.device) -> Any:
+        try:
+            return network(folder, str(device))
+        except Exception as problem:
+            if isinstance(problem, HecktorError) or is_device_failure(problem):
+                raise
+            found = f"it cannot be made: {failure_of(problem)}"
+            raise ModelPackageError(f"network {self.reference}", found, "Network(folder, device)") from problem
+
+    def forward(self, patch: torch.Tensor) -> torch.Tensor:
+        """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
+        try:
+            if self._half:
+                outputs = self.network(patch)
+            else:
+                with torch.autocast(patch.device.type, enabled=False):
+                    outputs = self.network(patch)
+        except Exception as problem:
+            if is_device_failure(problem):
+                raise
+            raise HookFailedError(f"network {self.reference}: {failure_of(problem)}") from problem
+        return self._logits(outputs, (len(patch), len(self._names), *patch.shape[2:]))
+
+    @torch.inference_mode()
+    def answer_empty(self, package: ModelPackage, fold: int) -> None:
+        """Answer one empty patch, to see before an upload that it can. Raises `ModelPackageError`."""
+        channels = len(package.configuration_of(fold)["channels"])
+        try:
+            logits = self(torch.zeros((1, channels, *package.patch_of(fold))))
+        except HookFailedError as problem:
+            raise ModelPackageError("an empty patch", str(problem), "logits of its shape") from problem
+        if not bool(torch.isfinite(logits).all()):
+            raise ModelPackageError(f"network {self.reference}", "answers NaN or infinity to an empty patch", "logits")
+
+    def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
+        if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():
+            found = type(outputs).__name__
+            if isinstance(outputs, torch.Tensor):
+                found = f"{str(outputs.dtype).removeprefix('torch.')} of shape {tuple(outputs.shape)}"
+            raise HookFailedError(f"network {self.reference}: returns {found}, expected logits of shape {shape}")
+        values = outputs.float()
+        if self._of_probabilities:
+            if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):
+                raise HookFailedError(f"network {self.reference}: returns values that are no probabilities")
+            values = values.clamp_min(_LEAST).log()
+        tumours = [values[:, self._names.index(name)] for name in labels.LESIONS]
+        others = [number for number, name in enumerate(self._names) if name not in labels.LESIONS]
+        background = values[:, others].logsumexp(1) if len(others) > 1 else values[:, others[0]]
+        return torch.stack([background, *tumours], dim=1)
