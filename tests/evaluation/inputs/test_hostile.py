@@ -15,7 +15,6 @@ import pytest
 from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.execution import map_cases
-from evaluation.inputs import masks
 from evaluation.inputs.values import hostile
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
@@ -90,19 +89,6 @@ def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid,
     assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 0.5
     # What a data base takes for text: no half characters.
     (phase.output_dir / "metrics.json").read_text().encode("ascii").decode("unicode_escape").encode()
-
-
-def test_a_mask_that_memory_does_not_hold_fails_its_case(phase, blank, grid, monkeypatch):
-    reader, path = masks.read_volume, phase.mask("A", tumour(blank()))
-
-    def without_memory(read, *, error):
-        if read == path:
-            raise MemoryError
-        return reader(read, error=error)
-
-    monkeypatch.setattr(masks, "read_volume", without_memory)
-    with pytest.raises(PredictionError, match=r"^anything\.mha: cannot be read \(MemoryError\)$"):
-        masks.read_prediction(path, grid, "exact")
 
 
 @pytest.mark.parametrize("bug", [IndexError, KeyError, RuntimeError, ValueError])

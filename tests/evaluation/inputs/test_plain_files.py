@@ -178,7 +178,7 @@ def test_a_bounding_box_beside_the_image_is_no_empty_reference(masks, blank, gri
         masks.run(predictions=masks.folder, bounding_boxes=boxes)
 
 
-def test_centres_of_masks_fallback_a_table_beside_them(masks, blank, grid):
+def test_centres_of_masks_come_from_a_table_beside_them(masks, blank, grid):
     masks.truth_table("PatientID,CenterID\nA,1\nB,2\n")
     write_mask(masks.folder / "A.mha", tumour(blank()), grid)
     centres = masks.run(predictions=masks.folder)["centres"]

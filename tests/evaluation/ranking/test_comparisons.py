@@ -82,19 +82,6 @@ def test_second_tests():
     assert tests == {"c_index": "kang"} | of_ranks | of_classes
 
 
-def test_the_overviews_of_2020_and_2021_print_wilcoxon_s_test_beside():
-    """Of the DSC, precision and recall, and in 2021 of the HD95."""
-    beside = {
-        (edition, name)
-        for edition in ("hecktor2020", "hecktor2021")
-        for task in load_profile(edition).tasks.values()
-        for name, metric in task.metrics.items()
-        if metric.metric is not None and metric.metric.second_test == "wilcoxon_signed_rank"
-    }
-    assert beside >= {("hecktor2020", "gtvp_dsc_mean"), ("hecktor2021", "gtvp_dsc_mean")}
-    assert ("hecktor2021", "gtvp_hd95_median_mm") in beside
-
-
 def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
     """90 positives and 10 negatives; `all` answers positive throughout, `fair` is right in 63 positives and 9 negatives.
 

@@ -8,15 +8,7 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
-
-TEAMS = {
-    "MEDAI": (0.7418, 0.7640, 0.6472),
-    "Dolphins": (0.7567, 0.7622, 0.6407),
-    "sztu_bme2025": (0.7308, 0.7641, 0.6320),
-    "InterStellar": (0.7301, 0.7406, 0.6638),
-    "SJTU_lab426": (0.7341, 0.7312, 0.7260),
-}
-METRICS = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
+from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 
 
 def metrics_of(values, **provenance):
@@ -41,7 +33,7 @@ def metrics_of(values, **provenance):
 @pytest.fixture
 def files(tmp_path):
     paths = {}
-    for team, values in TEAMS.items():
+    for team, values in TEAMS_2025.items():
         (tmp_path / team).mkdir()
         paths[team] = tmp_path / team / "metrics.json"
         paths[team].write_text(json.dumps(metrics_of(values)))

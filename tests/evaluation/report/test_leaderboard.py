@@ -89,7 +89,7 @@ def test_a_board_of_an_older_version_is_shown(board):
     assert cells(leaderboard(board, COLOURS))[0] == ["Rank", "Team", "Metric"]
 
 
-def test_rows_out_of_competition_fallback_their_place(board):
+def test_rows_out_of_competition_stand_in_their_place(board):
     """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
     board["unranked_entries"] = [

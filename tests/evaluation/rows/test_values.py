@@ -89,13 +89,6 @@ def test_redraws_of_extra_metrics_are_counted_apart(rfs):
     assert provenance["redraws_of_extra_metrics"] == provenance["redraws"] > 0
 
 
-def test_hpv_missing_answers_are_wrong(hpv):
-    report = answer(hpv, P1="true", P4="false")
-    assert report["aggregates"]["sensitivity"]["value"] == pytest.approx(1 / 3)
-    assert report["aggregates"]["specificity"]["value"] == 0.5
-    assert report["cases"]["missing"] == ["P2", "P3", "P5"]
-
-
 def test_one_class_only_is_an_error(phase_of):
     phase = phase_of(HPV)
     phase.truth_table("PatientID,HPV Status\nA,1\nB,1\n")

@@ -13,7 +13,7 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from evaluation.studies.cli import STUDIES, main
 from evaluation.studies.ensemble import combined_risks
-from tests.evaluation.tasks import RFS, SEGMENTATION
+from tests.evaluation.tasks import SEGMENTATION
 
 
 def tumour(blank, stop):
@@ -103,18 +103,6 @@ def test_risks_are_combined_by_rank(tmp_path):
     for name, expected in (("mean_rank", [7 / 18, 1 / 2, 11 / 18]), ("median_rank", [1 / 6, 1 / 2, 1 / 2])):
         with (tmp_path / "out" / f"all_{name}.csv").open() as file:
             assert [float(row["risk"]) for row in csv.DictReader(file)] == pytest.approx(expected)
-
-
-def test_an_ensemble_of_risks_is_scored(tmp_path, phase_of):
-    """Both teams order the three recurrences rightly, in different units; so does their mean rank: C-index 1."""
-    for team, risks in (("a", "3 2 1"), ("b", "90 50 10")):
-        rows = "".join(f"P{number},{risk}\n" for number, risk in enumerate(risks.split(), start=1))
-        (tmp_path / f"{team}.csv").write_text(f"PatientID,risk\n{rows}")
-    study(tmp_path, "--task", "2", f"a={tmp_path / 'a.csv'}", f"b={tmp_path / 'b.csv'}")
-    phase = phase_of(RFS)
-    phase.truth_table("PatientID,Relapse,RFS\nP1,1,10\nP2,1,20\nP3,1,30\n")
-    report = phase.run(predictions=tmp_path / "out" / "all_mean_rank.csv", bootstraps=0)
-    assert report["aggregates"]["c_index"]["value"] == 1.0
 
 
 def test_a_patient_without_a_risk_has_no_vote_of_that_team():

@@ -114,13 +114,6 @@ def test_agreement_is_symmetric(first, second):
         assert metric(ones) == pytest.approx(theirs[name](ones), nan_ok=True)
 
 
-def test_the_same_annotator_twice_agrees_fully(tmp_path, folders):
-    found = study(tmp_path, folders[0], "again=" + folders[0].partition("=")[2], "--bootstraps", "0")
-    values = {name: figures["value"] for name, figures in found["aggregates"].items()}
-    assert {value for name, value in values.items() if name.endswith("_mm")} == {0.0}
-    assert {value for name, value in values.items() if not name.endswith("_mm")} == {1.0}
-
-
 def test_other_grids_and_unshared_cases_are_named(tmp_path, folders, blank, grid):
     write_mask(tmp_path / "bea" / "P.mha", blank(), replace(grid, origin_mm=(0.0, 0.0, 0.0)))
     with pytest.raises(GroundTruthError, match="P of bea: its grid is"):
