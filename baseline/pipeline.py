@@ -37,7 +37,6 @@ from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
 from baseline.release.cases import read_cases, read_release
 from baseline.release.prepare import check_release, prepare_release
-from baseline.release.problems import as_text
 from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
@@ -45,6 +44,7 @@ from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import write_json
+from contract.release.problems import as_text
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun

@@ -32,11 +32,11 @@ from baseline.pipeline import (
 )
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
-from baseline.release.problems import as_text
 from baseline.release.record import PrepareOptions, chosen_spacing, read_preparation, require_phantoms
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
 from contract.errors import HecktorError
+from contract.release.problems import as_text
 
 if TYPE_CHECKING:  # imports torch
     from baseline.package.assemble import PackageRequest

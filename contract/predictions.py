@@ -16,8 +16,10 @@ from contract.documents import PlatformDocument, document_error
 from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
+from contract.images.volumes import image_suffix
 
 SUCCEEDED: Final = "Succeeded"
+_CT_MARK: Final = "__CT"
 
 
 def _identifier(text: str) -> str:
@@ -88,6 +90,14 @@ class Job(PlatformDocument):
 
 _JOBS: Final = TypeAdapter(tuple[Job, ...])
 _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
+
+
+def case_of(image_name: str) -> str:
+    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`."""
+    name = Path(image_name).name
+    suffix = image_suffix(Path(name))
+    stem = name[: -len(suffix)] if suffix else name
+    return stem.removesuffix(_CT_MARK)
 
 
 def socket_entry(socket: Socket, pk: int, *, image: tuple[str, str] | None = None, value: Any = None) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.release.clinical import Values, read_values
-from baseline.release.layout import PatientFolders, ReleaseFiles, read_layout
-from baseline.release.problems import ERROR, WARNING, Problem
-from baseline.release.tables import ReleaseTable, columns_of, read_table
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.files import write_json
 from contract.patient import Patient, centres_of, listed
+from contract.release.layout import PatientFolders, ReleaseFiles, read_layout
+from contract.release.problems import ERROR, WARNING, Problem
+from contract.release.tables import ReleaseTable, columns_of, read_table
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from baseline.release.problems import ERROR, WARNING
-from baseline.release.tables import ReleaseTable, Row
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import ImpossibleValueError
+from contract.release.problems import ERROR, WARNING
+from contract.release.tables import ReleaseTable, Row
 
 MOST_DAYS: Final = 50 * 366
 _EVENT: Final = {"0": False, "1": True, "no": False, "yes": True, "false": False, "true": True}

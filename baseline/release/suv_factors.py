@@ -1,30 +1,18 @@
-"""Factors that turn a PET in Bq/ml into SUV, from a table on the user's disk.
-
-SUV = activity concentration (Bq/ml) x body weight (g) / dose (Bq), so the factor is weight / dose.
-"""
+"""PETs in Bq/ml turned into SUV by the factors of a table on the user's disk."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, MOST_FACTOR_RATIO, factor_fault, tissue_uptake
 from baseline.release.cases import Release
-from baseline.release.problems import WARNING
-from baseline.release.tables import ReleaseTable, read_frame, usable_rows
-from contract.editions.clinical import is_missing, normalised_key
-from contract.errors import Finding, InputError
+from contract.errors import Finding
 from contract.images.volumes import Volume
-from contract.patient import difference_of_ids, listed
-
-LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
-FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
-_IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
+from contract.release.factors import read_suv_factors
+from contract.release.tables import ReleaseTable
 
 
 def with_suv_factors(release: Release, path: Path) -> Release:
@@ -33,65 +21,6 @@ def with_suv_factors(release: Release, path: Path) -> Release:
     factors = read_suv_factors(path, table, {case.patient_id for case in release.cases})
     cases = tuple(replace(case, suv_factor=factors.get(case.patient_id)) for case in release.cases)
     return replace(release, cases=cases, problems=(*release.problems, *table.problems))
-
-
-def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str]) -> dict[str, float]:
-    """Factors by patient ID; problems go to `table`. An impossible factor is named and left out.
-
-    Without a factor, weight and dose give it. `patients` are the release's IDs.
-    Raises InputError for a file that is no such table, or that has no row of any patient.
-    """
-    if not path.is_file():
-        raise InputError(path.name, "not found", "a table of SUV factors")
-    frame = read_frame(path)
-    names = [normalised_key(name) for name in frame.columns]
-    ids = [names.index(name) for name in _IDS if name in names]
-    wanted = {name: normalised_key(name) for name in (FACTOR, WEIGHT, DOSE)}
-    place = {name: names.index(key) for name, key in wanted.items() if key in names}
-    if not ids or (FACTOR not in place and not {WEIGHT, DOSE} <= set(place)):
-        found = f"columns {', '.join(frame.columns)[:200] or 'of no name'}"
-        raise InputError(path.name, found, f"PatientID and {FACTOR}, or {WEIGHT} and {DOSE}")
-    factors: dict[str, float] = {}
-    unknown, matching = [], 0
-    for patient, cells in usable_rows(frame, ids[0], table):
-        if patient not in patients:
-            unknown.append(patient)
-            continue
-        matching += 1
-        if factor := _factor({name: cells[column] for name, column in place.items()}, patient, table):
-            factors[patient] = factor
-    if not matching:
-        found = f"found rows of {listed(unknown)}" if unknown else "found no row"
-        difference = difference_of_ids(unknown, sorted(patients))
-        expected = f"patients of the release, {listed(sorted(patients))}" + difference
-        raise InputError(path.name, found, expected)
-    if unknown:
-        found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"
-        table.report(WARNING, "suv-factor", "", found, "patients of the release")
-    return factors
-
-
-def _factor(cells: Mapping[str, str], patient: str, table: ReleaseTable) -> float | None:
-    """The factor of a row; None if it is missing or, which is reported, impossible."""
-    given = {name: cell for name, cell in cells.items() if not is_missing(cell)}
-    if FACTOR not in given and not {WEIGHT, DOSE} <= set(given):
-        return None
-    used = (FACTOR,) if FACTOR in given else (WEIGHT, DOSE)
-    numbers = {name: _number(given[name]) for name in used}
-    low, high = LEAST_WEIGHT_KG, MOST_WEIGHT_KG
-    for name, number in numbers.items():
-        if not (0 < number < math.inf) or (name == WEIGHT and not low <= number <= high):
-            expected = f"{low} to {high} kg" if name == WEIGHT else "a number above 0"
-            table.report(WARNING, "suv-factor", patient, f"{name} {given[name][:40]!r}, which is not used", expected)
-            return None
-    return numbers[FACTOR] if FACTOR in numbers else numbers[WEIGHT] * 1000 / numbers[DOSE]
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
 
 
 def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name: str) -> tuple[Volume, Finding | None]:

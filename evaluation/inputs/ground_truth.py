@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from contract.editions import Answer
 from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
-from contract.images.volumes import image_suffix, list_images
+from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
+from contract.predictions import case_of
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.tables import (
     CENTRE_COLUMN,
@@ -30,8 +31,6 @@ from evaluation.inputs.tables import (
 )
 
 Target = TypeVar("Target")
-
-CT_MARK: Final = "__CT"
 
 
 @dataclass(frozen=True)
@@ -63,14 +62,6 @@ class FollowUp:
 
     rfs_days: float
     relapse: bool
-
-
-def case_of(image_name: str) -> str:
-    """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`."""
-    name = Path(image_name).name
-    suffix = image_suffix(Path(name))
-    stem = name[: -len(suffix)] if suffix else name
-    return stem.removesuffix(CT_MARK)
 
 
 def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[Path]:

@@ -18,7 +18,7 @@ from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
-from evaluation.inputs.ground_truth import case_of
+from contract.predictions import case_of
 from evaluation.inputs.masks import BoundingBox
 from evaluation.inputs.submission import NothingMatchedError, Submission, SubmittedAnswer, matched, unusable
 from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with

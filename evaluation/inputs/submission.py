@@ -13,8 +13,7 @@ from contract.editions import Socket
 from contract.errors import PredictionError, printable
 from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
-from contract.predictions import SUCCEEDED, Job, read_predictions
-from evaluation.inputs.ground_truth import case_of
+from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 from evaluation.inputs.values import PredictedClass, hostile
 
 Entry = TypeVar("Entry")

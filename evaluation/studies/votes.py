@@ -15,8 +15,9 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import list_images, read_header, write_mask
+from contract.predictions import case_of
 from evaluation.execution import DEATH
-from evaluation.inputs.ground_truth import case_of, check_shared, read_mask_folder
+from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, answer_file

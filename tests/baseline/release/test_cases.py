@@ -9,11 +9,11 @@ import pytest
 
 from baseline.release.cases import head_answers, read_cases, read_release, write_cases
 from baseline.release.clinical import read_values
-from baseline.release.problems import Problem
-from baseline.release.tables import read_table
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
+from contract.release.problems import Problem
+from contract.release.tables import read_table
 from tests.baseline.prepared import EDITION
 
 TABLES = {
@@ -138,7 +138,7 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
         ("Patient,Relapse\nMDA-001,1\n", "no column PatientID (found Patient, Relapse)"),
         ("PatientID,RFS,rfs\nMDA-001,1,1\n", "column RFS appears twice"),
         ("PatientID,CenterID,Center\nMDA-001,1,1\n", "column CenterID appears twice"),
-        ("", "not a readable table (No columns to parse from file)"),
+        ("", "not a readable table (no header in row 1)"),
         ("\x01\x02", "no column PatientID (found \x01\x02)"),
         ("PatientID;Relapse\nMDA-001;1\n", "no column PatientID (found PatientID;Relapse)"),
     ],

@@ -142,7 +142,7 @@ TABLE = "Task 3/HECKTOR_2025_Training_Task_3.csv"
             (
                 "error",
                 "csv-unreadable",
-                "not a readable table (Expected 10 fields in line 2",
+                "not a readable table (row 2 has 11 cells, the header 10",
             ),
         ),
         (lambda text: text.replace("\n", ",7\n").replace(",7", ",", 1), ("warning", "csv-column", "unknown columns")),

@@ -13,11 +13,12 @@ import pytest
 
 from algorithm.region.grids import resample
 from baseline.cli import main
-from baseline.release.suv_factors import read_suv_factors, scaled_by_factor
-from baseline.release.tables import ReleaseTable
+from baseline.release.suv_factors import scaled_by_factor
 from baseline.work import DATASET_NAME
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume
+from contract.release.factors import read_suv_factors
+from contract.release.tables import ReleaseTable
 from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, TABLE
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
@@ -75,7 +76,7 @@ def test_unknown_and_doubled_patients_and_broken_rows(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (None, r"^suv\.csv: not found, expected a table of SUV factors$"),
-        ("", r"^suv\.csv: not a readable table \(No columns to parse from file\), expected a CSV file in UTF-8$"),
+        ("", r"^suv\.csv: not a readable table \(no header in row 1\), expected a CSV file in UTF-8$"),
         ("pid,patient_weight_kg\nA-1,70\n", r"^suv\.csv: columns pid, patient_weight_kg, expected PatientID and "),
         ("name,bqml_to_suvbw_factor\nA-1,1\n", r"^suv\.csv: columns name, bqml_to_suvbw_factor, expected PatientID "),
     ],

@@ -7,7 +7,8 @@ import pytest
 from contract.editions import load_edition
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
-from evaluation.inputs.ground_truth import FollowUp, case_of, read_classes, read_follow_up, read_mask_folder
+from contract.predictions import case_of
+from evaluation.inputs.ground_truth import FollowUp, read_classes, read_follow_up, read_mask_folder
 from evaluation.inputs.tables import number
 from tests.evaluation.tasks import RISK, STATUS
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from baseline.release.problems import ERROR, WARNING, Problem
-from baseline.release.tables import ID, read_columns
 from contract.editions import Algorithm, Edition
 from contract.errors import InputError
+from contract.release.problems import ERROR, WARNING, Problem
+from contract.release.tables import ID, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
 _IMAGE_SUFFIXES: Final = ("__CT.nii.gz", "__PT.nii.gz")
@@ -60,6 +60,28 @@ def release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
         return ()
     images = _folder_with_patients(root)
     return () if images is None else (_folder(images, _tables(images, edition), edition.algorithms[0]),)
+
+
+def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFolder:
+    """An algorithm's patients in `root`: its task folder or, without task folders, the one folder with patients.
+
+    The latter is found as in `release_folders`. Raises InputError if there is neither.
+    """
+    tasks = [name for name in TASK_FOLDERS if (root / name).is_dir()]
+    own = f"Task {algorithm.number}"
+    if own in tasks:
+        return _folder(root / own, csv_files(root / own), algorithm)
+    if tasks:
+        raise InputError(root.name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
+    images = _folder_with_patients(root)
+    if images is None:
+        raise InputError(root.name, f"found {_content(root)}", f"{own} or folders <ID> with <ID>__CT.nii.gz")
+    return _folder(images, _tables(images, edition.model_copy(update={"algorithms": (algorithm,)})), algorithm)
+
+
+def is_release(root: Path) -> bool:
+    """Whether `root` has task folders or, at most two levels below it, a folder with patients."""
+    return any((root / name).is_dir() for name in TASK_FOLDERS) or _folder_with_patients(root) is not None
 
 
 def csv_files(folder: Path) -> tuple[Path, ...]:
@@ -118,6 +140,13 @@ def _places(images: Path) -> Iterator[Path]:
         yield images.parent.parent
 
 
+def _content(folder: Path) -> str:
+    """The first names in a folder, for messages."""
+    if not folder.is_dir():
+        return "no such folder"
+    return ", ".join(sorted(path.name for path in folder.iterdir())[:5]) or "nothing"
+
+
 def _subfolders(folder: Path) -> list[Path]:
     return [path for path in _visible(folder) if path.is_dir()]
 
@@ -164,10 +193,9 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     root = root.absolute()
     folders = release_folders(root, edition)
     if not folders:
-        found = ", ".join(sorted(path.name for path in root.iterdir())[:5]) if root.is_dir() else "no such folder"
         tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
         expected = tasks if len(edition.algorithms) > 1 else f"{tasks}, or a folder with <ID>/<ID>__CT.nii.gz"
-        raise InputError(root.name, f"found {found or 'nothing'}", expected)
+        raise InputError(root.name, f"found {_content(root)}", expected)
     layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
     _report_other_folders(layout)
     for folder in folders:
@@ -213,7 +241,7 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
     name = folder.name
-    roles = {f"{name}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
+    roles = _roles(name)
     present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
     files = {roles[file]: path for file, path in present.items() if file in roles and path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
@@ -225,6 +253,16 @@ def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> 
         elif file not in present and role in parent.needed:
             found = f"not found ({others or 'no other file'})"
             layout.report(ERROR, "missing-file", name, folder / file, found, f"the {role}")
+
+
+def _roles(patient_id: str) -> dict[str, str]:
+    """The role of each file name in a patient's folder."""
+    return {f"{patient_id}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
+
+
+def patient_files(folder: Path) -> dict[str, Path]:
+    """The files of a patient's folder by role."""
+    return {role: folder / file for file, role in _roles(folder.name).items() if (folder / file).is_file()}
 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:

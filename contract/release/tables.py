@@ -1,19 +1,17 @@
-"""Read the release's CSV files with pandas; rows and columns that cannot be used are problems."""
+"""Read the release's CSV files; rows and columns that cannot be used are problems."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from baseline.release.problems import ERROR, WARNING, Problem
 from contract.editions import Edition
 from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
+from contract.release.problems import ERROR, WARNING, Problem
 
 ID: Final = "PatientID"
 _SHORT_NAMES: Final = {"Tobacco": "Tobacco Consumption", "Alcohol": "Alcohol Consumption"}
@@ -40,6 +38,17 @@ class ReleaseTable:
         self.problems.append(Problem(severity, kind, patient_id, self.file, found, expected))
 
 
+@dataclass(frozen=True)
+class CsvCells:
+    """Texts of a CSV file without blanks around them: the header, and the rows with any text by their number.
+
+    The header is row 1.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[int, list[str]], ...]
+
+
 def columns_of(edition: Edition) -> tuple[str, ...]:
     """The columns that are read: the ID, and the clinical variables and outcomes of the edition."""
     answers = (answer for algorithm in edition.algorithms for answer in algorithm.heads)
@@ -47,43 +56,38 @@ def columns_of(edition: Edition) -> tuple[str, ...]:
     return tuple(dict.fromkeys([ID, *(variable.key for variable in edition.clinical), *targets]))
 
 
-def read_frame(path: Path) -> pd.DataFrame:
-    """The cells of a CSV file as text without blanks around it, by their row in the file.
+def read_cells(path: Path) -> CsvCells:
+    """Read a CSV file, of which each row has at most as many cells as the first, the header.
 
-    The header is row 1 and gives the columns; rows without any text are left out. A cell that its row lacks is NaN.
+    Raises InputError for a file that cannot be read so.
     """
-    import pandas as pd  # takes half a second
-
+    expected = "a CSV file in UTF-8"
     try:
-        cells = pd.read_csv(
-            path,
-            header=None,
-            dtype=str,
-            keep_default_na=False,
-            skip_blank_lines=False,
-            encoding="utf-8-sig",
-            engine="python",  # the C engine fills short rows with empty texts
-        )
-    except (OSError, ValueError) as problem:  # errors of pandas and of the encoding are ValueErrors
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file, strict=True)] or [[]]
+    except (OSError, ValueError, csv.Error) as problem:  # an error of the encoding is a ValueError
         reason = " ".join(str(problem).split())
-        raise InputError(path.name, f"not a readable table ({reason})", "a CSV file in UTF-8") from None
-    cells = cells.map(str.strip, na_action="ignore")
-    cells.index += 1
-    frame = cells.iloc[1:].set_axis(cells.iloc[0].fillna(""), axis="columns")
-    return frame[(frame.fillna("") != "").any(axis="columns")]
+        raise InputError(path.name, f"not a readable table ({reason})", expected) from None
+    if not header:
+        raise InputError(path.name, "not a readable table (no header in row 1)", expected)
+    for number, row in enumerate(rows, start=2):
+        if len(row) > len(header):
+            found = f"not a readable table (row {number} has {len(row)} cells, the header {len(header)})"
+            raise InputError(path.name, found, expected)
+    numbered = enumerate(rows, start=2)
+    return CsvCells(tuple(header), tuple((number, row) for number, row in numbered if any(row)))
 
 
-def usable_rows(frame: pd.DataFrame, place: int, table: ReleaseTable) -> Iterator[tuple[str, list[str]]]:
+def usable_rows(cells: CsvCells, place: int, table: ReleaseTable) -> Iterator[tuple[str, list[str]]]:
     """Yield the patient ID, which is in column `place`, and the cells of each usable row.
 
     A row with too few cells or without an ID, and a second row of a patient, are errors.
     """
     first_row: dict[str, int] = {}
-    for number, row in zip(frame.index, frame.itertuples(index=False), strict=True):
-        cells = [cell for cell in row if isinstance(cell, str)]
-        patient = cells[place] if place < len(cells) else ""
-        if len(cells) < frame.shape[1]:
-            found, expected = f"row {number} has {len(cells)} cells", f"{frame.shape[1]} as in the header"
+    for number, row in cells.rows:
+        patient = row[place] if place < len(row) else ""
+        if len(row) < len(cells.columns):
+            found, expected = f"row {number} has {len(row)} cells", f"{len(cells.columns)} as in the header"
             table.report(ERROR, "csv-row", patient or f"(row {number})", found, expected)
             table.refused.add(patient)
         elif not patient:
@@ -92,25 +96,25 @@ def usable_rows(frame: pd.DataFrame, place: int, table: ReleaseTable) -> Iterato
             found = f"rows {first_row[patient]} and {number}"
             table.report(ERROR, "csv-doubled-row", patient, found, "one row for each patient")
         else:
-            yield patient, cells
+            yield patient, row
 
 
 def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
     """Read a table of the release; its `problems` call the CSV `file`."""
     table = ReleaseTable(file)
     try:
-        frame = read_frame(path)
+        cells = read_cells(path)
     except InputError as problem:
         table.readable = False
         table.report(ERROR, "csv-unreadable", "", problem.found, problem.expected)
         return table
-    table.columns = _canonical(frame, edition)
-    if not _columns_are_usable(frame, table, edition):
+    table.columns = _canonical(cells.columns, edition)
+    if not _columns_are_usable(cells, table, edition):
         table.readable = False
         return table
     read = set(columns_of(edition)) - {ID}
-    for patient, cells in usable_rows(frame, table.columns.index(ID), table):
-        named = zip(table.columns, cells, strict=True)
+    for patient, row in usable_rows(cells, table.columns.index(ID), table):
+        named = zip(table.columns, row, strict=True)
         table.rows[patient] = {column: cell for column, cell in named if column in read and not is_missing(cell)}
     return table
 
@@ -118,18 +122,18 @@ def read_table(path: Path, file: str, edition: Edition) -> ReleaseTable:
 def read_columns(path: Path, edition: Edition) -> tuple[str, ...]:
     """The canonical names of a CSV file's columns; empty if it is no table."""
     try:
-        return _canonical(read_frame(path), edition)
+        return _canonical(read_cells(path).columns, edition)
     except InputError:
         return ()
 
 
-def _canonical(frame: pd.DataFrame, edition: Edition) -> tuple[str, ...]:
+def _canonical(header: Sequence[str], edition: Edition) -> tuple[str, ...]:
     """The columns' names as the edition spells them, such as `T-stage` for `T_stage`; unknown ones stay as they are."""
     spellings = {spelling: variable.key for variable in edition.clinical for spelling in variable.spellings}
     spellings |= {name: name for name in columns_of(edition)}
     spellings |= {short: name for short, name in _SHORT_NAMES.items() if name in spellings}
     known = {normalised_key(spelling): name for spelling, name in spellings.items()}
-    columns = tuple(known.get(normalised_key(name), name) for name in frame.columns)
+    columns = tuple(known.get(normalised_key(name), name) for name in header)
     # A table may hold RFS and PFS: then they are two outcomes.
     others = {
         normalised_key(spelling): name
@@ -142,15 +146,15 @@ def _canonical(frame: pd.DataFrame, edition: Edition) -> tuple[str, ...]:
     return tuple(others.get(normalised_key(name), name) for name in columns)
 
 
-def _columns_are_usable(frame: pd.DataFrame, table: ReleaseTable, edition: Edition) -> bool:
+def _columns_are_usable(cells: CsvCells, table: ReleaseTable, edition: Edition) -> bool:
     """False if there is no column of IDs or a column appears twice; columns that are not read are a warning."""
     columns, read = table.columns, columns_of(edition)
     if ID not in columns:
         found = f"no column {ID} (found {', '.join(columns)[:200] or 'nothing'})"
         table.report(ERROR, "csv-unreadable", "", found, f"a CSV file with a column {ID}")
         return False
-    filled = (frame.fillna("") != "").any(axis="index")
-    unused = [name for name, used in zip(columns, filled, strict=True) if name not in read and (name or used)]
+    filled = {place for _, row in cells.rows for place, cell in enumerate(row) if cell}
+    unused = [name for place, name in enumerate(columns) if name not in read and (name or place in filled)]
     if unused:
         names = ", ".join(name or "one without a name" for name in unused)
         table.report(WARNING, "csv-column", "", f"unknown columns: {names}", ", ".join(read))

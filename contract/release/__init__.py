@@ -1,0 +1,1 @@
+"""The layout of a release: folders, images and tables, and their problems."""
