@@ -10,7 +10,7 @@ import pytest
 
 from contract.editions import load_edition
 from contract.errors import InputError, PredictionError
-from contract.predictions import iso_duration, job_entry, read_inputs, read_predictions, socket_entry
+from contract.predictions import case_of, iso_duration, job_entry, read_inputs, read_predictions, socket_entry
 
 EDITION = load_edition()
 CT, EHR = EDITION.inputs["ct"], EDITION.inputs["ehr"]
@@ -114,3 +114,18 @@ def test_read_inputs_json(tmp_path: Path) -> None:
     path.write_text('{"a": 1}')
     with pytest.raises(InputError, match=r"^inputs\.json: found .*, expected a list$"):
         read_inputs(path, error=InputError)
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        ("CHUM-001.mha", "CHUM-001"),
+        ("CHUM-001__CT.nii.gz", "CHUM-001"),
+        ("CHUM-001__CT.mha", "CHUM-001"),
+        ("MDA-0.1.tiff", "MDA-0.1"),
+        ("folder/HGJ-7.MHA", "HGJ-7"),
+        ("no-suffix", "no-suffix"),
+    ],
+)
+def test_case_of_an_image_name(name: str, case: str) -> None:
+    assert case_of(name) == case

@@ -1,4 +1,4 @@
-"""Case names, mask folders and the release's CSV files."""
+"""Mask folders and the release's CSV files."""
 
 from __future__ import annotations
 
@@ -7,25 +7,9 @@ import pytest
 from contract.editions import load_edition
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import write_mask
-from contract.predictions import case_of
 from evaluation.inputs.ground_truth import FollowUp, read_classes, read_follow_up, read_mask_folder
 from evaluation.inputs.tables import number
 from tests.evaluation.tasks import RISK, STATUS
-
-
-@pytest.mark.parametrize(
-    ("name", "case"),
-    [
-        ("CHUM-001.mha", "CHUM-001"),
-        ("CHUM-001__CT.nii.gz", "CHUM-001"),
-        ("CHUM-001__CT.mha", "CHUM-001"),
-        ("MDA-0.1.tiff", "MDA-0.1"),
-        ("folder/HGJ-7.MHA", "HGJ-7"),
-        ("no-suffix", "no-suffix"),
-    ],
-)
-def test_case_of_an_image_name(name, case):
-    assert case_of(name) == case
 
 
 def test_masks_by_case(tmp_path, blank, grid):
