@@ -9,19 +9,9 @@ import sys
 from pathlib import Path
 
 import torch
+from monai import transforms as mt
 from monai.data import CacheDataset, DataLoader
 from monai.losses import DiceCELoss
-from monai.transforms import (
-    Compose,
-    ConcatItemsd,
-    EnsureChannelFirstd,
-    LoadImaged,
-    RandCropByPosNegLabeld,
-    ScaleIntensityRanged,
-    SelectItemsd,
-    SpatialPadd,
-    Transposed,
-)  # fmt: skip
 from monai.utils import set_determinism
 from safetensors.torch import save_file
 
@@ -31,22 +21,22 @@ from monai_unet import CT_WINDOW, PET_WINDOW, WEIGHTS, Network, unet
 KEYS = ("ct", "pet", "label")
 
 
-def transforms() -> Compose:
+def transforms() -> mt.Compose:
     """Patches (channel, z, y, x) of CT and PET between 0 and 1, half of them around a lesion."""
     windows = [
-        ScaleIntensityRanged(name, low, high, 0.0, 1.0, clip=True)
+        mt.ScaleIntensityRanged(name, low, high, 0.0, 1.0, clip=True)
         for name, (low, high) in (("ct", CT_WINDOW), ("pet", PET_WINDOW))
     ]
-    return Compose(
+    return mt.Compose(
         [
-            LoadImaged(KEYS),
-            EnsureChannelFirstd(KEYS),
-            Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads (x, y, z)
+            mt.LoadImaged(KEYS),
+            mt.EnsureChannelFirstd(KEYS),
+            mt.Transposed(KEYS, (0, 3, 2, 1)),  # MONAI reads (x, y, z)
             *windows,
-            ConcatItemsd(("ct", "pet"), "image"),
-            SelectItemsd(("image", "label")),
-            SpatialPadd(("image", "label"), Network.patch),
-            RandCropByPosNegLabeld(("image", "label"), "label", Network.patch, pos=3, neg=1, num_samples=4),
+            mt.ConcatItemsd(("ct", "pet"), "image"),
+            mt.SelectItemsd(("image", "label")),
+            mt.SpatialPadd(("image", "label"), Network.patch),
+            mt.RandCropByPosNegLabeld(("image", "label"), "label", Network.patch, pos=3, neg=1, num_samples=4),
         ]
     )
 

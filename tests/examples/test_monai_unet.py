@@ -1,0 +1,124 @@
+"""`examples/monai_unet`: trained by MONAI's loop, and run in a package as MONAI runs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from monai.inferers.utils import sliding_window_inference
+from monai.transforms import ScaleIntensityRange
+from safetensors.torch import load_file, save_file
+
+from algorithm.deadline import Deadline
+from algorithm.masks.segmentation import argmax
+from algorithm.network.images import ReadyImage, normalise
+from algorithm.network.networks import Networks
+from algorithm.network.package import ModelPackage, load_package
+from algorithm.network.passes import Passes, planned_passes
+from algorithm.network.windows import compute_gaussian
+from baseline.cli import main as train
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
+from contract.code import Code
+from hecktor.cli import main
+from tests.baseline.conftest import empty_release
+from tests.examples.readme import EXAMPLES
+
+CPU = torch.device("cpu")
+FOLDER = EXAMPLES / "monai_unet"
+LINES = 120
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    return Code.of([FOLDER])
+
+
+@pytest.fixture(scope="module")
+def package(code: Code, tmp_path_factory: pytest.TempPathFactory) -> ModelPackage:
+    """A package of a network with random weights, whose masks are full of small parts."""
+    root = tmp_path_factory.mktemp("monai")
+    torch.manual_seed(7)
+    network = code.find("monai_unet:unet", "network")()
+    (root / "weights").mkdir()
+    save_file(network.state_dict(), root / "weights" / "weights.safetensors")
+    command = ["package", "--code", str(FOLDER), "--weights", str(root / "weights"), "--without-heads"]
+    assert main([*command, "--output", str(root / "package")]) == 0
+    return load_package(root / "package", code)
+
+
+def logits_of(package: ModelPackage, data: np.ndarray) -> np.ndarray:
+    return Passes(ReadyImage(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits
+
+
+def network_of(code: Code, package: ModelPackage) -> torch.nn.Module:
+    network: torch.nn.Module = code.find("monai_unet:Network", "network")(package.fold_files[0], "cpu").network
+    return network
+
+
+def test_channels_are_those_of_monais_transforms(code: Code, package: ModelPackage) -> None:
+    rng = np.random.default_rng(3)
+    ct = rng.uniform(-1100, 900, (5, 6, 7)).astype(np.float32)
+    pet = rng.uniform(0, 40, (5, 6, 7)).astype(np.float32)
+    windows = code.find("monai_unet:CT_WINDOW", "network"), code.find("monai_unet:PET_WINDOW", "network")
+    expected = [
+        ScaleIntensityRange(low, high, 0.0, 1.0, clip=True)(channel)
+        for (low, high), channel in zip(windows, (ct, pet), strict=True)
+    ]
+    np.testing.assert_allclose(normalise((ct, pet), package), np.stack(expected), atol=1e-6)
+
+
+def test_masks_are_those_of_monais_sliding_window(code: Code, package: ModelPackage) -> None:
+    """On one patch, and on 72 voxels, where MONAI's tiles stand at 0 and 24 as ours. MONAI is given nnU-Net's Gaussian,
+    whose centre is half a voxel from that of its own; float32's rounding remains.
+    """
+    gaussian = compute_gaussian(
+        (48, 48, 48), sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=CPU
+    )
+    rng, network = np.random.default_rng(4), network_of(code, package)
+    for size in ((48, 48, 48), (72, 48, 72)):
+        data = rng.random((2, *size), dtype=np.float32)
+        with torch.inference_mode():
+            inferred = sliding_window_inference(
+                torch.from_numpy(data)[None], (48, 48, 48), 1, network, 0.5, roi_weight_map=gaussian
+            )
+        expected, logits = inferred[0].numpy(), logits_of(package, data)
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
+        assert len(np.unique(expected.argmax(0))) > 1
+        highest = np.sort(expected, axis=0)
+        clear = highest[-1] - highest[-2] > 1e-4
+        np.testing.assert_array_equal(argmax(logits)[clear], expected.argmax(0)[clear])
+        assert clear.mean() > 0.99
+
+
+def test_trained_on_prepared_phantoms_and_answering_a_case(tmp_path: Path) -> None:
+    """One epoch by `train.py` changes the weights; packed, they answer a case by a mask on its CT's grid."""
+    release = empty_release(tmp_path)
+    for name in ("CHUM-000", "HMR-001"):
+        release.add(name)
+    work = WorkFolders(tmp_path / "work")
+    prepare = ["--release", str(release.write_tables()), "--work", str(work.root), "--folds", "2", "--jobs", "1"]
+    assert train(["prepare", *prepare, "--spacing-mm", "4", "4", "4"]) == 0
+    command = [sys.executable, str(FOLDER / "train.py"), str(work.raw), str(tmp_path / "weights"), "1"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 1 of 1: loss ")
+    weights = load_file(tmp_path / "weights" / "weights.safetensors")
+    assert all(torch.isfinite(tensor).all() for tensor in weights.values())
+    places = ["--weights", str(tmp_path / "weights"), "--output", str(tmp_path / "model.tar.gz")]
+    assert main(["package", "--code", str(FOLDER), *places, "--without-heads"]) == 0
+    case = read_cases(work)[0]
+    mask = tmp_path / "mask.nii.gz"
+    options = ["--ct", str(case.ct), "--pet", str(case.pet), "--device", "cpu", "--output", str(mask)]
+    assert main(["predict", "--model", str(tmp_path / "model.tar.gz"), "--code", str(FOLDER), *options]) == 0
+    assert mask.is_file()
+
+
+def test_the_example_is_short() -> None:
+    for example in ("monai_unet", "survival_forest", "own_container"):
+        lines = [line for path in (EXAMPLES / example).rglob("*.py") for line in path.read_text().splitlines()]
+        assert len(lines) <= LINES, example
