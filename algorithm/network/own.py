@@ -117,7 +117,7 @@ def _named(normalisation: Any) -> Any:
         low, high = (float(value) for value in normalisation)
     except (TypeError, ValueError):
         return normalisation
-    return f"{_WINDOW}({low:g}, {high:g})"
+    return f"{_WINDOW}({', '.join(repr(value).removesuffix('.0') for value in (low, high))})"
 
 
 def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
@@ -146,14 +146,14 @@ def window_of(scheme: str) -> Callable[[_Float], _Float] | None:
 def own_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
     """The entrant's own normalisation of a channel; what it returns is checked."""
     reference = package.configuration["architecture"][OWN]
-    function = package.code.find(reference, "network").channels[number][1]
+    network = package.code.find(reference, "network")
 
     def normalise(channel: _Float) -> _Float:
         try:
-            normalised = np.asarray(function(channel.copy()))
+            normalised = np.asarray(network.channels[number][1](channel.copy()))
         except MemoryError:
             raise
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
         if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
             found = f"{normalised.dtype} of shape {normalised.shape}"
@@ -180,7 +180,7 @@ class OwnNetwork(nn.Module):
     def _made(self, network: Any, folder: Path, device: torch.device) -> Any:
         try:
             return network(folder, str(device))
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             if isinstance(problem, HecktorError) or is_device_failure(problem):
                 raise
             found = f"it cannot be made: {failure_of(problem)}"
@@ -188,13 +188,14 @@ class OwnNetwork(nn.Module):
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
+        given = patch.clone()  # a view of the image that all members share, which a network may change in place
         try:
             if self._half:
-                outputs = self.network(patch)
+                outputs = self.network(given)
             else:
                 with torch.autocast(patch.device.type, enabled=False):
-                    outputs = self.network(patch)
-        except Exception as problem:
+                    outputs = self.network(given)
+        except (Exception, SystemExit) as problem:
             if is_device_failure(problem):
                 raise
             raise HookFailedError(f"network {self.reference}: {failure_of(problem)}") from problem

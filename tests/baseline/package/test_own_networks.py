@@ -134,6 +134,28 @@ def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
     np.testing.assert_allclose(normalise((ct, pet), package)[:, 0, 0], [[0, 0.5, 1, 1], [2, 3, 5, 5]], rtol=1e-6)
 
 
+def test_a_window_keeps_all_digits(tmp_path: Path) -> None:
+    code, weights = write_model(tmp_path, change=('"CT", (-160, 240)', '"CT", (-1000.125, 1234567)'))
+    package = loaded(packaged(tmp_path, code, weights), code)
+    assert package.configuration["normalization_schemes"] == ["Window(-1000.125, 1234567)", "Own"]
+
+
+def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> None:
+    """Tiles overlap, and other members see the same image: the answers are those of the same network on a copy."""
+    inplace = "patch.sub_(patch.mean()).clamp_(min=0)\n        return self.unet(patch)"
+    code, weights = write_model(tmp_path, change=("return self.unet(patch)", inplace))
+    copied = MODEL.replace("return self.unet(patch)", "patch = patch.clone()\n        " + inplace)
+    (code / "copied.py").write_text(copied)
+    with (code / "__init__.py").open("a") as file:
+        file.write("\nfrom my_model.copied import Network as Copied\n")
+    data = np.random.default_rng(3).normal(0, 1, (2, 16, 16, 36)).astype(np.float32)
+    before = data.copy()
+    changing = loaded(packaged(tmp_path / "changing", code, weights), code)
+    peer = loaded(packaged(tmp_path / "copied", code, weights, network="my_model:Copied"), code)
+    np.testing.assert_array_equal(run(changing, data), run(peer, before))
+    np.testing.assert_array_equal(data, before)
+
+
 def test_one_image_may_be_several_channels(tmp_path: Path) -> None:
     """Two windows of the CT and no PET."""
     change = 'channels = (("CT", (-160, 240)), ("PET", root_of_suv))', 'channels = (("CT", (0, 100)), ("CT", (0, 10)))'
@@ -207,6 +229,7 @@ ON_A_CASE = "if bool((patch != 0).any()): {}\n        return self.unet(patch)"
 FAULTS = {
     "raises": ("raise KeyError('layer')", "KeyError: 'layer'"),
     "NaN": ("return self.unet(patch) * float('nan')", "the network answers NaN or infinity"),
+    "exit": ("raise SystemExit(3)", "SystemExit: 3"),
     "shape": ("return self.unet(patch)[..., :3]", "expected logits of shape (1, 3, 16, 16, 24)"),
 }
 
