@@ -75,6 +75,7 @@ def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace)
         ("--gpus", options.gpus and not options.algorithm_image, "--algorithm-image"),
         ("--engine", options.engine and not has_image, "--algorithm-image or --evaluation-image"),
         ("--evaluation-arguments", options.evaluation_arguments and not options.ground_truth, "--ground-truth"),
+        ("--code", options.code and not options.process, "--process: an image is built with it"),
         ("--on-failure", options.on_failure != "abort" and not options.ground_truth, "--ground-truth"),
     ):
         if is_unused:
@@ -150,7 +151,7 @@ def _print_answers(result: RehearsalResult) -> None:
 
 
 def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
-    default = algorithm_command(edition, task)
+    default = algorithm_command(edition, task, options.code)
     return _runner(options, options.algorithm_image, options.command, default, options.arguments, options.gpus)
 
 
@@ -224,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--command", help="run this command as plain processes, with --input DIR --output DIR [--model DIR]"
     )
+    add("--code", type=Path, action="append", default=[], metavar="DIR", help="folder of your own code, with --process")
     add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
     add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation, nothing is scored")

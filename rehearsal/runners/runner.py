@@ -176,10 +176,15 @@ class ProcessRunner:
         return ["/bin/sh", "-c", f'ulimit -d {limit // 1024} 2>/dev/null; exec "$@"', "sh", *program]
 
 
-def algorithm_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
-    """The command line of this project's algorithm."""
+def algorithm_command(edition: Edition, task: Algorithm, code: Sequence[Path] = ()) -> tuple[str, ...]:
+    """The command line of this project's algorithm, with folders of the user's own code."""
     chosen = () if edition.source == DEFAULT_EDITION else ("--edition", edition.source)
-    return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen)
+    return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen, *code_options(code))
+
+
+def code_options(code: Sequence[Path]) -> tuple[str, ...]:
+    """`--code` for each folder, which the algorithm and `scripts/build` take."""
+    return tuple(part for folder in code for part in ("--code", str(folder.resolve())))
 
 
 def run_environment(limits: Limits, tmp_dir: Path) -> dict[str, str]:

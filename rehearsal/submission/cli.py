@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         torch=arguments.images or "cuda",
         with_gpus=arguments.gpus,
         kinds=tuple(arguments.phantom) or KINDS,
+        code=tuple(arguments.code),
     )
     images: BuiltImages | None = None
     missing: EngineError | None = None
@@ -48,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             images = find_images(
                 arguments.engine, options.torch, arguments.gpus, arguments.level or 5, arguments.revision
             )
+            images = replace(images, code=options.code)
         except EngineError as problem:
             missing = problem
             print(f"{problem.message}: only the model is made, and rehearsed with plain processes", flush=True)
@@ -89,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=sorted(FIELDS_OF_VIEW),
         help="rehearse only this field of view; may be repeated",
     )
+    add("--code", type=Path, action="append", default=[], metavar="DIR", help="folder of your own code for the images")
     label = "label of the images, so that the platform does not refuse them as known; any new text"
     add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")

@@ -14,7 +14,7 @@ from contract.editions.declaration import IMAGE_PREFIX
 from contract.errors import EngineError
 from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
-from rehearsal.runners.runner import Runner
+from rehearsal.runners.runner import Runner, code_options
 
 SOURCE: Final = Path(__file__).resolve().parents[2]
 TAGS: Final = {"cuda": "cuda-require-model", "cpu": "require-model"}
@@ -26,7 +26,8 @@ _FIND_BUILDER: Final = "source scripts/engine-lib.sh && find_builder"
 class BuiltImages:
     """Makes the image archives of a submission from this source tree; `torch` is cuda or cpu.
 
-    `revision` labels the images, so that they differ from earlier ones of equal content; empty for no label.
+    `revision` labels the images, so that they differ from earlier ones of equal content; empty for no label. `code` are
+    folders of the user's own code, each of which gets into the images.
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
     """
 
@@ -36,10 +37,11 @@ class BuiltImages:
     with_gpus: bool
     level: int
     revision: str = ""
+    code: tuple[Path, ...] = ()
 
     def name(self, task: Algorithm) -> str:
         """The image's name in the engine."""
-        return f"{task.image}:{TAGS[self.torch]}"
+        return "-".join((f"{task.image}:{TAGS[self.torch]}", *(folder.resolve().name for folder in self.code)))
 
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for each task; images that are already built take seconds.
@@ -48,6 +50,7 @@ class BuiltImages:
         """
         flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
         flags += ["--revision", self.revision] if self.revision else []
+        flags += code_options(self.code)
         self._script("build", *(task.image.removeprefix(IMAGE_PREFIX) for task in tasks), *flags, log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:

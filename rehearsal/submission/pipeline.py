@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from contract.archives import pack, unpack
+from contract.code import Code
 from contract.editions import Algorithm, Answer, Edition, load_edition
 from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError, unwritable
 from contract.files import write_json, write_text
 from contract.packages import (
     Manifest,
+    check_code,
     check_edition,
     file_entry,
     package_folder,
@@ -40,6 +42,7 @@ class SubmissionOptions:
 
     Images are made of the `tasks`, of all of the edition if empty. `torch`, the images' PyTorch build, and `with_gpus`
     are for the record. `kinds` are the phantoms' fields of view; `coarsening` makes their CT matrix smaller, for tests.
+    `code` are folders of the user's own code, which the package names.
     """
 
     package: Path
@@ -50,6 +53,7 @@ class SubmissionOptions:
     with_gpus: bool = False
     kinds: tuple[str, ...] = KINDS
     coarsening: int = 1
+    code: tuple[Path, ...] = ()
 
 
 def archive_name(task: Algorithm) -> str:
@@ -74,6 +78,8 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     manifest = _verified_manifest(options.package)
     check_edition(manifest, options.edition.name)
+    for changed in check_code(manifest, Code.of(options.code), is_given=True):
+        report(f"warning: {changed}")
     tasks = options.tasks or options.edition.algorithms
     _check_heads(manifest, tasks)
     _check_folder(options.output)
@@ -88,7 +94,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
         try:
-            archives, tried = _rehearsed(options.edition, tasks, images, inputs, scratch, report)
+            archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
         except HecktorError as problem:
             shutil.rmtree(options.output / FAILED, ignore_errors=True)
             shutil.move(scratch / REHEARSAL, options.output / FAILED)
@@ -125,7 +131,7 @@ def _head_file(answer: Answer) -> str:
 
 
 def _rehearsed(
-    edition: Edition,
+    options: SubmissionOptions,
     tasks: Sequence[Algorithm],
     images: BuiltImages | None,
     inputs: TrialInputs,
@@ -139,7 +145,7 @@ def _rehearsed(
         report(f"images: building {', '.join(images.name(task) for task in tasks)}")
         images.build(tasks, log)
     for task in tasks:
-        runner: Runner = ProcessRunner(algorithm_command(edition, task))
+        runner: Runner = ProcessRunner(algorithm_command(options.edition, task, options.code))
         if images is not None:
             report(f"{archive_name(task)}: saving and loading")
             runner, archive = _archived(images, task, scratch, log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from contract.code import Code
 from hecktor.cli import main
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    """The code that a test imports is forgotten after it."""
+    yield
+    for name in [one for one in sys.modules if one.split(".")[0] in ("my_model", "other")]:
+        del sys.modules[name]
 
 
 def new_model(folder: Path) -> Path:
@@ -24,6 +33,45 @@ def test_the_skeleton_passes_mypy_strict(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", folder.name]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def packed(folder: Path, target: Path) -> Path:
+    """The skeleton's network in a package, by the command that `hecktor new` prints."""
+    command = ["package", "--code", str(folder), "--weights", str(folder / "weights"), "--without-heads"]
+    assert main([*command, "--output", str(target)]) == 0
+    return target
+
+
+def test_the_skeleton_passes_the_rehearsal_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One head and neck phantom, answered without a fallback and scored; without `--code` there is no answer."""
+    folder = new_model(tmp_path / "my_model")
+    assert f"--code {folder} --weights {folder / 'weights'}" in capsys.readouterr().out
+    model, cohort = packed(folder, tmp_path / "model.tar.gz"), tmp_path / "cohort"
+    phantoms = ["--patients", "1", "--seed", "3", "--layout", "platform", "--head-and-neck-only"]
+    assert main(["phantoms", *phantoms, "--output", str(cohort)]) == 0
+    command = ["rehearse", "--task", "segmentation", "--cases", str(cohort), "--process", "--model", str(model)]
+    command += ["--arguments=--device cpu", "--ground-truth", str(cohort / "ground_truth")]
+    assert main([*command, "--code", str(folder), "--output", str(tmp_path / "with")]) == 0
+    assert "segmentation: 1 answered, 0 by a fallback" in capsys.readouterr().out
+    assert main([*command, "--output", str(tmp_path / "without")]) == 1
+    assert "expected --code my_model" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*command[:5], "--command", "true", "--code", str(folder), "--output", str(tmp_path / "unused")])
+    assert "argument --code: found without --process" in capsys.readouterr().err
+
+
+def test_a_submission_needs_the_code_that_the_package_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = new_model(tmp_path / "my_model")
+    model = packed(folder, tmp_path / "model.tar.gz")
+    command = ["submission", "--package", str(model), "--task", "segmentation", "--model-only"]
+    other = new_model(tmp_path / "other")
+    for code, message in (
+        ((), "found code my_model, expected --code my_model"),
+        ((folder, other), "--code: found other"),
+    ):
+        options = [part for one in code for part in ("--code", str(one))]
+        assert main([*command, *options, "--output", str(tmp_path / "submission")]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_the_skeleton_has_each_hook_with_a_docstring(tmp_path: Path) -> None:

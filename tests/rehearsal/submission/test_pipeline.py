@@ -9,7 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -343,6 +343,11 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
         "toy-client segmentation rfs --require-model --cuda --revision third try"
     )
     assert images.name(HPV) == "hecktor-hpv:cuda-require-model"
+    with_code = replace(images, code=(tmp_path / "my_model", tmp_path / "forest"))
+    assert with_code.name(HPV) == "hecktor-hpv:cuda-require-model-my_model-forest"
+    with pytest.raises(EngineError):
+        with_code.build((HPV,), tmp_path / "log")
+    assert f"third try --code {tmp_path}/my_model --code {tmp_path}/forest" in (tmp_path / "log").read_text()
     (four_answers,) = NEWEST.algorithms
     with pytest.raises(EngineError):
         images.build((four_answers,), tmp_path / "log")
