@@ -54,16 +54,17 @@ def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") ->
 
 
 def chosen_algorithm(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, hint: str = ""
+    parser: argparse.ArgumentParser,
+    arguments: argparse.Namespace,
+    hint: str = "",
+    load: Callable[[str], Edition] = load_edition,
 ) -> tuple[Edition, Algorithm]:
     """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
 
-    `hint` is added to the message of an unknown task.
-
-    Raises:
-        HecktorError: the edition is unknown, or its declaration cannot be used.
+    `hint` is added to the message of an unknown task; `load` reads the edition, which may be that of an evaluation
+    profile. Raises HecktorError: the edition is unknown, or its declaration cannot be used.
     """
-    edition = load_edition(str(arguments.edition))
+    edition = load(str(arguments.edition))
     try:
         return edition, edition.algorithm(arguments.task)
     except HecktorError as error:

@@ -14,14 +14,14 @@ import numpy.typing as npt
 from contract.editions import Answer
 from contract.editions.declaration import Kind
 from contract.errors import MetricError
-from contract.options import add_edition_options, chosen_algorithm, number_within, whole_number
+from contract.options import number_within, whole_number
 from evaluation.inputs.ground_truth import read_classes, read_follow_up
 from evaluation.metrics.classification import class_codes
 from evaluation.metrics.concordance import follow_up_order
 from evaluation.metrics.overlap import Booleans, Floats, Integers
 from evaluation.metrics.rules import NO_COMPARABLE_PAIR, ONE_CLASS_ONLY
 from evaluation.statistics import DEFAULT_SEED
-from evaluation.studies.outputs import StudyResult, add_answer_option, chosen_answer
+from evaluation.studies.outputs import StudyResult, add_answer_options, chosen_answer
 
 # Takes a number of random predictions and a generator, returns their scores.
 DrawScores: TypeAlias = Callable[[int, np.random.Generator], Floats]
@@ -126,8 +126,7 @@ _TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accurac
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Draw the distribution of the best of each number of tries."""
-    _, task = chosen_algorithm(parser, options)
-    answer = chosen_answer(task, options.answer, tuple(_TITLES))
+    task, answer = chosen_answer(parser, options, tuple(_TITLES))
     title = _TITLES[answer.kind]
     scores, cohort = _null(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
@@ -167,8 +166,7 @@ def _null(answer: Answer, source: Path) -> tuple[DrawScores, dict[str, Any]]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, its targets, and the settings of the draws."""
-    add_edition_options(parser)
-    add_answer_option(parser)
+    add_answer_options(parser)
     add = parser.add_argument
     add("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")
     tries = "number of predictions to take the best of; may be repeated (default: 1, 5, 20, 100)"

@@ -15,7 +15,7 @@ from scipy.stats import rankdata
 
 from contract.editions import Answer
 from contract.errors import HecktorError, PredictionError
-from contract.options import add_edition_options, chosen_algorithm, name_path, whole_number
+from contract.options import name_path, whole_number
 from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
@@ -23,7 +23,7 @@ from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.inputs.values import PredictedClass
 from evaluation.options import add_workers
 from evaluation.results.board import read_board
-from evaluation.studies.outputs import StudyResult, Table, add_answer_option, by_name, chosen_answer, write_table
+from evaluation.studies.outputs import StudyResult, Table, add_answer_options, by_name, chosen_answer, write_table
 from evaluation.studies.votes import METHODS, EnsembleRow, combine_case, find_cases, row_of_dead_worker
 
 MEAN_RANK: Final = "mean_rank"
@@ -110,9 +110,8 @@ Selections = Mapping[str, tuple[str, ...]]
 
 def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Combine the teams' answers and write every ensemble as a submission."""
-    _, task = chosen_algorithm(parser, options)
     teams = by_name(options.teams, "team", 2)
-    answer = chosen_answer(task, options.answer)
+    task, answer = chosen_answer(parser, options)
     selections = _selections(teams, options)
     # Masks are written one by one; the JSON file is written last, as the sign that all of them are complete.
     (options.output / "ensemble.json").unlink(missing_ok=True)
@@ -191,8 +190,7 @@ def _ensembles(selections: Mapping[str, Any], methods: Iterable[str]) -> list[st
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the task, the teams and the leaderboard."""
-    add_edition_options(parser)
-    add_answer_option(parser)
+    add_answer_options(parser)
     add = parser.add_argument
     teams = "a team's folder of masks, or its CSV table of risks or classes"
     add("teams", type=name_path, nargs="+", metavar="TEAM=PATH", help=teams)

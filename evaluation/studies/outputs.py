@@ -15,6 +15,8 @@ from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
+from contract.options import add_edition_options, chosen_algorithm
+from evaluation.editions.profile import load_declaration
 from evaluation.execution import DEATH
 from evaluation.report.drawing import svg_text
 
@@ -60,22 +62,27 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
     return dict(pairs)
 
 
-def add_answer_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--answer`; read it with `chosen_answer`."""
+def add_answer_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--edition`, `--task` and `--answer`; read them with `chosen_answer`."""
+    add_edition_options(parser)
     parser.add_argument("--answer", help="answer of a task with several, such as rfs or t_stage")
 
 
-def chosen_answer(task: Algorithm, name: str | None, kinds: Sequence[str] = ("mask", "risk", "class")) -> Answer:
-    """The answer of this name, or the only one of these kinds. Raises HecktorError, which names the possible ones."""
+def chosen_answer(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, kinds: Sequence[str] = ("mask", "risk", "class")
+) -> tuple[Algorithm, Answer]:
+    """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
+    _, task = chosen_algorithm(parser, options, load=load_declaration)
+    name = options.answer
     possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not possible:
         raise HecktorError(f"task {task.name}", f"no answer of kind {' or '.join(kinds)}", "a task with one")
     if name is None and len(possible) == 1:
-        return next(iter(possible.values()))
+        return task, next(iter(possible.values()))
     if name not in possible:
         found = f"found {name}" if name else f"task {task.name} has {len(possible)} answers"
         raise HecktorError("--answer", found, f"one of {', '.join(possible)}")
-    return possible[name]
+    return task, possible[name]
 
 
 def raise_dead_worker(case: str, work: str) -> NoReturn:

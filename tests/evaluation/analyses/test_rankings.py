@@ -42,7 +42,7 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
     assert tests.notes == ("M, D (mm): Wilcoxon's signed-rank test.",)
 
 
-def test_pairs_fallback_the_official_order(two_teams) -> None:
+def test_pairs_follow_the_official_order(two_teams) -> None:
     """The leaderboard's pairs are in the order of the files; the map's rows are not."""
     turned = {**two_teams.board, "teams": two_teams.board["teams"][::-1]}
     (tests,) = significance(replace(two_teams, board=turned))

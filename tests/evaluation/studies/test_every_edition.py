@@ -31,7 +31,7 @@ def task_of(edition, answer):
     """The options that name the answer."""
     declaration = load_profile(edition).declaration
     (task,) = [one for one in declaration.algorithms if answer in one.answers]
-    return ["--edition", declaration.name, "--task", task.name, "--answer", answer.name]
+    return ["--edition", edition, "--task", task.name, "--answer", answer.name]
 
 
 def table_of(answer, path, rng):
