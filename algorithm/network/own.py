@@ -21,7 +21,7 @@ from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, ModelPacka
 from contract import labels
 from contract.code import failure_of
 from contract.documents import Document, parse_document
-from contract.errors import HecktorError, ModelPackageError
+from contract.errors import ModelPackageError
 from contract.packages import CHANNELS
 
 _Float = npt.NDArray[np.float32]
@@ -167,7 +167,7 @@ class OwnNetwork(nn.Module):
     """An entrant's network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
 
     def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
-        """Make the network from its files. Raises `ModelPackageError`, or torch's own error for a failed device."""
+        """Make the network from its files. Raises `HookFailedError`, or torch's own error for a failed device."""
         super().__init__()
         architecture: Mapping[str, Any] = package.configuration_of(fold)["architecture"]
         self.reference: str = architecture[OWN]
@@ -181,10 +181,9 @@ class OwnNetwork(nn.Module):
         try:
             return network(folder, str(device))
         except (Exception, SystemExit) as problem:
-            if isinstance(problem, HecktorError) or is_device_failure(problem):
+            if is_device_failure(problem):
                 raise
-            found = f"it cannot be made: {failure_of(problem)}"
-            raise ModelPackageError(f"network {self.reference}", found, "Network(folder, device)") from problem
+            raise HookFailedError(f"network {self.reference}: it cannot be made: {failure_of(problem)}") from problem
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
@@ -203,14 +202,11 @@ class OwnNetwork(nn.Module):
 
     @torch.inference_mode()
     def answer_empty(self, package: ModelPackage, fold: int) -> None:
-        """Answer one empty patch, to see before an upload that it can. Raises `ModelPackageError`."""
+        """Answer one empty patch, to see before an upload that it can. Raises `HookFailedError`."""
         channels = len(package.configuration_of(fold)["channels"])
-        try:
-            logits = self(torch.zeros((1, channels, *package.patch_of(fold))))
-        except HookFailedError as problem:
-            raise ModelPackageError("an empty patch", str(problem), "logits of its shape") from problem
+        logits = self(torch.zeros((1, channels, *package.patch_of(fold))))
         if not bool(torch.isfinite(logits).all()):
-            raise ModelPackageError(f"network {self.reference}", "answers NaN or infinity to an empty patch", "logits")
+            raise HookFailedError(f"network {self.reference}: answers NaN or infinity to an empty patch")
 
     def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():

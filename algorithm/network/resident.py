@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,12 @@ class Resident:
         If the device fails already now, the CPU takes its place in this step and all later ones. Raises
         `ModelPackageError`.
         """
+        from algorithm.network.own import HookFailedError  # imports torch
+
+        with suppress(HookFailedError):  # the first pass meets it again and leaves the network out
+            self._load_first()
+
+    def _load_first(self) -> None:
         try:
             self.networks.of(0, self.device)
         except (RuntimeError, MemoryError) as problem:

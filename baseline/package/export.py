@@ -114,6 +114,17 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
     An entrant's own networks, which may be anything, also answer one empty patch.
     """
     package = load_package(root, code)
+    try:
+        _try_networks(package)
+    except HookFailedError as problem:
+        raise ModelPackageError(str(problem)) from problem
+    if package.outcome is not None:
+        for path in package.outcome.files:
+            load_outcome_network(package.outcome.plan, path)
+    return package
+
+
+def _try_networks(package: ModelPackage) -> None:
     networks = Networks(package)
     for fold in range(len(package.fold_files)):
         network = networks.of(fold, torch.device("cpu"))
@@ -125,12 +136,6 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
             normalise((empty, empty), package.on_grid_of(name))
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
-    except HookFailedError as problem:
-        raise ModelPackageError(PLANS, str(problem)) from problem
-    if package.outcome is not None:
-        for path in package.outcome.files:
-            load_outcome_network(package.outcome.plan, path)
-    return package
 
 
 @contextmanager

@@ -229,6 +229,7 @@ ON_A_CASE = "if bool((patch != 0).any()): {}\n        return self.unet(patch)"
 FAULTS = {
     "raises": ("raise KeyError('layer')", "KeyError: 'layer'"),
     "NaN": ("return self.unet(patch) * float('nan')", "the network answers NaN or infinity"),
+    "type": ("return 3", "returns int, expected logits of shape (1, 3, 16, 16, 24)"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
     "shape": ("return self.unet(patch)[..., :3]", "expected logits of shape (1, 3, 16, 16, 24)"),
 }
@@ -272,6 +273,25 @@ def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) 
         files = (*first.fold_files, *second.fold_files)
         both = replace(first, manifest=manifest, fold_files=files, plans={**first.plans, "configurations": plans})
         np.testing.assert_array_equal(run(both, data), expected)
+
+
+def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answer(
+    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As one that needs what only the machine has on which it was packaged."""
+    absent = "if Path(__file__).with_name('gone').exists(): raise OSError('gone')"
+    change = "self.unet = make_unet()", f"{absent}\n        self.unet = make_unet()"
+    code, weights = write_model(tmp_path, change=change)
+    package = packaged(tmp_path, code, weights)
+    (code / "gone").touch()
+    case_folder.write()
+    prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
+    assert prediction.record.segmented_by == "PET threshold"
+    assert "network my_model:Network: it cannot be made: OSError: gone" in caplog.text
+    given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
+    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
+    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
+    assert json.loads((tmp_path / "record.json").read_text())["fallbacks"] == ["segmentation"]
 
 
 def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder: Any) -> None:
