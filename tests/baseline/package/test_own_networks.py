@@ -275,6 +275,28 @@ def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) 
         np.testing.assert_array_equal(run(both, data), expected)
 
 
+NORMALISATIONS = {
+    "raises": ("return 1 / np.zeros(3, int)[3]", "IndexError: index 3 is out of bounds"),
+    "NaN": ("return suv * np.nan", "float32 of shape"),
+    "shape": ("return suv[1:]", "float32 of shape"),
+    "type": ("return 'SUV'", "<U3 of shape ()"),
+}
+
+
+@pytest.mark.parametrize("fault", NORMALISATIONS)
+def test_a_normalisation_that_fails_on_a_case_costs_the_network_not_the_answer(
+    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    line, message = NORMALISATIONS[fault]
+    change = "def root_of_suv(suv):\n", f"def root_of_suv(suv):\n    if suv.any(): {line}\n"
+    code, weights = write_model(tmp_path, change=change)
+    package = packaged(tmp_path, code, weights)
+    case_folder.write()
+    record = Predictor(package, device="cpu", code=[code]).predict(case_folder.input).record
+    assert record.segmented_by == "PET threshold"
+    assert f"no pass of the network (normalisation 1 of my_model:Network: {message}" in caplog.text
+
+
 def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answer(
     tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
