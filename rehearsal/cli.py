@@ -32,19 +32,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     edition, task = chosen_algorithm(parser, options)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
+    from rehearsal.jobs.release import has_release_layout
 
-    if options.ground_truth is None and (options.evaluation_image or options.evaluation_command):
+    has_references = has_release_layout(options.cases)
+    if options.ground_truth is None and not has_references and (options.evaluation_image or options.evaluation_command):
         options.ground_truth = options.cases / "ground_truth"
-    _refuse_unused(parser, options)
+    is_scored = has_references or options.ground_truth is not None
+    _refuse_unused(parser, options, is_scored)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(
+        edition=edition,
         task=task,
         cohort=options.cases,
         output_dir=options.output,
         algorithm=_algorithm(options, edition, task),
         limits=_limits(options, task),
-        evaluation=None if options.ground_truth is None else _evaluation(options, edition, task),
+        evaluation=_evaluation(options, edition, task) if is_scored else None,
         ground_truth_dir=options.ground_truth,
         model=options.model,
         on_failure=options.on_failure,
@@ -68,15 +72,15 @@ def _limits(options: argparse.Namespace, task: Algorithm) -> Limits:
     return Limits(options.memory, options.time_limit, options.cpus, invoke_limit_s=options.time_limit)
 
 
-def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace, is_scored: bool) -> None:
     """End with status 2 for an option that this rehearsal would not use."""
     has_image = bool(options.algorithm_image or options.evaluation_image)
     for option, is_unused, expected in (
         ("--gpus", options.gpus and not options.algorithm_image, "--algorithm-image"),
         ("--engine", options.engine and not has_image, "--algorithm-image or --evaluation-image"),
-        ("--evaluation-arguments", options.evaluation_arguments and not options.ground_truth, "--ground-truth"),
+        ("--evaluation-arguments", options.evaluation_arguments and not is_scored, "--ground-truth"),
+        ("--on-failure", options.on_failure != "abort" and not is_scored, "--ground-truth"),
         ("--code", options.code and not options.process, "--process: an image is built with it"),
-        ("--on-failure", options.on_failure != "abort" and not options.ground_truth, "--ground-truth"),
     ):
         if is_unused:
             parser.error(f"argument {option}: found without {expected}, expected both")
@@ -179,11 +183,12 @@ def _runner(
 
 
 def _command(text: str) -> tuple[str, ...]:
-    """A command line in parts; `python` stands for this interpreter."""
+    """A command line in parts; `python` stands for this interpreter, and files are found from every folder."""
     parts = shlex.split(text)
     if not parts:
         raise HecktorError("an empty command, expected a program to run")
-    return (sys.executable if parts[0] in {"python", "python3"} else parts[0], *parts[1:])
+    program, *arguments = (str(Path(part).absolute()) if Path(part).is_file() else part for part in parts)
+    return (sys.executable if program in {"python", "python3"} else program, *arguments)
 
 
 def _image(engine: ContainerEngine, image: str) -> str:
@@ -212,7 +217,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add_edition_options(parser)
-    add("--cases", required=True, type=Path, help="cohort in the platform's layout: CASES/<ID>/input/")
+    layouts = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"
+    add("--cases", required=True, type=Path, help=layouts)
     add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")
     add("--output", required=True, type=Path, help="folder for predictions, logs, metrics.json and rehearsal.json")
     how = parser.add_mutually_exclusive_group(required=True)
@@ -228,7 +234,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--code", type=Path, action="append", default=[], metavar="DIR", help="folder of your own code, with --process")
     add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
-    add("--ground-truth", type=Path, help="folder of the ground truth; without it and an evaluation, nothing is scored")
+    truth = "folder of the ground truth (default: of a release its masks and table); without it nothing is scored"
+    add("--ground-truth", type=Path, help=truth)
     scored = parser.add_mutually_exclusive_group()
     scored.add_argument(
         "--evaluation-image", metavar="IMAGE", help="evaluation image (default: `python -m evaluation` as a process)"

@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from contract.documents import Document
-from contract.errors import EngineError, GroundTruthError
+from contract.errors import EngineError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from rehearsal.jobs.cases import find_cases
+from rehearsal.jobs.cases import Cohort, find_cases
 from rehearsal.jobs.execute import JobResult, Jobs, OnFailure, Rehearsal, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
 from rehearsal.jobs.records import (
@@ -30,6 +30,8 @@ from rehearsal.jobs.records import (
     rehearsed_answers,
     rehearsed_package,
 )
+from rehearsal.jobs.references import compare_ids, with_ground_truth
+from rehearsal.jobs.release import has_release_layout, read_release_cohort
 from rehearsal.platform import (
     EvaluationRun,
     choose_api_method,
@@ -88,8 +90,9 @@ def rehearse(
 ) -> RehearsalResult:
     """Run a submission as the platform does, and write the results below `output_dir`.
 
-    Written: `predictions/`, `evaluation/input/` as the evaluation sees it, `metrics.json`, `logs/`, `rehearsal.json`.
-    Results of an earlier rehearsal are removed first.
+    Written: `predictions/`, `evaluation/input/` as the evaluation sees it, for a release `evaluation/ground_truth/`,
+    `metrics.json`, `logs/`, `rehearsal.json`. Results of an earlier rehearsal are removed first. Before the first job
+    the IDs of the cases are compared with those of the ground truth.
 
     Args:
         rehearsal: programs, cases and limits.
@@ -97,17 +100,16 @@ def rehearse(
         on_job: called with the result of each job as it ends.
 
     Raises:
-        HecktorError: nothing can be run: no cases, no ground truth, no image, an unusable model, an evaluation not
-            labelled `exec`.
+        HecktorError: nothing can be run: no cases, no ground truth or one of other cases, no image, an unusable model,
+            an evaluation not labelled `exec`.
     """
     output_dir, algorithm, evaluation = rehearsal.output_dir, rehearsal.algorithm, rehearsal.evaluation
-    cases = find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only)
-    if rehearsal.ground_truth_dir is not None and not rehearsal.ground_truth_dir.is_dir():
-        raise GroundTruthError(rehearsal.ground_truth_dir.name, "no such folder", "the ground truth")
+    cohort = _cohort(rehearsal)
+    cases, warnings = cohort.cases, (*cohort.warnings, *compare_ids(cohort.cases, rehearsal))
     if rehearsal.model is not None:
         check_model_exists(rehearsal.model)
     refused = refusals(algorithm, evaluation)
-    api_method, warnings = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
+    api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
     output_dir.mkdir(parents=True, exist_ok=True)
@@ -119,6 +121,7 @@ def rehearse(
             model, given = given_model(rehearsal.model, work_dir / "model")
             rehearsal = replace(rehearsal, model=model)
         _clear(output_dir)
+        rehearsal, unscored = with_ground_truth(rehearsal, cohort, input_dir.with_name("ground_truth"))
         on_start(len(cases))
         jobs = (invoke_jobs if api_method == "invoke" else run_jobs)(cases, rehearsal, work_dir, on_job)
         stage_predictions(jobs.results, input_dir, algorithm.description, np.random.default_rng(rehearsal.seed))
@@ -132,13 +135,20 @@ def rehearse(
         *(unranked if evaluated.problem is None else [evaluated.problem]),
     ]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
-    warnings += (*unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
+    warnings += (*of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
     answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
     result = RehearsalResult(
         jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers
     )
     write_json(output_dir / REHEARSAL_JSON, RehearsalRecord.of(rehearsal, result).model_dump(mode="json"))
     return result
+
+
+def _cohort(rehearsal: Rehearsal) -> Cohort:
+    """The cases of a cohort in the platform's layout, or of a release."""
+    if has_release_layout(rehearsal.cohort):
+        return read_release_cohort(rehearsal.cohort, rehearsal.edition, rehearsal.task, rehearsal.only)
+    return Cohort(find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only))
 
 
 def _records(jobs: Sequence[JobResult]) -> Records:

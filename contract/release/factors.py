@@ -14,11 +14,19 @@ from contract.editions.clinical import is_missing, normalised_key
 from contract.errors import InputError
 from contract.patient import difference_of_ids, listed
 from contract.release.problems import WARNING
-from contract.release.tables import ReleaseTable, read_cells, usable_rows
+from contract.release.tables import CsvCells, ReleaseTable, read_cells, usable_rows
 
 LEAST_WEIGHT_KG, MOST_WEIGHT_KG = 20, 300
 FACTOR, WEIGHT, DOSE = "bqml_to_suvbw_factor", "patient_weight_kg", "dose_for_suv_bq"
 _IDS: Final = ("patientid", "pid", "patient", "caseid", "case", "id")
+
+
+def has_factors(path: Path) -> bool:
+    """Whether a CSV file has the columns of a table of factors."""
+    try:
+        return _columns(read_cells(path)) is not None
+    except InputError:
+        return False
 
 
 def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str]) -> dict[str, float]:
@@ -30,16 +38,14 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
     if not path.is_file():
         raise InputError(path.name, "not found", "a table of SUV factors")
     cells = read_cells(path)
-    names = [normalised_key(name) for name in cells.columns]
-    ids = [names.index(name) for name in _IDS if name in names]
-    wanted = {name: normalised_key(name) for name in (FACTOR, WEIGHT, DOSE)}
-    place = {name: names.index(key) for name, key in wanted.items() if key in names}
-    if not ids or (FACTOR not in place and not {WEIGHT, DOSE} <= set(place)):
+    columns = _columns(cells)
+    if columns is None:
         found = f"columns {', '.join(cells.columns)[:200] or 'of no name'}"
         raise InputError(path.name, found, f"PatientID and {FACTOR}, or {WEIGHT} and {DOSE}")
+    id_column, place = columns
     factors: dict[str, float] = {}
     unknown, matching = [], 0
-    for patient, row in usable_rows(cells, ids[0], table):
+    for patient, row in usable_rows(cells, id_column, table):
         if patient not in patients:
             unknown.append(patient)
             continue
@@ -55,6 +61,15 @@ def read_suv_factors(path: Path, table: ReleaseTable, patients: Collection[str])
         found = f"{len(unknown)} patients who are not in the release: {', '.join(unknown)}"
         table.report(WARNING, "suv-factor", "", found, "patients of the release")
     return factors
+
+
+def _columns(cells: CsvCells) -> tuple[int, dict[str, int]] | None:
+    """The column of the IDs, and those of the factor, weight and dose as far as present; None without enough."""
+    names = [normalised_key(name) for name in cells.columns]
+    ids = [names.index(name) for name in _IDS if name in names]
+    wanted = {name: normalised_key(name) for name in (FACTOR, WEIGHT, DOSE)}
+    place = {name: names.index(key) for name, key in wanted.items() if key in names}
+    return (ids[0], place) if ids and (FACTOR in place or {WEIGHT, DOSE} <= set(place)) else None
 
 
 def _factor(cells: Mapping[str, str], patient: str, table: ReleaseTable) -> float | None:

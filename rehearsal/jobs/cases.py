@@ -6,8 +6,8 @@ import contextlib
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,25 +18,39 @@ from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
 from contract.predictions import read_inputs, socket_entry
+from contract.release.tables import ReleaseTable
 
 _WORLD_READABLE: Final = 0o004
+_EXPECTED: Final = "a cohort in the platform's layout, or a release with Task 1 or <ID>/<ID>__CT.nii.gz"
 
 
 @dataclass(frozen=True)
 class CohortCase:
-    """One patient of a cohort in the platform's layout.
+    """One patient of a cohort.
 
-    `files` holds the image or JSON file of each of the task's sockets that this patient has. `image_name` is the file
-    name under which the patient's images were uploaded; the evaluation matches cases by it.
+    `files` holds the image or JSON file of each of the task's sockets that this patient has, `values` the JSON values
+    that have no file. `image_name` is the file name under which the patient's images were uploaded; the evaluation
+    matches cases by it.
     """
 
     case_id: str
     image_name: str
     files: tuple[tuple[Socket, Path], ...]
+    values: tuple[tuple[Socket, Any], ...] = ()
 
     def file(self, socket: Socket) -> Path:
         """The case's file of a socket; KeyError where the case has none."""
         return dict(self.files)[socket]
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The cases to rehearse; of a release also the reference masks by case and the table, None without one."""
+
+    cases: tuple[CohortCase, ...]
+    warnings: tuple[str, ...] = ()
+    masks: Mapping[str, Path] = field(default_factory=dict)
+    table: ReleaseTable | None = None
 
 
 @dataclass(frozen=True)
@@ -56,14 +70,14 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
         InputError: there is no case, an ID of `only` does not exist, or a case lacks a required input.
     """
     if not cohort.is_dir():
-        raise InputError(cohort.name, "no such folder", "a cohort in the platform's layout")
+        raise InputError(cohort.name, "no such folder", _EXPECTED)
     folders = {path.parent.name: path for path in sorted(cohort.glob("*/input")) if path.is_dir()}
     unknown = sorted(set(only) - set(folders))
     if unknown:
         raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [(name, path) for name, path in folders.items() if not only or name in only]
     if not chosen:
-        raise InputError(cohort.name, "no folder <ID>/input in it", "a cohort in the platform's layout")
+        raise InputError(cohort.name, "no folder <ID>/input in it", _EXPECTED)
     return tuple(_case(name, path, task) for name, path in chosen)
 
 
@@ -83,6 +97,9 @@ def stage_job(case: CohortCase, folder: Path) -> StagedJob:
             place(source, socket.path_under(folder))
             value = read_json(source, accept_nan=True)
             entries.append(socket_entry(socket, number, value=value))
+    for socket, value in case.values:
+        write_json(socket.path_under(folder), value)
+        entries.append(socket_entry(socket, len(entries) + 1, value=value))
     write_json(folder / platform.INPUTS_JSON, entries)
     return StagedJob(str(uuid.uuid4()), case, folder, tuple(entries))
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from contract.editions import Algorithm
+from contract.editions import Algorithm, Edition
 from contract.editions.declaration import CT
 from contract.errors import OutputError
 from contract.images.volumes import read_header
@@ -31,11 +31,13 @@ ApiMethod = Literal["auto", "exec", "invoke"]
 class Rehearsal:
     """Options of a rehearsal.
 
-    `evaluation` and `ground_truth_dir` come together; without them only the jobs run. `api_method` is how the
+    `cohort` is a folder of cases in the platform's layout, or a release. Without an `evaluation` only the jobs run; it
+    needs a `ground_truth_dir`, which for a release is made of its masks and table by default. `api_method` is how the
     algorithm is called; `auto` follows the image's label. `model` is a folder or `.tar.gz`. `only` selects cases by ID;
     empty for all.
     """
 
+    edition: Edition
     task: Algorithm
     cohort: Path
     output_dir: Path

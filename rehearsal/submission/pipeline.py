@@ -92,7 +92,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         report(f"{MODEL}: packed, unpacked as the platform does, verified: {identity}")
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
-        inputs = TrialInputs(scratch / "cohort", kinds, scratch / "model")
+        inputs = TrialInputs(options.edition, scratch / "cohort", kinds, scratch / "model")
         try:
             archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
         except HecktorError as problem:

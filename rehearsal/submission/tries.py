@@ -58,8 +58,9 @@ class TriedTask:
 
 @dataclass(frozen=True)
 class TrialInputs:
-    """Shared by all tasks: the phantoms by ID with their kinds, and the unpacked model package."""
+    """Shared by all tasks: the edition, phantoms by ID with their kinds, and the unpacked model package."""
 
+    edition: Edition
     cohort: Path
     kinds: Mapping[str, str]
     model: Path
@@ -98,6 +99,7 @@ def try_task(
     """
     result = rehearse(
         Rehearsal(
+            edition=inputs.edition,
             task=task,
             cohort=inputs.cohort,
             output_dir=output,

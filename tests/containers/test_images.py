@@ -166,6 +166,7 @@ def rehearsed(
 ) -> RehearsalResult:
     return rehearse(
         Rehearsal(
+            edition=load_edition("hecktor2026" if task is COMBINED else "hecktor2025"),
             task=task,
             cohort=cohort,
             output_dir=output,

@@ -36,7 +36,7 @@ def cohort(tmp_path: Path) -> Path:
         write_volume(socket.path_under(root / "A-1" / "input") / "scan.mha", volume, compress=False)
     write_json(sockets[EHR].path_under(root / "A-1" / "input"), {"Age": 60})
     (root / "ground_truth").mkdir()
-    (root / "ground_truth" / "A-1.txt").touch()
+    (root / "ground_truth" / "A-1.mha").touch()
     return root
 
 
@@ -60,6 +60,7 @@ def rehearse_image(engine: ContainerEngine, cohort: Path, tmp_path: Path):
             shutil.copytree(cohort / "A-1", cohort / f"A-{number}")
         return rehearse(
             Rehearsal(
+                edition=load_edition(edition),
                 task=load_edition(edition).algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",

@@ -32,12 +32,14 @@ def write_case(cohort: Path, case: str) -> None:
 
 @pytest.fixture
 def cohort(tmp_path: Path) -> Path:
-    """Two cases and a ground truth with as many files."""
+    """Two cases, and a ground truth with a mask by name and the outcomes of each."""
     root = tmp_path / "cohort"
     for case in ("A-1", "B-2"):
         write_case(root, case)
         (root / "ground_truth").mkdir(exist_ok=True)
-        (root / "ground_truth" / f"{case}.txt").touch()
+        (root / "ground_truth" / f"{case}.mha").touch()
+    header = "PatientID,Relapse,RFS,HPV Status,T-stage,N-stage"
+    (root / "ground_truth" / "outcomes.csv").write_text(f"{header}\nA-1,1,300,1,T1,N1\nB-2,0,900,0,T2,N0\n")
     return root
 
 
@@ -66,6 +68,7 @@ def rehearse_toy(tmp_path: Path, cohort: Path) -> Rehearse:
         scored = ProcessRunner((*python, str(HERE / "toy_evaluation.py")), ("--behave", evaluation or "well"))
         return rehearse(
             Rehearsal(
+                edition=load_edition(edition),
                 task=load_edition(edition).algorithm(task),
                 cohort=cohort,
                 output_dir=tmp_path / "out",

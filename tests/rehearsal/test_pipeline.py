@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,14 @@ def test_an_option_that_is_not_used_is_a_usage_error(
         main(["--task", "3", "--cases", str(tmp_path), "--output", "out", "--process", *options])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_files_of_a_command_are_found_from_each_cases_folder(
+    cohort: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python my_algorithm.py` is run elsewhere than where it was typed; `-m algorithm` is no file."""
+    shutil.copy(Path(__file__).with_name("toy_algorithm.py"), tmp_path / "my_algorithm.py")
+    monkeypatch.chdir(tmp_path)
+    options = ["--task", "hpv", "--cases", str(cohort), "--output", "out"]
+    assert main([*options, "--command", "python my_algorithm.py --behave well"]) == 0
+    assert read_json(tmp_path / "out" / "predictions" / "A-1.json") is True

@@ -16,7 +16,7 @@ options = parser.parse_args()
 jobs = json.loads((options.input / "predictions.json").read_text())
 succeeded = [job for job in jobs if job["status"] == "Succeeded"]
 assert all((options.input / job["pk"] / "output").is_dir() for job in succeeded)
-share = len(succeeded) / len(list(options.ground_truth.iterdir()))
+share = len(succeeded) / len(list(options.ground_truth.glob("*.mha")))
 values = {name: {"value": share} for name in METRICS}
 if options.behave == "null":
     values["gtvn_f1_agg"]["value"] = None
