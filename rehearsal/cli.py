@@ -246,8 +246,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--evaluation-arguments", default="", help="arguments for the evaluation, given with =")
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
-    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help="memory of one case (default: 16g)")
-    add("--cpus", type=positive_number(), help="CPUs of one case (default: all)")
+    memory = "memory of one case (default: 16g, the platform's; with more in the algorithm's settings there: 32g)"
+    add("--memory", type=memory_bytes, default=memory_bytes("16g"), help=memory)
+    add("--cpus", type=positive_number(), help="CPUs of one case (default: all; platform: 4, with 32g 8)")
     limit = "time limit of one case in seconds (default: the task's, of a server at most 300)"
     add("--time-limit", type=positive_number(), help=limit)
     ways = "one process per case (exec), one server for all cases (invoke), both, or the image's label (default: auto)"
