@@ -15,7 +15,16 @@ from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.output import watch
 from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
-from algorithm.steps import Measured, grid_alone, localise, measure, read, segment, write_uncertainty
+from algorithm.steps import (
+    Measured,
+    grid_alone,
+    localise,
+    measure,
+    note_empty_mask,
+    read,
+    segment,
+    write_uncertainty,
+)
 from contract import platform
 from contract.errors import Finding, HecktorError
 
@@ -81,9 +90,12 @@ def answer_case(run: RunContext) -> None:
     segmentation = segment(
         run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
     )
-    if region.no_neck and not segmentation.mask().any() and by_threshold().mask().any():
-        write_best(run, Segmented(case, by_threshold(), region, "the network finds nothing where the PET shows uptake"))
-        return
+    if not segmentation.mask().any() and by_threshold().mask().any():
+        if region.no_neck:
+            why = "the network finds nothing where the PET shows uptake"
+            write_best(run, Segmented(case, by_threshold(), region, why))
+            return
+        note_empty_mask(run, by_threshold())
     written = run.output.answers
     if written is None or written.is_prepared or written.segmented.segmentation is not segmentation:
         write_best(run, Segmented(case, segmentation, region))

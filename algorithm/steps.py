@@ -29,6 +29,7 @@ LOGGER = logging.getLogger("hecktor")
 COVERED_BY_PET: Final = 0.9
 LEAST_COVERED_BY_PET: Final = 0.2
 WITHOUT_NECK: Final = "a wider region is searched"
+WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
 WITHOUT_BODY: Final = "the mask stays empty, and image features take their training medians"
 
 
@@ -98,6 +99,15 @@ def segment(
             return by_network(
                 case, region, ensemble, run.deadline, on_first_pass, **observer, by_threshold=by_threshold
             )
+
+
+def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
+    """Note that the network finds nothing in a neck, with the uptake that the PET threshold finds there."""
+    hot = by_threshold.mask() > 0
+    volume_ml = np.count_nonzero(hot) * by_threshold.grid.voxel_volume_mm3 / 1000
+    suv_max = 0.0 if by_threshold.pet is None else float(by_threshold.pet[hot].max())
+    found = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
+    run.notices.note(Finding("mask", found, "a lesion", WITH_NECK))
 
 
 @dataclass(frozen=True)
