@@ -1,7 +1,8 @@
 """The brain and the lung apices on a coarse picture of a scan.
 
 A brain is soft tissue enclosed by bone slice by slice or, if the skull is open, a part as hot and as large as a brain
-with bone around it. Candidates below the lungs, or without uptake on the PET, are rejected.
+with bone around it, or else soft tissue in a skull with gaps. Candidates below the lungs, or without uptake on the PET,
+are rejected.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from contract.images.volumes import Volume
 
 BONE_HU: Final = 200.0
 SMALLEST_BRAIN_ML: Final = 250.0
-# Without a PET: voxels of 4 to 5 mm leave gaps in the skull and less brain inside it.
-SMALLEST_BRAIN_BY_CT_ML: Final = 200.0
+# Thin skulls have gaps in voxels of 4 to 5 mm, and less brain inside them.
+SMALLEST_BRAIN_WITH_GAPS_ML: Final = 200.0
 OPEN_SKULL_HU: Final = 130.0
 OPEN_SKULL_GAP_VOXELS: Final = 4
 LARGEST_BRAIN_ML: Final = 2200.0
@@ -97,18 +98,19 @@ def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
 def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
     """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
 
-    Without a PET a case with gaps will do.
+    If neither shows one, a case with gaps will do, without a PET or around tissue as hot as a brain.
     """
     median, around = median_uptake(coarse), ndimage.binary_dilation(coarse.body, iterations=2)
     bone = (coarse.ct > BONE_HU) & around
-    smallest_ml = SMALLEST_BRAIN_BY_CT_ML if median is None else SMALLEST_BRAIN_ML
+    smallest_ml = SMALLEST_BRAIN_WITH_GAPS_ML if median is None else SMALLEST_BRAIN_ML
     enclosed = _parts(coarse, _enclosed(coarse.ct, bone), lowest_mm, smallest_ml)
     parts, found_by = [part for part in enclosed if _is_warm(part.suv, median)], "brain case"
-    if not parts and median is None:
-        soft = _enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
-        parts = list(_parts(coarse, soft, lowest_mm, smallest_ml))
-    elif not parts and median is not None:
+    if not parts and median is not None:
         parts, found_by = list(_parts(coarse, _hot(coarse, bone, median), lowest_mm, smallest_ml)), "brain's uptake"
+    if not parts:
+        soft = _enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
+        with_gaps = _parts(coarse, soft, lowest_mm, SMALLEST_BRAIN_WITH_GAPS_ML)
+        parts, found_by = [part for part in with_gaps if _is_hot(part.suv, median)], "brain case"
     return [_brain(coarse, part, found_by) for part in parts]
 
 
@@ -128,6 +130,11 @@ def _is_warm(suv: _Float, median: float | None) -> bool:
     if median is None or len(uptake) < len(suv) / 2:
         return True
     return float(uptake.mean()) >= WARM_MEDIANS * median
+
+
+def _is_hot(suv: _Float, median: float | None) -> bool:
+    """True without a PET, or if most of the part is as hot as a brain."""
+    return median is None or float(np.median(suv)) > HOT_MEDIANS * median
 
 
 def _enclosed(ct: _Float, bone: _Mask, gap_voxels: int = 0) -> _Mask:

@@ -75,6 +75,32 @@ def test_a_brain_in_an_open_skull_is_found_by_its_uptake() -> None:
     assert find_brain(scan.coarse(pet=False), APEX_MM) is None
 
 
+def thin_skull(suv: float) -> Scan:
+    """A skull of 2 mm and 400 HU in voxels of 5 mm, with gaps of 24 mm in front and behind.
+
+    By partial volume it has 40 + 2 / 5 x (400 - 40) = 184 HU, less than bone.
+    """
+    scan = Scan().with_brain(suv=suv)
+    x, _, _ = coordinates()
+    skull = ball(BRAIN_MM, 66) & ~ball(BRAIN_MM, BRAIN_RADIUS_MM) & (np.abs(x) >= 12)
+    return scan.fill(scan.ct == 900, 40).fill(skull, 184)
+
+
+@pytest.mark.parametrize("pet", [True, False])
+def test_a_brain_in_a_thin_skull_with_gaps(pet: bool) -> None:
+    brain = brain_of(thin_skull(9.0).coarse(pet=pet))
+    np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=4.0)
+    if pet:
+        assert brain.lower_mm == pytest.approx(230.0, abs=6.0)
+
+
+@pytest.mark.parametrize(("radius", "found"), [(0.0, False), (40.0, False), (52.0, True)])
+def test_a_gap_needs_tissue_as_hot_as_a_brain(radius: float, found: bool) -> None:
+    """A tumour of SUV 9 in cold tissue within a thin skull: less than half of it at 40 mm (8/27), more at 52 mm."""
+    scan = thin_skull(0.8).fill(ball(BRAIN_MM, radius), 40, 9.0)
+    assert (find_brain(scan.coarse(), APEX_MM) is not None) == found
+
+
 def test_a_part_enclosed_by_bone_without_uptake_is_no_brain() -> None:
     assert find_brain(Scan().with_brain(suv=0.8).coarse(), APEX_MM) is None
 
