@@ -351,6 +351,32 @@ def test_beside_nnunets_the_logits_are_averaged(tmp_path: Path, pair_package: Pa
     np.testing.assert_allclose(run(both, data), (alone[0] + alone[1]) / 2, rtol=1e-6)
 
 
+def test_packed_beside_an_nnunet_training_all_folds_answer(
+    trained: dict[str, Path], tmp_path: Path, case_folder: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two folds of nnU-Net and one of the network, in turn, are three passes, since the network allows no mirrors.
+
+    A normalisation of its own needs the resampled region, which nnU-Net's whole scan is not.
+    """
+    code, weights = write_model(tmp_path)
+    command = ["--nnunet", str(trained["plain"]), "--code", str(code), "--weights", str(weights), "--without-heads"]
+    command += ["--output", str(tmp_path / "package")]
+    assert run_main(package_main, command) == 1
+    assert "found a normalisation of its own beside --nnunet" in capsys.readouterr().err
+    del sys.modules["my_model"]
+    (code / "__init__.py").write_text(MODEL.replace('("PET", root_of_suv)', '("PET", (0, 25))'))
+    assert run_main(package_main, command) == 0
+    manifest = json.loads((tmp_path / "package" / "manifest.json").read_text())
+    assert manifest["fold_configurations"] == ["3d_fullres", "my_model:Network", "3d_fullres"]
+    assert (manifest["mirror_axes"], manifest["folds"][1]) == ([], "networks/1")
+    case_folder.write()
+    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
+    given = ["--model", str(tmp_path / "package"), "--code", str(code), "--device", "cpu"]
+    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["passes_done"], record["passes_planned"], record["fallbacks"]) == (3, 3, [])
+
+
 def test_code_that_is_not_there_or_not_used_is_refused(tmp_path: Path, case_folder: Any, tiny_package: Path) -> None:
     """In one line, before the case is read; by the command, by Python and by a server's start."""
     code, weights = write_model(tmp_path)
