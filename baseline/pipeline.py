@@ -11,6 +11,7 @@ import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,8 +19,9 @@ from algorithm.heads.documents import Features, Head
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
-from baseline.heads.document import cross_validation_document, metrics_only, summary
+from baseline.heads.document import OWN, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
+from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.estimate import other_steps
@@ -222,26 +224,29 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> Ou
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, own: OwnHeads | None = None) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features.
+    out-of-fold features. Entrants' heads, `own`, are more candidates; their files are written beside `heads.json`.
     """
     cases = [case for case in read_cases(work) if case.patient_id in features]
+    record = {} if own is None else own.record()
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
-    key = heads_key(work, cases)
+    key = heads_key(work, cases, record)
     features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
+    targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
         cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
-        fitted = fit_all(cohorts, seed, jobs).measured_with(read_preparation(work).smallest_lesions)
+        save = None if own is None else partial(own.saved, folder=work.own_heads)
+        fitted = fit_all(cohorts, seed, jobs, save).measured_with(read_preparation(work).smallest_lesions)
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
-        write_json(work.cross_validation_json, document | {"made_from": key})
+        write_json(work.cross_validation_json, document | {"made_from": key} | ({OWN: record} if record else {}))
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
 
 

@@ -68,20 +68,31 @@ class Code:
                 f"{kind} {reference}", f"{name} has no {attribute}", "a class of this name"
             ) from None
 
+    def offered(self, attribute: str) -> tuple[str, ...]:
+        """References to `attribute` in the folders that have it. Raises `ModelPackageError` if an import fails."""
+        names = [name for name, folder in self.folders.items() if hasattr(_import(name, folder), attribute)]
+        self._used.update(names)
+        return tuple(f"{name}{_SEPARATOR}{attribute}" for name in names)
+
     def digest(self, name: str) -> str:
         """The sha256 of the names and contents of all files in a folder of code, but for byte code."""
-        total = hashlib.sha256()
-        for path in code_files(self.folders[name]):
-            content = path.read_bytes()
-            total.update(f"{path.relative_to(self.folders[name]).as_posix()} {len(content)}\n".encode())
-            total.update(content)
-        return total.hexdigest()
+        return files_digest(self.folders[name])
 
     def check_used(self) -> None:
         """Raise `HecktorError` for a folder in which nothing was looked for: an argument without effect."""
         unused = sorted(self.folders.keys() - self._used)
         if unused:
             raise HecktorError("--code", f"found {unused[0]}, which nothing names", "code that the model package names")
+
+
+def files_digest(folder: Path) -> str:
+    """The sha256 of the names and contents of `code_files`."""
+    total = hashlib.sha256()
+    for path in code_files(folder):
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(folder).as_posix()} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()
 
 
 def code_files(folder: Path) -> list[Path]:

@@ -18,7 +18,10 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "metrics": ("evaluation.results.documents", ("MetricsDocument",)),
     "leaderboard": ("evaluation.results.board", ("LeaderboardDocument",)),
     "manifest": ("contract.packages", ("Manifest",)),
-    "head": ("algorithm.heads.documents", ("LinearHead", "EnsembleHead", "ClassHead", "ClassEnsembleHead")),
+    "head": (
+        "algorithm.heads.documents",
+        ("LinearHead", "EnsembleHead", "OwnHead", "ClassHead", "ClassEnsembleHead", "OwnClassHead"),
+    ),
     "outcome_plan": ("algorithm.outcome.plan", ("OutcomePlan",)),
     "plan": ("baseline.network.plans", ("StoredPlan",)),
     "prepare": ("baseline.release.record", ("Preparation",)),

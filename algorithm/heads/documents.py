@@ -1,4 +1,4 @@
-"""Prediction heads as documents: linear heads, one linear head for each class, and ensembles of either.
+"""Prediction heads as documents: linear heads, one linear head for each class, entrants' own, and ensembles of them.
 
 A linear head is a weighted sum of standardised features, which serves a proportional-hazards risk and a logit alike. A
 missing value takes the training median (`fill`).
@@ -7,21 +7,15 @@ missing value takes the training median (`fill`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    AfterValidator,
-    Field,
-    SerializerFunctionWrapHandler,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, field_validator
 
+from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
+from algorithm.heads.parts import Calibration, HeadDocument, Number, PositiveNumber, Survival
 from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
 
@@ -30,25 +24,9 @@ Floats = npt.NDArray[np.float64]
 
 # Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
 CLIP_SD: Final = 4.0
-# Sums of terms of this size are still finite.
-LARGEST_NUMBER: Final = 1e100
-# The logistic function is 0 or 1 to double precision beyond this.
-LARGEST_LOGIT: Final = 700.0
-MOST_STEPS: Final = 64
-# The hazard ratio exp(score) and its products with any hazard that a head may hold stay finite.
-LARGEST_SCORE: Final = 300.0
 # Earlier versions measured the network's encoder. A head that needs it would use training medians alone.
 ENCODER_FEATURE: Final = "encoder_"
 
-
-def _bounded(value: float) -> float:
-    if abs(value) >= LARGEST_NUMBER:
-        raise ValueError(f"a number below {LARGEST_NUMBER:g}")
-    return value
-
-
-Number = Annotated[float, AfterValidator(_bounded)]
-PositiveNumber = Annotated[Number, Field(gt=0)]
 Transform = Literal["identity", "log1p"]
 
 
@@ -87,88 +65,7 @@ def transformed(values: Floats, transform: Transform) -> Floats:
     return np.array([math.log1p(max(value, 0.0)) for value in values.tolist()], dtype=np.float64)
 
 
-class Calibration(Document):
-    """From a score to a probability: the logistic function of `slope * score + offset` (Platt 1999)."""
-
-    slope: Number
-    offset: Number
-
-    def probability(self, score: float) -> float:
-        logit = self.slope * score + self.offset
-        return 1 / (1 + math.exp(-max(-LARGEST_LOGIT, min(LARGEST_LOGIT, logit))))
-
-
-class Survival(Document):
-    """Baseline cumulative hazard of a patient with score 0, from 0 on day 0 to the last day, the horizon.
-
-    `days` ascend from above 0; `cumulative_hazard` holds the hazard on each of them and is linear between them.
-    """
-
-    days: Annotated[tuple[Number, ...], Field(min_length=1, max_length=MOST_STEPS)]
-    cumulative_hazard: tuple[Number, ...]
-
-    @model_validator(mode="after")
-    def _rises(self) -> Survival:
-        days, hazard = self.days, self.cumulative_hazard
-        if len(days) != len(hazard):
-            raise ValueError(f"as many values of cumulative_hazard ({len(hazard)}) as days ({len(days)})")
-        is_rising = hazard[0] > 0 and all(low <= high for low, high in pairwise(hazard))
-        if not is_rising or any(low >= high for low, high in pairwise((0.0, *days))):
-            raise ValueError("ascending days and hazards above 0")
-        return self
-
-    @property
-    def horizon_days(self) -> float:
-        """The longest time that an answer can be."""
-        return self.days[-1]
-
-    def restricted_mean(self, score: float) -> float:
-        """Expected recurrence-free days within the horizon, always finite and above 0.
-
-        The integral of exp(-H0(t) exp(score)) over t from 0 to the horizon, which falls strictly in the score as long
-        as it differs from its limits, 0 and the horizon, in double precision.
-        """
-        ratio = _hazard_ratio(score)
-        return sum(
-            (end - start) * _mean_survival(ratio * low, ratio * high) for (start, low), (end, high) in self._steps()
-        )
-
-    def median(self, score: float) -> float | None:
-        """Day by which half of the patients with this score have a recurrence, None if that is after the horizon."""
-        half = math.log(2) / _hazard_ratio(score)
-        for (start, low), (end, high) in self._steps():
-            if high >= half:
-                return start + (end - start) * (half - low) / (high - low)
-        return None
-
-    def _steps(self) -> Iterator[tuple[tuple[float, float], tuple[float, float]]]:
-        """Start and end of each linear part, each as day and hazard."""
-        return pairwise(zip((0.0, *self.days), (0.0, *self.cumulative_hazard), strict=True))
-
-
-def _hazard_ratio(score: float) -> float:
-    return math.exp(max(-LARGEST_SCORE, min(LARGEST_SCORE, score)))
-
-
-def _mean_survival(low: float, high: float) -> float:
-    """Mean of exp(-h) for h from `low` to `high`."""
-    growth = high - low
-    return math.exp(-low) * (-math.expm1(-growth) / growth if growth > 0 else 1.0)
-
-
-class _Head(Document):
-    """Shared by heads of every kind: an absent calibration or survival is not written."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        parts = ("calibration", "survival")
-        return {key: value for key, value in handler(self).items() if value is not None or key not in parts}
-
-    def as_json(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
-
-
-class LinearHead(_Head):
+class LinearHead(HeadDocument):
     """`intercept` plus the sum of the terms: a log partial hazard, or the logit of the second of two classes.
 
     Optional parts: `threshold` splits the score into two classes, `calibration` turns it into a probability, and
@@ -198,7 +95,7 @@ class LinearHead(_Head):
         return tuple({term.feature: term for term in self.terms if features.get(term.feature) is None}.values())
 
 
-class ClassHead(_Head):
+class ClassHead(HeadDocument):
     """A linear head for each class, by the class's value as text."""
 
     classes: Annotated[dict[str, LinearHead], Field(min_length=2)]
@@ -218,31 +115,44 @@ class ClassHead(_Head):
         return tuple(terms.values())
 
 
-SingleHead = TypeVar("SingleHead", LinearHead, ClassHead)
+def _is_own(content: Any) -> str:
+    is_own = "hook" in content if isinstance(content, dict) else isinstance(content, OWN_HEADS)
+    return "(own)" if is_own else "(linear)"
 
 
-class Expert(Document, Generic[SingleHead]):
+class _Expert(Document):
     """One head of an ensemble; `mean` and `sd` standardise its scores."""
 
     name: Annotated[str, Field(min_length=1)]
     mean: Number
     sd: PositiveNumber
-    head: SingleHead
-
-    def is_available(self, features: Features) -> bool:
-        """False if every feature of the head is missing."""
-        names = self.head.features
-        return not names or any(features.get(name) is not None for name in names)
 
 
-class _Ensemble(_Head, Generic[SingleHead]):
+class ScoreExpert(_Expert):
+    """An expert with one score."""
+
+    head: Annotated[Annotated[LinearHead, Tag("(linear)")] | Annotated[OwnHead, Tag("(own)")], Discriminator(_is_own)]
+
+
+class ClassExpert(_Expert):
+    """An expert with a score for each class."""
+
+    head: Annotated[
+        Annotated[ClassHead, Tag("(linear)")] | Annotated[OwnClassHead, Tag("(own)")], Discriminator(_is_own)
+    ]
+
+
+Expert = TypeVar("Expert", ScoreExpert, ClassExpert)
+
+
+class _Ensemble(HeadDocument, Generic[Expert]):
     """Several heads whose standardised scores are averaged."""
 
-    experts: Annotated[tuple[Expert[SingleHead], ...], Field(min_length=1)]
+    experts: Annotated[tuple[Expert, ...], Field(min_length=1)]
 
     @field_validator("experts")
     @classmethod
-    def _have_names(cls, experts: tuple[Expert[SingleHead], ...]) -> tuple[Expert[SingleHead], ...]:
+    def _have_names(cls, experts: tuple[Expert, ...]) -> tuple[Expert, ...]:
         names = [expert.name for expert in experts]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"a different name for each expert, not {repeated!r} twice")
@@ -253,9 +163,9 @@ class _Ensemble(_Head, Generic[SingleHead]):
         """Names of the features, each once."""
         return tuple(dict.fromkeys(name for expert in self.experts for name in expert.head.features))
 
-    def available(self, features: Features) -> tuple[Expert[SingleHead], ...]:
+    def available(self, features: Features) -> tuple[Expert, ...]:
         """The experts with at least one known feature; all experts if none has one."""
-        return tuple(expert for expert in self.experts if expert.is_available(features)) or self.experts
+        return tuple(one for one in self.experts if _is_available(one.head.features, features)) or self.experts
 
     def unavailable(self, features: Features) -> tuple[str, ...]:
         """Names of the experts that the ensemble leaves out."""
@@ -268,7 +178,12 @@ class _Ensemble(_Head, Generic[SingleHead]):
         return tuple({term.feature: term for term in terms}.values())
 
 
-class EnsembleHead(_Ensemble[LinearHead]):
+def _is_available(names: Collection[str], features: Features) -> bool:
+    """False if every feature of a head is missing."""
+    return not names or any(features.get(name) is not None for name in names)
+
+
+class EnsembleHead(_Ensemble[ScoreExpert]):
     """The mean of the experts' standardised scores; the other parts are those of a linear head."""
 
     threshold: Number | None = None
@@ -281,7 +196,7 @@ class EnsembleHead(_Ensemble[LinearHead]):
         return sum((expert.head.score(features) - expert.mean) / expert.sd for expert in experts) / len(experts)
 
 
-class ClassEnsembleHead(_Ensemble[ClassHead]):
+class ClassEnsembleHead(_Ensemble[ClassExpert]):
     """The mean of the experts' standardised scores, class by class.
 
     All classes of an expert share its mean and standard deviation, so that the order of its classes stays as it is.
@@ -289,7 +204,7 @@ class ClassEnsembleHead(_Ensemble[ClassHead]):
 
     @field_validator("experts")
     @classmethod
-    def _have_the_same_classes(cls, experts: tuple[Expert[ClassHead], ...]) -> tuple[Expert[ClassHead], ...]:
+    def _have_the_same_classes(cls, experts: tuple[ClassExpert, ...]) -> tuple[ClassExpert, ...]:
         first = experts[0].head.classes
         for expert in experts:
             if set(expert.head.classes) != set(first):
@@ -308,14 +223,15 @@ class ClassEnsembleHead(_Ensemble[ClassHead]):
         return {name: sum((row[name] - one.mean) / one.sd for one, row in rows) / len(rows) for name in self.classes}
 
 
-ScoreHead = LinearHead | EnsembleHead
-Head = ScoreHead | ClassHead | ClassEnsembleHead
+ScoreHead = LinearHead | EnsembleHead | OwnHead
+Head = ScoreHead | ClassHead | ClassEnsembleHead | OwnClassHead
 # Heads with a score for each class.
-CLASS_HEADS: Final = (ClassHead, ClassEnsembleHead)
+CLASS_HEADS: Final = (ClassHead, ClassEnsembleHead, OwnClassHead)
 
 
 def read_head(content: Any, name: str) -> Head:
-    """Read a head from JSON: a linear head, `{"classes": {"T1": <linear head>, ...}}`, or `{"experts": [...]}`.
+    """Read a head from JSON: a linear head, `{"classes": {"T1": <linear head>, ...}}`, an entrant's (`{"hook": ...}`),
+    or `{"experts": [...]}`.
 
     Raises:
         ModelPackageError: no head; one of boosted trees or with centre shifts, which earlier versions could fit.
@@ -326,6 +242,8 @@ def read_head(content: Any, name: str) -> Head:
     model: type[Head] = LinearHead
     if "experts" in content:
         model = ClassEnsembleHead if _has_classes(content["experts"]) else EnsembleHead
+    elif "hook" in content:
+        model = OwnClassHead if "classes" in content else OwnHead
     elif "classes" in content:
         model = ClassHead
     return parse_document(content, model, name, error=ModelPackageError)

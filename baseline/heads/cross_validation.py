@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead
+from algorithm.heads.own import OWN_HEADS
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
 from baseline.heads.models.classes import predicted, trend
@@ -271,8 +272,10 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
 def coefficients_of(head: Head) -> dict[str, float]:
     """Weight of each feature; of a head of classes the change of the weight from one class to the next.
 
-    Of an ensemble the weights of its linear experts, as they enter the mean.
+    Of an ensemble the weights of its linear experts, as they enter the mean; an entrant's head has none.
     """
+    if isinstance(head, OWN_HEADS):
+        return {}
     if isinstance(head, ClassHead):
         return trend(head)
     weights: dict[str, float] = {}

@@ -18,6 +18,8 @@ FORMAT_VERSION: Final = 4
 # Nested cross-validations of each head, each with other splits; the first one is recorded in full.
 REPEATS: Final = 5
 PATIENTS_A_REPEAT: Final = 20
+# Key of entrants' heads in the document: the sha256 of the code of each.
+OWN: Final = "own"
 _NESTED: Final = "nested"
 _REPEAT: Final = "repeat"
 _Item = tuple[Target, HeadCohort, str, int]

@@ -6,7 +6,7 @@ out-of-fold metric here selected the head; `baseline.heads.cross_validation` est
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -31,6 +31,7 @@ from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
+SaveOwn = Callable[[Head, HeadCohort], Head]
 
 
 class ExpertRecord(Document):
@@ -140,25 +141,28 @@ def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, b
     return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng, by_centre)
 
 
-def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1) -> FittedHeads:
+def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1, save: SaveOwn | None = None) -> FittedHeads:
     """Fit each target's head and its head on clinical variables alone, as far as the cohort allows.
 
-    `jobs` is the number of processes.
+    `jobs` is the number of processes. `save` writes the files of entrants' heads.
     """
     items = [(target, cohort, suffix) for target, cohort in cohorts for suffix in ("", CLINICAL_SUFFIX)]
-    results = dict(map_items(partial(_fit_one, seed=seed), items, jobs, "fit heads", "head"))
+    results = dict(map_items(partial(_fit_one, seed=seed, save=save), items, jobs, "fit heads", "head"))
     names = [f"{target.name}{suffix}" for target, _, suffix in items]
     heads = {name: head for name in names if isinstance(head := results[name], FittedHead)}
     return FittedHeads(heads, {name: why for name in names if isinstance(why := results[name], str)})
 
 
-def _fit_one(item: tuple[Target, HeadCohort, str], seed: int) -> tuple[str, FittedHead | str]:
+def _fit_one(item: tuple[Target, HeadCohort, str], seed: int, save: SaveOwn | None) -> tuple[str, FittedHead | str]:
     target, cohort, suffix = item
     fit = fit_clinical if suffix else fit_target
     try:
-        return f"{target.name}{suffix}", fit(target, cohort, np.random.default_rng(seed))
+        fitted = fit(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return f"{target.name}{suffix}", problem.message
+    if save is not None:
+        fitted = fitted.model_copy(update={"head": save(fitted.head, cohort)})
+    return f"{target.name}{suffix}", fitted
 
 
 def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | FittedHead]:

@@ -270,9 +270,11 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
     record = document[target.name]
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     rows = []
+    # Entrants' heads are comparators under their own names.
+    own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in COMPARATORS)
     for name, title in {
         "heads": "heads",
-        **{one: COMPARATORS[one] for one in (*target.comparators, *target.rules)},
+        **{one: COMPARATORS.get(one, one) for one in (*target.comparators, *own, *target.rules)},
     }.items():
         reported = {} if report is None else report[target.name]["models"].get(name, {})
         cells = []

@@ -43,7 +43,7 @@ class ModelEstimates:
 
     @property
     def title(self) -> str:
-        return TITLES[self.name]
+        return TITLES.get(self.name, self.name)
 
     def as_json(self) -> dict[str, Any]:
         return {what: vars(estimate) for what, estimate in self.estimates.items()}

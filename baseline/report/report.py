@@ -9,6 +9,7 @@ from typing import Any, Final
 from algorithm.heads.measure import features_version
 from baseline.cache import key_of
 from baseline.heads.document import FORMAT_VERSION as HEADS_VERSION
+from baseline.heads.document import OWN
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.outcome.folds import outcome_stamp
@@ -120,21 +121,22 @@ def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict
     return {name: record for name, record in records.items() if record["why_not"] is None}
 
 
-def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase]) -> str:
-    """Digest of the inputs of the heads."""
+def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str, str]) -> str:
+    """Digest of the inputs of the heads; `own` holds the sha256 of the code of each entrant's head."""
     families = [
         one for target in targets_of(edition_of(work)) for one in (*target.families, *target.comparators.values())
     ]
     models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
     made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **outcome_stamp(work)}
+    made_from |= {OWN: dict(own)} if own else {}
     return key_of((work.features_json,), made_from)
 
 
 def heads_are_current(work: WorkFolders) -> bool:
     """False if another version fitted the heads, or masks, patients or the outcome network have changed since."""
-    made_from, cases = work.read(work.cross_validation_json).get("made_from"), read_cases(work)
-    return work.features_json.is_file() and made_from == heads_key(work, cases)
+    document, cases = work.read(work.cross_validation_json), read_cases(work)
+    return work.features_json.is_file() and document.get("made_from") == heads_key(work, cases, document.get(OWN, {}))
 
 
 def check_heads(work: WorkFolders) -> None:

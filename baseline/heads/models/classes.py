@@ -14,13 +14,12 @@ from scipy.optimize import brentq, minimize
 from scipy.special import expit, log_expit
 
 from algorithm.heads.documents import ClassHead, LinearHead, Term
+from algorithm.heads.own import NEVER
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 
 MULTINOMIAL: Final = "multinomial logit"
 ORDINAL: Final = "ordinal score"
-# Intercept of a class without training patients, far below any score.
-NEVER: Final = -1e6
 # Cut points below and above all scores.
 _BEYOND: Final = 500.0
 _LEAST_GAP: Final = 1e-9

@@ -13,9 +13,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, Expert, Head, LinearHead, Term
+from algorithm.heads.documents import (
+    ClassEnsembleHead,
+    ClassExpert,
+    ClassHead,
+    EnsembleHead,
+    Head,
+    LinearHead,
+    ScoreExpert,
+    Term,
+)
+from algorithm.heads.own import NEVER, OWN_HEADS, OwnClassHead, OwnHead
 from baseline.heads.cohort import Floats, HeadCohort
-from baseline.heads.models.classes import NEVER
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
 from baseline.heads.models.terms import MAY_BE_LEFT_OUT, scaling_of, with_weight
@@ -102,19 +111,19 @@ def head_of(experts: Sequence[NamedExpert]) -> Head:
 
     It is one linear head, or one for each class, unless an expert may be left out: then it lists the experts.
     """
-    scores = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, LinearHead)]
-    classes = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, ClassHead)]
+    scores = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, LinearHead | OwnHead)]
+    classes = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, ClassHead | OwnClassHead)]
     is_foldable = not any(_may_be_left_out(head) for *_, head in experts)
     if scores:
         if is_foldable:
-            return folded([(mean, sd, head) for _, mean, sd, head in scores])
+            return folded([(mean, sd, head) for _, mean, sd, head in scores if isinstance(head, LinearHead)])
         return EnsembleHead(
-            experts=tuple(Expert[LinearHead](name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in scores)
+            experts=tuple(ScoreExpert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in scores)
         )
     if is_foldable:
-        return folded_classes([(mean, sd, head) for _, mean, sd, head in classes])
+        return folded_classes([(mean, sd, head) for _, mean, sd, head in classes if isinstance(head, ClassHead)])
     return ClassEnsembleHead(
-        experts=tuple(Expert[ClassHead](name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in classes)
+        experts=tuple(ClassExpert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in classes)
     )
 
 
@@ -148,5 +157,8 @@ def folded_classes(experts: Sequence[tuple[float, float, ClassHead]]) -> ClassHe
     return ClassHead(classes=classes)
 
 
-def _may_be_left_out(head: LinearHead | ClassHead) -> bool:
+def _may_be_left_out(head: SingleHead) -> bool:
+    """True for a head whose features may be missing, and for an entrant's, which may fail."""
+    if isinstance(head, OWN_HEADS):
+        return True
     return bool(head.features) and all(name.startswith(MAY_BE_LEFT_OUT) for name in head.features)

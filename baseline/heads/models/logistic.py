@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.heads.documents import Calibration, LinearHead, ScoreHead, Term
+from algorithm.heads.documents import LinearHead, ScoreHead, Term
+from algorithm.heads.parts import Calibration
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import matrix, weighted
 

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import MOST_STEPS, LinearHead, Survival, Term
+from algorithm.heads.documents import LinearHead, Term
+from algorithm.heads.parts import MOST_STEPS, Survival
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
 from baseline.heads.models.terms import matrix, rank_correlation, weighted
 from evaluation.metrics.concordance import PairCounter

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead, Term
+from algorithm.heads.documents import CLASS_HEADS, ClassEnsembleHead, ClassHead, EnsembleHead, Head, LinearHead, Term
+from algorithm.heads.hook import own_heads
+from algorithm.heads.own import OwnClassHead, OwnHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import Transforms, matrix, scaled_terms, scaling_of, usual_transforms, without_twins
 
@@ -19,7 +21,7 @@ LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-SingleHead = LinearHead | ClassHead
+SingleHead = LinearHead | ClassHead | OwnHead | OwnClassHead
 FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
 # Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
@@ -106,10 +108,24 @@ def scores_of(head: Head, cohort: HeadCohort) -> Floats:
         return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
     if isinstance(head, ClassHead):
         return _class_scores(head, cohort)
+    if isinstance(head, OwnHead | OwnClassHead):
+        return head.scores_of_rows(cohort.rows())
+    return _mean_scores(head, cohort) if own_heads(head) else _scores_by_row(head, cohort)
+
+
+def _scores_by_row(head: EnsembleHead | ClassEnsembleHead, cohort: HeadCohort) -> Floats:
     if isinstance(head, CLASS_HEADS):
         rows = [list(head.scores(row).values()) for row in cohort.rows()]
         return np.array(rows, dtype=np.float64).reshape(len(cohort.ids), len(head.classes))
     return np.array([head.score(row) for row in cohort.rows()], dtype=np.float64)
+
+
+def _mean_scores(head: Any, cohort: HeadCohort) -> Floats:
+    """Scores of an ensemble with an entrant's head, which is called once for all patients."""
+    values = np.array([(scores_of(one.head, cohort) - one.mean) / one.sd for one in head.experts])
+    used = np.array([[one in head.available(row) for one in head.experts] for row in cohort.rows()], dtype=np.float64)
+    weights = (used / used.sum(1, keepdims=True)).T
+    return np.asarray((weights.reshape(*weights.shape, *[1] * (values.ndim - 2)) * values).sum(0))
 
 
 def _class_scores(head: ClassHead, cohort: HeadCohort) -> Floats:

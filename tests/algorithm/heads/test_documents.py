@@ -13,16 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.documents import (
-    Calibration,
     ClassEnsembleHead,
+    ClassExpert,
     ClassHead,
     EnsembleHead,
-    Expert,
     Head,
-    LinearHead,
-    Survival,
+    ScoreExpert,
     read_head,
 )
+from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import answer_value, check_head, class_probability
 from algorithm.network.package import DEFAULT_PACKAGES
 from contract.editions import load_edition
@@ -41,8 +40,8 @@ LINEAR = linear(
 )
 ENSEMBLE = EnsembleHead(
     experts=(
-        Expert[LinearHead](name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
-        Expert[LinearHead](name="network", mean=-1.0, sd=0.5, head=linear(term("outcome_rfs"))),
+        ScoreExpert(name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
+        ScoreExpert(name="network", mean=-1.0, sd=0.5, head=linear(term("outcome_rfs"))),
     ),
     threshold=0.25,
     calibration=Calibration(slope=2.0, offset=-1.0),
@@ -53,9 +52,9 @@ STAGES = ClassHead(
 )
 
 
-def two_classes(name: str, sd: float, intercept: float) -> Expert[ClassHead]:
+def two_classes(name: str, sd: float, intercept: float) -> ClassExpert:
     head = ClassHead(classes={"T1": linear(term(name)), "T2": linear(term(name, 0.0), intercept=intercept)})
-    return Expert[ClassHead](name=f"by {name}", mean=0.0, sd=sd, head=head)
+    return ClassExpert(name=f"by {name}", mean=0.0, sd=sd, head=head)
 
 
 CLASSES = ClassEnsembleHead(experts=(two_classes("a", 1.0, 1.5), two_classes("b", 4.0, 2.0)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import Survival
+from algorithm.heads.parts import Survival
 
 STEPS = Survival(days=(100.0, 200.0, 400.0), cumulative_hazard=(0.5, 0.5, 1.0))
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from algorithm.heads.documents import Calibration, ClassHead, Head, LinearHead, Survival
+from algorithm.heads.documents import ClassHead, Head, LinearHead
+from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import answer_value, check_head, class_probability, time_note
 from contract.editions import Answer
 from contract.errors import ModelPackageError

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.documents import ClassHead
+from algorithm.heads.own import NEVER
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
 from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.models.classes import (
-    NEVER,
     boundaries,
     fit_multinomial,
     fit_ordinal,

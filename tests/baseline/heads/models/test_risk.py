@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import MOST_STEPS
+from algorithm.heads.parts import MOST_STEPS
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.risk import baseline_survival, cox_weights
 from evaluation.analyses.survival import kaplan_meier, restricted_mean_years

@@ -1,0 +1,188 @@
+"""Call an entrant's own heads: every fault of their code is one line, and costs the ensemble this expert alone.
+
+A head is a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
+
+    class Forest:
+        kinds = ("risk",)                              # optional: answers that it can give, "risk", "class" or both
+        def __init__(self, target): ...                # a HeadTarget
+        def fit(self, features, outcomes, rng): ...    # two DataFrames, and a numpy.random.Generator
+        def predict(self, features): ...               # (patients,) or (patients, classes)
+        def save(self, folder): ...
+        @classmethod
+        def load(cls, folder): ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+import numpy as np
+
+from algorithm.heads.documents import (
+    ClassEnsembleHead,
+    ClassHead,
+    EnsembleHead,
+    Features,
+    Floats,
+    Head,
+    LinearHead,
+)
+from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
+from contract.code import Code, failure_of, files_digest
+from contract.errors import ModelPackageError
+
+METHODS: Final = ("fit", "predict", "save", "load")
+# Sums of squares and standardised values of such scores are finite.
+_LARGEST: Final = 1e50
+AnyHead = TypeVar("AnyHead", bound=Head)
+
+
+@dataclass(frozen=True)
+class HeadTarget:
+    """What a head of an entrant predicts.
+
+    Attributes:
+        name: of the answer, such as "rfs".
+        kind: "risk" or "class".
+        classes: names of the classes that the training patients have, in the order of the scores; empty for a risk.
+    """
+
+    name: str
+    kind: Literal["risk", "class"]
+    classes: tuple[str, ...] = ()
+
+    @property
+    def scores(self) -> int:
+        """Number of scores of a patient: one for a risk and for two classes."""
+        return len(self.classes) if len(self.classes) > 2 else 1
+
+
+def find_head(code: Code, reference: str) -> Any:
+    """The entrant's class. Raises `ModelPackageError` if it is not there or lacks a method."""
+    found = code.find(reference, "head")
+    if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
+        raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
+    return found
+
+
+def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
+    """What the entrant's function returns. Raises `ModelPackageError` if it fails, `MemoryError` as it is."""
+    try:
+        return function(*values)
+    except MemoryError:
+        raise
+    except (Exception, SystemExit) as problem:
+        raise ModelPackageError(f"{reference}: {step}", failure_of(problem), "an answer") from problem
+
+
+def table(rows: Sequence[Features], features: Sequence[str]) -> Any:
+    """The features of patients as a DataFrame, NaN where missing."""
+    import pandas as pd  # an own head alone needs it
+
+    known = ((row.get(name) for name in features) for row in rows)
+    values = [[math.nan if value is None else value for value in row] for row in known]
+    array = np.array(values, dtype=np.float64).reshape(len(rows), len(features))
+    return pd.DataFrame(array, columns=list(features))
+
+
+def predictions(reference: str, model: Any, frame: Any, scores: int) -> Floats:
+    """What the model predicts, (patients,), or (patients, scores) for several scores.
+
+    Raises:
+        ModelPackageError: it fails, or returns another shape, NaN or something else than numbers.
+    """
+    what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
+    values = call(f"head {reference}", "predict", model.predict, frame)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelPackageError(what, f"found a {type(values).__name__}", f"numbers of shape {shape}") from None
+    if array.shape != shape:
+        raise ModelPackageError(what, f"found shape {array.shape}", f"{shape}")
+    usable = (np.abs(array) < _LARGEST).reshape(len(frame), -1).all(1)
+    if not usable.all():
+        found = f"found NaN, infinity or numbers of {_LARGEST:g} for {int((~usable).sum())} of {len(frame)} patients"
+        raise ModelPackageError(what, found, "finite numbers")
+    return array
+
+
+class _Predictor:
+    """Loads an entrant's head at the first call."""
+
+    def __init__(self, head: OwnHead | OwnClassHead, code: Code, folder: Path) -> None:
+        self._reference, self._features, self._sha256 = head.hook, head.features, head.files_sha256
+        self._scores = len(head.fitted) if isinstance(head, OwnClassHead) else 1
+        self._code, self._folder, self._model = code, folder / head.folder, None
+
+    def __call__(self, rows: Sequence[Features]) -> Floats:
+        if self._model is None:
+            if files_digest(self._folder) != self._sha256:
+                raise ModelPackageError(
+                    f"head {self._reference}", f"other files in {self._folder.name}", "those it saved"
+                )
+            load = find_head(self._code, self._reference).load
+            self._model = call(f"head {self._reference}", "load", load, self._folder)
+        return predictions(self._reference, self._model, table(rows, self._features), self._scores)
+
+
+def own_heads(head: Head) -> list[OwnHead | OwnClassHead]:
+    """The entrant's own heads that a head is or holds."""
+    parts = [one.head for one in head.experts] if isinstance(head, EnsembleHead | ClassEnsembleHead) else [head]
+    return [one for one in parts if isinstance(one, OWN_HEADS)]
+
+
+def changed(head: Head, change: Callable[[Any], Head | None]) -> Head:
+    """The head with every own head `change`d. Experts for which this is None are left out; all of them is an error."""
+    if isinstance(head, OWN_HEADS):
+        head = change(head) or head
+    elif isinstance(head, EnsembleHead | ClassEnsembleHead) and own_heads(head):
+        pairs = [(one, change(one.head) if isinstance(one.head, OWN_HEADS) else one.head) for one in head.experts]
+        experts = tuple(one.model_copy(update={"head": part}) for one, part in pairs if part is not None)
+        head = head.model_copy(update={"experts": experts})
+    return head
+
+
+def bound(head: Head, code: Code, folder: Path) -> Head:
+    """The head with entrants' code from `code` and their files below `folder`; nothing is imported before its use."""
+    return changed(head, lambda own: own.bound(_Predictor(own, code, folder)))
+
+
+def evaluated(head: Head, features: Features, *, calls_code: bool = True) -> tuple[Head, list[str]]:
+    """The head with the score of each entrant's own head in its place, and a line for each one that fails.
+
+    An expert that fails is left out of its ensemble. Without `calls_code` all of them are.
+
+    Raises:
+        ModelPackageError: no expert is left.
+    """
+    problems: list[ModelPackageError] = []
+    of_ensemble = not isinstance(head, OWN_HEADS)
+
+    def score(own: OwnHead | OwnClassHead) -> Head | None:
+        reason = "" if calls_code else "not called for an early answer"
+        if of_ensemble and own.features and all(features.get(name) is None for name in own.features):
+            reason = "all its features are missing"
+        try:
+            if not reason:
+                return _constant(own, features)
+            problems.append(ModelPackageError(f"head {own.hook}", reason))
+        except ModelPackageError as problem:
+            problems.append(problem)
+        return None
+
+    result = changed(head, score)
+    if isinstance(result, OWN_HEADS) or not getattr(result, "experts", True):
+        raise problems[0]
+    return result, [f"{problem}; the ensemble goes without it" for problem in problems] if calls_code else []
+
+
+def _constant(own: OwnHead | OwnClassHead, features: Features) -> Head:
+    if isinstance(own, OwnClassHead):
+        scores = own.scores(features).items()
+        return ClassHead(classes={name: LinearHead(kind=own.hook, intercept=one, terms=()) for name, one in scores})
+    constant = LinearHead(kind=own.hook, intercept=own.score(features), terms=())
+    return constant.model_copy(update={name: getattr(own, name) for name in ("threshold", "calibration", "survival")})

@@ -1,0 +1,216 @@
+"""Entrants' heads in training: they compete, their faults are one line, and what is saved predicts as it did."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, LinearHead, read_head
+from algorithm.heads.hook import bound, evaluated, own_heads
+from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.cross_validation import cross_validated
+from baseline.heads.fitting import FittedHead, fit_all, fit_target
+from baseline.heads.models.kinds import only
+from baseline.heads.models.own import OwnHeads, with_own_heads
+from baseline.heads.models.risk import fit_cox
+from baseline.heads.models.selection import RIDGE, Family, scores_of
+from baseline.heads.models.targets import targets_of
+from baseline.heads.models.terms import unchanged
+from contract.code import Code
+from contract.editions import load_edition
+from contract.errors import ModelPackageError
+from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.heads.own_code import own_head
+from tests.baseline.prepared import RFS
+
+T_STAGE, _, RFS_DAYS = targets_of(load_edition("hecktor2026"))
+REFERENCE = "my_code:Head"
+FOREST = Path(__file__).parents[4] / "examples" / "survival_forest"
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Modules that a test imports are forgotten after it."""
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("my_code", FOREST.name)]:
+        del sys.modules[name]
+
+
+def heads_in(folder: Path) -> OwnHeads:
+    code = Code.of([folder])
+    return OwnHeads(code, code.offered("Head"))
+
+
+def symmetric(patients: int = 24) -> HeadCohort:
+    """Patients with x of -1 to 1 in two centres; the larger |x|, the earlier the relapse. All relapse."""
+    x = np.linspace(-1, 1, patients)
+    rows = [{"x": float(value), "y": float(number % 5)} for number, value in enumerate(x)]
+    return head_cohort(
+        rows, Outcomes(np.ones(patients, np.int64), np.round(1000 - 900 * np.abs(x))), ["A", "B"] * (patients // 2)
+    )
+
+
+def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> None:
+    """Days fall in |x|, so that the entrant's head ranks all pairs of a fold rightly: its C-index alone is almost 1 (the
+    folds' scales differ a little). A Cox regression on x can't do better than chance by much. The ensemble holds both.
+    """
+    few = only(RFS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))])
+    target = with_own_heads(few, heads_in(own_head(tmp_path)))
+    record = cross_validated(target, symmetric(), "nested", 3)
+    assert record["comparators"][REFERENCE]["c_index"] > 0.98
+    assert {fold["single_best"] for fold in record["folds"]} == {REFERENCE}
+    assert {expert["name"] for fold in record["folds"] for expert in fold["experts"]} == {"Cox", REFERENCE}
+    alone = cross_validated(few, symmetric(), "nested", 3)
+    assert alone["c_index"] < 0.8 < record["c_index"]
+    assert [fold["tried"]["Cox"] for fold in record["folds"]] == [fold["tried"]["Cox"] for fold in alone["folds"]]
+
+
+def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
+    """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
+    own, cohort = heads_in(own_head(tmp_path)), symmetric()
+    target = with_own_heads(only(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))]), own)
+    fitted = fit_all([(target, cohort)], 0, jobs=2, save=partial(own.saved, folder=tmp_path / "heads"))
+    record = fitted.as_json()["rfs"]
+    head = bound(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
+    assert isinstance(head, EnsembleHead)
+    assert [expert.name for expert in head.experts] == ["Cox", REFERENCE]
+    assert head.survival is not None
+    assert (tmp_path / "heads" / "rfs" / "my_code.Head" / "classes.json").is_file()
+    size = np.abs(np.linspace(-1, 1, 24))
+    (part,) = own_heads(head)
+    assert part.features == ("x", "y")
+    assert isinstance(part, OwnHead)
+    assert part.score({"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
+    rows = cohort.rows()
+    assert scores_of(head, cohort) == pytest.approx([head.score(row) for row in rows])
+    plain, lines = evaluated(head, rows[0])
+    assert isinstance(plain, EnsembleHead)
+    assert plain.score(rows[0]) == pytest.approx(head.score(rows[0]))
+    assert (own_heads(plain), lines) == ([], [])
+
+
+def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
+    """Of T1 to T4 the patients have T1, T2 and T4; the head gets the three, and T3 the lowest score."""
+    stages = np.arange(30) % 3
+    rows = [{"x": float(stage)} for stage in stages]
+    names = tuple(map(str, T_STAGE.answer.classes))
+    cohort = head_cohort(rows, Outcomes(np.array([0, 1, 3])[stages], classes=names))
+    own = heads_in(own_head(tmp_path))
+    families = with_own_heads(T_STAGE, own).families
+    assert families[-1].name == REFERENCE
+    fitted = fit_target(only(T_STAGE, families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
+    head = own.saved(fitted.head, cohort, tmp_path / "heads")
+    assert isinstance(head, OwnClassHead)
+    assert head.fitted == (names[0], names[1], names[3])
+    scores = bound(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr, call-arg, arg-type]
+    assert scores == dict(zip(names, (-1.0, 0.0, NEVER, -1.0), strict=True))
+    assert fitted.out_of_fold == 1.0
+    both = fit_target(only(T_STAGE, families[1:2] + families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
+    assert isinstance(both.head, ClassEnsembleHead | OwnClassHead)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("        return x\n", "        return x[:, None]\n"), r"predict: found shape \(\d+, 1\), expected \(\d+,\)"),
+        (("        return x\n", "        return x * np.nan\n"), r"predict: found NaN, .* for \d+ of \d+ patients"),
+        (("        return x\n", "        return None\n"), r"predict: found (NaN|shape|a NoneType)"),
+        (
+            ("        return x\n", "        return ['late'] * len(x)\n"),
+            r"predict: found a list, expected numbers of shape",
+        ),
+        (("        return x\n", "        return 1 / 0\n"), r"predict: ZeroDivisionError: .*\(__init__.py, line \d+\)"),
+        (
+            ('        if self.target.kind == "risk":\n', "        raise SystemExit(2)\n        if True:\n"),
+            "fit: SystemExit: 2",
+        ),
+        (("    def predict(", "    def guess("), "no method predict, expected fit, predict, save, load"),
+        (
+            ("self.classes = len", 'self.kinds = target.kind_ = "x"\n        self.classes = len'),
+            "made: FrozenInstanceError",
+        ),
+        (
+            ("    def __init__", "    kinds = 'risk'\n    def __init__"),
+            "kinds 'risk', expected some of 'risk', 'class'",
+        ),
+        (("        (folder", "        return\n        (folder"), "save: found no file, expected files in the folder"),
+        (("        head.classes =", "        head.gone ="), "predict: AttributeError"),
+        (
+            ('head.classes = json.loads((folder / "classes.json").read_text())', "head.classes = 3"),
+            "predict: found shape",
+        ),
+        (("        return x\n", "        return x - x.mean()\n"), "for one patient alone it predicts otherwise"),
+        (("        return head\n", "        raise OSError('no disk')\n"), "load: OSError: no disk"),
+    ],
+)
+def test_every_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    own = heads_in(own_head(tmp_path, change))
+
+    def fit() -> None:
+        target = with_own_heads(only(RFS, RFS.families[:1]), own)
+        fit_all([(target, symmetric())], 0, save=partial(own.saved, folder=tmp_path / "heads"))
+
+    with pytest.raises(ModelPackageError, match=rf"^head my_code:Head.*{message}"):
+        fit()
+
+
+def test_a_head_that_cannot_give_an_answer_stays_away(tmp_path: Path) -> None:
+    """A head of risks alone is no candidate for a class."""
+    own = heads_in(own_head(tmp_path, ("    def __init__", "    kinds = ('risk',)\n    def __init__")))
+    assert REFERENCE not in with_own_heads(T_STAGE, own).comparators
+    assert REFERENCE in with_own_heads(RFS, own).comparators
+
+
+def test_changed_files_are_refused(tmp_path: Path) -> None:
+    own, cohort = heads_in(own_head(tmp_path)), symmetric()
+    target = only(RFS, with_own_heads(RFS, own).families[-1:])
+    head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
+    (tmp_path / "rfs" / "my_code.Head" / "classes.json").write_text("7")
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: other files in my_code\.Head, expected those"):
+        scores_of(bound(head, own.code, tmp_path), cohort)
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
+        scores_of(head, cohort)
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code, expected --code my_code"):
+        scores_of(bound(head, Code({}), tmp_path / "elsewhere"), cohort)
+
+
+def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
+    """The mean of the others stays: (3 - 1) / 2 = 1 by hand. Alone, a failing head is an error."""
+    part = OwnHead(hook=REFERENCE, code_sha256="", folder="rfs/x", files_sha256="", features=("x",))
+
+    def fails(_rows: object) -> None:
+        raise ModelPackageError("head my_code:Head: predict", "ZeroDivisionError")
+
+    failing = part.bound(fails)  # type: ignore[arg-type]
+    steady = LinearHead(kind="test", intercept=3.0, terms=())
+    experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
+    head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})
+    left, lines = evaluated(head, {"x": 1.0})
+    assert isinstance(left, EnsembleHead)
+    assert left.score({}) == 1.0
+    assert lines == ["head my_code:Head: predict: ZeroDivisionError; the ensemble goes without it"]
+    left, lines = evaluated(head, {"x": None})
+    assert lines == ["head my_code:Head: all its features are missing; the ensemble goes without it"]
+    assert evaluated(head, {"x": 1.0}, calls_code=False)[1] == []
+    with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
+        evaluated(failing, {"x": 1.0})
+    with pytest.raises(ModelPackageError, match="early"):
+        evaluated(failing, {"x": 1.0}, calls_code=False)
+
+
+def test_the_forest_of_the_examples(tmp_path: Path) -> None:
+    """It learns that large |x| relapse early, saved and loaded it predicts the same, and knows classes not at all."""
+    own, cohort = heads_in(FOREST), symmetric(40)
+    target = with_own_heads(RFS_DAYS, own)
+    assert [family.name for family in target.families][-1] == "survival_forest:Head"
+    fitted = fit_target(only(RFS_DAYS, target.families[-1:]), cohort, np.random.default_rng(0))
+    assert isinstance(fitted, FittedHead)
+    assert fitted.out_of_fold > 0.8
+    head = own.saved(fitted.head, cohort, tmp_path)
+    assert scores_of(bound(head, own.code, tmp_path), cohort) == pytest.approx(scores_of(fitted.head, cohort))
