@@ -12,6 +12,7 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.features.structure import components
+from algorithm.heads.hook import evaluated, own_heads, without_code
 from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import answer_probability, answer_value, time_note
 from algorithm.masks.segmentation import Segmented
@@ -21,7 +22,7 @@ from contract import labels
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
-from contract.errors import HecktorError, ModelPackageError
+from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.packages import SmallestLesions
 
 _Mask = npt.NDArray[np.uint8]
@@ -140,13 +141,33 @@ def _by_head(
     """The head's value, its probability if it has one, and lines: what it goes without, and what its days mean."""
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
-    head = run.head(declared)
-    lines = list(_missing(declared.name, head, measured.features))
+    head, lines = _without_own(run, declared, run.head(declared), measured)
+    lines += list(_missing(declared.name, head, measured.features))
     value = answer_value(declared, head, measured.features, excluded)
     if not _is_valid(declared, value):
         raise ModelPackageError(f"head {declared.head!r}", f"gives {value!r}", "a possible answer")
     note = time_note(declared, head, measured.features)
     return value, answer_probability(declared, head, measured.features), [*lines, *([note] if note else [])]
+
+
+def _without_own(run: RunContext, declared: Answer, head: Head, measured: Measured) -> tuple[Head, list[str]]:
+    """The head with the scores of entrants' own heads in their place, or for an early answer without them, and lines.
+
+    Raises:
+        ModelPackageError: an own head fails, and there is no other.
+    """
+    if not (own := own_heads(head)):
+        return head, []
+    if measured.is_early:
+        names = " and ".join(one.hook for one in own)
+        if (left := without_code(head)) is None:
+            raise _NoFeaturesError(f"{names} has not answered yet")
+        return left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
+    head, problems = evaluated(head, measured.features or {})
+    for problem in problems:
+        action = f"the ensemble of {declared.name} goes without it"
+        run.notices.note(Finding(problem.what, problem.found, problem.expected, action))
+    return head, []
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:

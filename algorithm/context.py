@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import resource
 import sys
+from functools import cached_property
 
 import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features, Head
+from algorithm.heads.hook import own_heads
 from algorithm.heads.values import check_head
 from algorithm.network.resident import Resident
 from algorithm.output import CaseOutput
@@ -49,6 +51,12 @@ class RunContext:
         head = self.resident.package.head(name)
         check_head(answer, head, name)
         return head
+
+    @cached_property
+    def has_own_heads(self) -> bool:
+        """True if the package has heads of an entrant's code, which may never end."""
+        uses_heads = self.request.uses_package and self.request.algorithm.heads
+        return bool(uses_heads) and any(own_heads(head) for head in self.resident.package.heads.values())
 
     def is_retried(self, problem: Exception) -> bool:
         """True for a first lack of memory: the answers are made once more before fallbacks replace them."""

@@ -97,7 +97,12 @@ def answer_case(run: RunContext) -> None:
             return
         note_empty_mask(run, by_threshold())
     written = run.output.answers
-    if written is None or written.is_prepared or written.segmented.segmentation is not segmentation:
+    if (
+        written is None
+        or written.is_prepared
+        or written.segmented.segmentation is not segmentation
+        or run.has_own_heads
+    ):
         write_best(run, Segmented(case, segmentation, region))
 
 
@@ -116,7 +121,12 @@ def write_early(run: RunContext, make: Callable[[], Segmented]) -> None:
 
 
 def write_best(run: RunContext, segmented: Segmented) -> None:
-    """Write the best answers; after a lack of memory once more, with fallbacks."""
+    """Write the best answers; after a lack of memory once more, with fallbacks.
+
+    Before entrants' heads are called, the answers without them are written.
+    """
+    if run.has_own_heads:
+        write_early(run, lambda: segmented)
     try:
         answers = answers_of(run, segmented, with_outcome=True)
     except MemoryError as problem:

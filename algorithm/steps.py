@@ -112,10 +112,14 @@ def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure."""
+    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure.
+
+    An early answer goes without entrants' code, which may never end.
+    """
 
     features: Features | None = None
     fault: str = ""
+    is_early: bool = False
 
 
 def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Measured:
@@ -128,14 +132,14 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
         return Measured()
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_body:
-        return Measured(clinical)
+        return Measured(clinical, is_early=not with_outcome)
     if segmented.by_network and with_outcome:  # it was trained on masks of the network
         _measure_outcome(run, segmentation, clinical)
     try:
         with run.stages("measure"):
             images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
             measured = image_features(segmentation.mask(), *images, run.smallest_lesions)
-            return Measured({**measured, **clinical, **run.outcome})
+            return Measured({**measured, **clinical, **run.outcome}, is_early=not with_outcome)
     except Exception as problem:
         if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
             raise

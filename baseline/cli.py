@@ -87,7 +87,7 @@ def _add_networks(step: _AddStep) -> None:
     device, gpus = _device_arguments(), _gpu_arguments()
     everything = step(
         "all",
-        [preset, prepare, plan, device, gpus, _network_arguments(), _export_arguments()],
+        [preset, prepare, plan, device, gpus, _network_arguments(), _export_arguments(), _code_arguments()],
         "run all steps in order; continues an interrupted run",
     )
     everything.add_argument(
@@ -118,15 +118,15 @@ def _add_networks(step: _AddStep) -> None:
 
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
-    device, networks = _device_arguments(), _network_arguments()
-    step("postprocess", [device, networks], "find rules that remove lesions of the out-of-fold masks")
+    device, networks, code = _device_arguments(), _network_arguments(), _code_arguments()
+    step("postprocess", [device, networks, code], "find rules that remove lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
         "--size",
         choices=tuple(OUTCOME_PRESETS),
         help=f"size of cube and network ({_DEFAULT_SIZES})",
     )
-    heads = step("heads", [device, networks], "measure out-of-fold masks and fit the heads")
+    heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
         metavar=f"DIR|{REFERENCE}",
@@ -142,7 +142,7 @@ def _add_heads(step: _AddStep) -> None:
     )
     _add_nnunet_options(heads)
     step("report", [], "write the training report")
-    last = step("export", [_export_arguments(), device], "write the model package")
+    last = step("export", [_export_arguments(), device, code], "write the model package")
     last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
 
 
@@ -240,6 +240,19 @@ def _network_arguments() -> argparse.ArgumentParser:
         type=Path,
         metavar="PACKAGE",
         help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
+    )
+    return parser
+
+
+def _code_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--code",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="folder of your own code: its class Head competes with our heads, and networks of your own are found in "
+        "it; may be repeated",
     )
     return parser
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
+from algorithm.heads.hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
@@ -43,6 +44,7 @@ from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, 
 from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
+from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -69,6 +71,7 @@ class TrainingOptions:
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
         outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
         name: name of the plan.
+        code: folders of your own code, whose heads compete with ours.
     """
 
     work: Path
@@ -80,6 +83,7 @@ class TrainingOptions:
     networks: Path | None = None
     outcome: str | None = None
     name: str = DEFAULT_PLAN
+    code: tuple[Path, ...] = ()
 
 
 def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: None) -> Path:
@@ -90,10 +94,14 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     """
     begun = time.monotonic()
     work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
+    code = Code.of(options.code)
     # Problems of the last steps end the first one already.
     machine, plan = usable_machine(options.machine), _chosen_plan(options)
     check_trainer(work, plan)
     description = read_description(options.description)
+    code.offered(HEAD)
+    if options.networks is None:  # otherwise the package may name code
+        code.check_used()
     if work.images != work.shared:
         raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)
@@ -109,16 +117,16 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         plan_networks(work, plan, jobs)
         show(f"plans in {work.plans}")
         train_networks(work, machine)
-    features = postprocess_masks(work, measure_out_of_fold(work, machine.device, jobs), jobs)
+    features = postprocess_masks(work, measure_out_of_fold(work, machine.device, jobs, code), jobs)
     show(postprocessing_lines(work))
     if options.outcome is not None:
         try:
             train_outcome(work, options.outcome, machine.device, jobs, show)
         except TooFewOutcomesError as problem:  # the package is smaller, but there is one
             show(str(problem))
-    show(fit_heads(work, features, jobs))
+    show(fit_heads(work, features, jobs, code))
     report = make_report(work, jobs)
-    export_model(work, options.output, description)
+    export_model(work, options.output, description, code)
     show(
         f"done in {duration(time.monotonic() - begun)}. Next:\n"
         f"  read the report      {report}\n"
@@ -160,7 +168,9 @@ def train_networks(work: WorkFolders, machine: Machine) -> None:
     train_jobs(work, package_jobs(work), machine)
 
 
-def measure_out_of_fold(work: WorkFolders, device: str = "auto", jobs: int = 1) -> dict[str, Features]:
+def measure_out_of_fold(
+    work: WorkFolders, device: str = "auto", jobs: int = 1, code: Code | None = None
+) -> dict[str, Features]:
     """Segment each patient with the networks that never saw it, and measure the lesions.
 
     Returns features by patient ID, also written below `out_of_fold/unfiltered` with the masks;
@@ -172,7 +182,7 @@ def measure_out_of_fold(work: WorkFolders, device: str = "auto", jobs: int = 1) 
     from baseline.network.out_of_fold import MEASURE_VERSION, is_segmented, segment_out_of_fold
 
     cases, existing = read_cases(work), existing_networks(work)
-    run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device)
+    run = _run_of_folds(work, device) if existing is None else _run_of_package(work, existing, device, code)
     patients = [case.patient_id for case in cases]
     prepared = read_preparation(work)
     versions = {"version": MEASURE_VERSION, "features": features_version(prepared.smallest_lesions)}
@@ -216,20 +226,26 @@ def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
 
 
-def _run_of_package(work: WorkFolders, package: ModelPackage, device: str) -> OutOfFoldRun:
+def _run_of_package(work: WorkFolders, package: ModelPackage, device: str, code: Code | None) -> OutOfFoldRun:
     """Every patient by all networks of a package."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
     check_spacing(package, read_preparation(work).spacing_mm)
-    return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device)
+    if code:
+        code.use(package.manifest.code)
+    return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device, code)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, own: OwnHeads | None = None) -> str:
+def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, code: Code | None = None) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features. Entrants' heads, `own`, are more candidates; their files are written beside `heads.json`.
+    out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`.
     """
+    own = None
+    if code:
+        own = OwnHeads(code, code.offered(HEAD))
+        code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     record = {} if own is None else own.record()
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
@@ -250,8 +266,12 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
 
 
-def export_model(work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS) -> Path:
+def export_model(
+    work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS, code: Code | None = None
+) -> Path:
     """Write the model package of networks and fitted heads, with its model card, to `output`, which is returned.
+
+    `code` is for entrants' networks, which are tried before they are packed.
 
     Raises:
         HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
@@ -285,9 +305,8 @@ def export_model(work: WorkFolders, output: Path, description: Mapping[str, str]
         "out_of_fold": out_of_fold,
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
-    package = _export(
-        work, output, {name: one.head for name, one in fitted.items()}, manifest, model_card(work, description)
-    )
+    heads = {name: one.head for name, one in fitted.items()}
+    package = _export(work, output, heads, manifest, model_card(work, description), code)
     record_export(work, package)
     return package
 
@@ -299,18 +318,30 @@ def _export_networks(work: WorkFolders) -> Path:
 
 
 def _export(
-    work: WorkFolders, output: Path, heads: Mapping[str, Head], manifest: Mapping[str, Any], card: str | None
+    work: WorkFolders,
+    output: Path,
+    heads: Mapping[str, Head],
+    manifest: Mapping[str, Any],
+    card: str | None,
+    code: Code | None = None,
 ) -> Path:
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
     outcome = trained_outcome(work) if heads else None
+    if code:
+        check_own_heads(heads.values(), code)
     if existing is not None:
-        return export_contents(output, PackageContents(existing, heads, manifest, card, outcome))
+        own = work.own_heads
+        if code:
+            code.use(existing.manifest.code)
+        return export_contents(output, PackageContents(existing, heads, manifest, card, outcome, code, own))
     described = {**manifest, "mirror_axes": list(shared_mirror_axes(work))}
     if work.is_ensemble:
         # The measurement, which has no heads yet, makes all passes of a fold in any order.
         members = ensemble_members(order_of_plans(work) if heads else work.members)
         contents = {**described, "average": "probabilities"}
-        return export_contents(output, PackageContents(members, heads, contents, card, outcome))
-    return export_package(output, work.read(work.plans), final_checkpoints(work), heads, described, card, outcome)
+        own = work.own_heads
+        return export_contents(output, PackageContents(members, heads, contents, card, outcome, None, own))
+    plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
+    return export_package(output, plans, final, heads, described, card, outcome, own)

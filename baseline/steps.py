@@ -35,6 +35,7 @@ from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.record import PrepareOptions, chosen_spacing, read_preparation, require_phantoms
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
+from contract.code import Code
 from contract.errors import HecktorError
 from contract.release.problems import as_text
 
@@ -111,7 +112,16 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if outcome is True:  # without a size
         outcome = default_size(chosen_device(arguments.device))
     options = TrainingOptions(
-        work.shared, arguments.output, prepare, plan, machine, description, networks, outcome, arguments.name
+        work.shared,
+        arguments.output,
+        prepare,
+        plan,
+        machine,
+        description,
+        networks,
+        outcome,
+        arguments.name,
+        tuple(arguments.code or ()),
     )
     train(options, _show)
     return 0
@@ -180,7 +190,9 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if not has_networks and work.features_json.is_file():  # of `heads --masks`
         _show("no postprocessing: there are no networks to compute probabilities")
         return 0
-    postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs), arguments.jobs)
+    code = Code.of(arguments.code or ())
+    postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs, code), arguments.jobs)
+    code.check_used()
     _show(postprocessing_lines(work))
     return 0
 
@@ -195,7 +207,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
     if arguments.networks is not None or arguments.nnunet is not None:
         _require_one_plan(work)
-    jobs, target = arguments.jobs, work
+    jobs, target, code = arguments.jobs, work, Code.of(arguments.code or ())
     if arguments.masks == REFERENCE:
         from baseline.network.given_masks import measure_references
 
@@ -212,8 +224,8 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
-        features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs), jobs)
-    _show(fit_heads(target, features, jobs))
+        features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
+    _show(fit_heads(target, features, jobs, code))
     return 0
 
 
@@ -282,15 +294,18 @@ def _require_one_plan(work: WorkFolders) -> None:
 
 
 def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    code = Code.of(arguments.code or ())
     if arguments.plans is not None:
         if work.name != DEFAULT_PLAN:
             raise HecktorError("--plans", "found with --name", "one of them")
         work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
         # Unchanged steps are skipped; networks trained since then are measured again.
-        features = postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs), arguments.jobs)
+        measured = measure_out_of_fold(work, arguments.device, arguments.jobs, code)
+        features = postprocess_masks(work, measured, arguments.jobs)
         _show(postprocessing_lines(work))
-        _show(fit_heads(work, features, arguments.jobs))
-    package = export_model(work, arguments.output, read_description(arguments.description))
+        _show(fit_heads(work, features, arguments.jobs, code))
+    package = export_model(work, arguments.output, read_description(arguments.description), code)
+    code.check_used()
     _show(f"model package in {package}")
     return 0
 

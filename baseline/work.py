@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
+from algorithm.network.package import HEADS
 from contract.errors import HecktorError
 from contract.files import read_json
 
@@ -27,8 +28,6 @@ TRAINING_TIME: Final = "training_time.json"
 DEFAULT_PLAN: Final = "plan"
 # In place of a folder of masks: the release's own.
 REFERENCE: Final = "reference"
-# Beside heads.json, and in a package: the folder of entrants' heads.
-OWN_HEADS_FOLDER: Final = "heads"
 # Between the plans of an ensemble.
 JOINED: Final = "+"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -77,7 +76,7 @@ class WorkFolders:
         self.networks = root / "networks"  # a copy of the package given with --networks
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"
-        self.own_heads = root / OWN_HEADS_FOLDER
+        self.own_heads = root / HEADS
         self.cross_validation_json = root / "cross_validation.json"
         self.report = root / "report"
         self.report_json = self.report / "report.json"
@@ -120,7 +119,7 @@ class WorkFolders:
         other.masks = other.measured / "masks"
         other.features_json = other.measured / "features.json"
         other.heads_json = other.measured / "heads.json"
-        other.own_heads = other.measured / OWN_HEADS_FOLDER
+        other.own_heads = other.measured / HEADS
         other.cross_validation_json = other.measured / "cross_validation.json"
         return other
 

@@ -71,8 +71,12 @@ class Code:
     def offered(self, attribute: str) -> tuple[str, ...]:
         """References to `attribute` in the folders that have it. Raises `ModelPackageError` if an import fails."""
         names = [name for name, folder in self.folders.items() if hasattr(_import(name, folder), attribute)]
-        self._used.update(names)
+        self.use(names)
         return tuple(f"{name}{_SEPARATOR}{attribute}" for name in names)
+
+    def use(self, names: Iterable[str]) -> None:
+        """Count these folders as used: what is named in them needs no import this time."""
+        self._used.update(names)
 
     def digest(self, name: str) -> str:
         """The sha256 of the names and contents of all files in a folder of code, but for byte code."""

@@ -2,7 +2,7 @@
 
 A head is a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
 
-    class Forest:
+    class Head:
         kinds = ("risk",)                              # optional: answers that it can give, "risk", "class" or both
         def __init__(self, target): ...                # a HeadTarget
         def fit(self, features, outcomes, rng): ...    # two DataFrames, and a numpy.random.Generator
@@ -15,7 +15,7 @@ A head is a class in the entrant's code. It needs no import of ours (docs/own-mo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -32,9 +32,11 @@ from algorithm.heads.documents import (
     LinearHead,
 )
 from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
-from contract.code import Code, failure_of, files_digest
+from contract.code import Code, failure_of, files_digest, split_reference
 from contract.errors import ModelPackageError
 
+# Its name in a folder of code.
+HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
 # Sums of squares and standardised values of such scores are finite.
 _LARGEST: Final = 1e50
@@ -135,6 +137,11 @@ def own_heads(head: Head) -> list[OwnHead | OwnClassHead]:
     return [one for one in parts if isinstance(one, OWN_HEADS)]
 
 
+def code_of_heads(heads: Iterable[Head]) -> dict[str, str]:
+    """The sha256 of each folder of code that heads were fitted with, by its name."""
+    return {split_reference(one.hook, "head")[0]: one.code_sha256 for head in heads for one in own_heads(head)}
+
+
 def changed(head: Head, change: Callable[[Any], Head | None]) -> Head:
     """The head with every own head `change`d. Experts for which this is None are left out; all of them is an error."""
     if isinstance(head, OWN_HEADS):
@@ -151,10 +158,16 @@ def bound(head: Head, code: Code, folder: Path) -> Head:
     return changed(head, lambda own: own.bound(_Predictor(own, code, folder)))
 
 
-def evaluated(head: Head, features: Features, *, calls_code: bool = True) -> tuple[Head, list[str]]:
-    """The head with the score of each entrant's own head in its place, and a line for each one that fails.
+def without_code(head: Head) -> Head | None:
+    """The head without its entrants' own heads; None if there is no other."""
+    left = changed(head, lambda _: None)
+    return None if isinstance(left, OWN_HEADS) or not getattr(left, "experts", True) else left
 
-    An expert that fails is left out of its ensemble. Without `calls_code` all of them are.
+
+def evaluated(head: Head, features: Features) -> tuple[Head, list[ModelPackageError]]:
+    """The head with the score of each entrant's own head in its place, and the fault of each one that fails.
+
+    An expert that fails is left out of its ensemble.
 
     Raises:
         ModelPackageError: no expert is left.
@@ -163,13 +176,10 @@ def evaluated(head: Head, features: Features, *, calls_code: bool = True) -> tup
     of_ensemble = not isinstance(head, OWN_HEADS)
 
     def score(own: OwnHead | OwnClassHead) -> Head | None:
-        reason = "" if calls_code else "not called for an early answer"
-        if of_ensemble and own.features and all(features.get(name) is None for name in own.features):
-            reason = "all its features are missing"
         try:
-            if not reason:
+            if not of_ensemble or not own.features or any(features.get(name) is not None for name in own.features):
                 return _constant(own, features)
-            problems.append(ModelPackageError(f"head {own.hook}", reason))
+            problems.append(ModelPackageError(f"head {own.hook}", "all its features are missing"))
         except ModelPackageError as problem:
             problems.append(problem)
         return None
@@ -177,7 +187,24 @@ def evaluated(head: Head, features: Features, *, calls_code: bool = True) -> tup
     result = changed(head, score)
     if isinstance(result, OWN_HEADS) or not getattr(result, "experts", True):
         raise problems[0]
-    return result, [f"{problem}; the ensemble goes without it" for problem in problems] if calls_code else []
+    return result, problems
+
+
+def check_own_heads(heads: Iterable[Head], code: Code) -> list[str]:
+    """Find the entrants' heads of which the code is given, and check it; a line for code that changed since the fit.
+
+    Raises:
+        ModelPackageError: the code has no such head.
+    """
+    own = {one.hook: one.code_sha256 for head in heads for one in own_heads(head)}
+    given = {hook: split_reference(hook, "head")[0] for hook in own if split_reference(hook, "head")[0] in code.folders}
+    for hook in given:
+        find_head(code, hook)
+    return [
+        f"head {hook} was fitted with another version of {name}; fit the heads again if it predicts otherwise"
+        for hook, name in given.items()
+        if code.digest(name) != own[hook]
+    ]
 
 
 def _constant(own: OwnHead | OwnClassHead, features: Features) -> Head:

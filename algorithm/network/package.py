@@ -7,6 +7,7 @@ A package is a folder::
     fold_<k>.safetensors   one weights file for each fold, without optimiser state; the most valuable first
     networks/<k>/          an entrant's own network in place of a fold: its files, in any format
     heads/<name>.json      coefficients, imputation, thresholds
+    heads/<name>/<class>/  an entrant's own head: its files, in any format
     outcome/fold_<k>.safetensors   optional, the outcome network's weights; its plan is in the manifest
     MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head, read_head
+from algorithm.heads.hook import bound
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import platform
 from contract.code import Code, installed_code
@@ -29,6 +31,8 @@ from contract.files import read_json
 from contract.packages import CHANNELS, MANIFEST, Manifest, read_manifest, verified_files
 
 PLANS: Final = "plans.json"
+# The folder of the heads; an entrant's own ones have their files in folders below it.
+HEADS: Final = "heads"
 # Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
 OWN: Final = "hook"
 OWN_FUNCTION: Final = "Own"
@@ -205,15 +209,13 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     if manifest.resampling == "nnunet":
         _check_resampling(plans, names)
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
+    found = installed_code() if code is None else code
     heads = {
-        Path(name).stem: read_head(read_json(path, error=ModelPackageError), name)
+        Path(name).stem: bound(read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS)
         for name, path in files.items()
-        if name.startswith("heads/")
+        if Path(name).parent == Path(HEADS)
     }
-    outcome, found = (
-        outcome_folds(manifest.outcome_network, files, MANIFEST),
-        installed_code() if code is None else code,
-    )
+    outcome = outcome_folds(manifest.outcome_network, files, MANIFEST)
     return ModelPackage(root, manifest, plans, folds, heads, outcome, found)
 
 

@@ -36,6 +36,7 @@ from baseline.release.data_set import CHANNELS, image_path, label_path, read_tra
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
+from contract.code import Code
 from contract.files import atomic_path
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
@@ -62,12 +63,14 @@ class OutOfFoldRun:
         fold_of: the fold that held each patient out; None if no network of the package has seen any of them.
         made_from: digest of the networks.
         device: device of the networks.
+        code: where an entrant's own networks are found; None for the code of the image.
     """
 
     package: Callable[[], Path]
     fold_of: Mapping[str, int] | None
     made_from: str
     device: str
+    code: Code | None = None
 
     def fold(self, patient_id: str) -> int | None:
         """The fold that held a patient out, None for all networks."""
@@ -106,7 +109,7 @@ def segment_out_of_fold(
         cache(work.features(name), keys[name], row)
     waiting = [case for case in cases if case.patient_id not in segmented]
     if waiting:
-        networks, device = Networks(load_package(run.package())), prepared_device(run.device)
+        networks, device = Networks(load_package(run.package(), run.code)), prepared_device(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
             segmentation, passes = _segment(case, run.fold(name), networks, work, device)

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head
+from algorithm.heads.hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import HEADS, OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
@@ -130,6 +131,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     code = Code.of(request.code or ())
     own = own_member(code, request.network, request.weights or ())
+    about_heads = check_own_heads(heads.values(), code)
     trained = _all_trained(request)
     resampling = _resampling(trained, request.normalised_over, own)
     code.check_used()
@@ -159,10 +161,11 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "training": training[0] if len(training) == 1 else {"members": training},
         },
         code=code,
+        own_heads=None if request.heads is None else request.heads.parent / HEADS,
     )
     notes = (note for one in trained for note in one.notes())
     about_scale = _notes(trained, own, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *notes))
+    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *about_heads, *notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:

@@ -15,10 +15,12 @@ import torch
 from safetensors import SafetensorError
 
 from algorithm.heads.documents import Head
+from algorithm.heads.hook import check_own_heads, code_of_heads
+from algorithm.heads.hook import own_heads as own_heads_of
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.own import HookFailedError, OwnNetwork
-from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
+from algorithm.network.package import CARD, HEADS, PLANS, ModelPackage, load_package
 from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.network.checkpoint import read_checkpoint
@@ -47,6 +49,7 @@ class PackageContents:
         card: the model card as Markdown; inference does not need it.
         outcome: the outcome network, whose files are copied; None for none.
         code: where an entrant's own parts are found; None for the code of the image.
+        own_heads: the folder with the files of entrants' heads; None for none.
     """
 
     members: Sequence[EnsembleMember | OwnMember] | ModelPackage
@@ -55,6 +58,7 @@ class PackageContents:
     card: str | None = None
     outcome: OutcomeFolds | None = None
     code: Code | None = None
+    own_heads: Path | None = None
 
 
 def export_package(
@@ -65,11 +69,12 @@ def export_package(
     description: Mapping[str, Any],
     card: str | None = None,
     outcome: OutcomeFolds | None = None,
+    own_heads: Path | None = None,
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
 
-    `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. Heads,
-    description and card are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
+    `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. The
+    other arguments are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
     compares them with logits.
     """
     members = [
@@ -77,7 +82,7 @@ def export_package(
         for name, paths in checkpoints.items()
     ]
     described = {**description, "average": "probabilities"}
-    return export_contents(target, PackageContents(members, heads, described, card, outcome))
+    return export_contents(target, PackageContents(members, heads, described, card, outcome, None, own_heads))
 
 
 def export_contents(target: Path, contents: PackageContents) -> Path:
@@ -114,6 +119,7 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
     An entrant's own networks, which may be anything, also answer one empty patch.
     """
     package = load_package(root, code)
+    check_own_heads(package.heads.values(), package.code)
     try:
         _try_networks(package)
     except HookFailedError as problem:
@@ -154,11 +160,12 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     members = contents.members
     networks = copy_networks(folder, members) if isinstance(members, ModelPackage) else write_networks(folder, members)
     for name, head in contents.heads.items():
-        write_json(folder / "heads" / f"{name}.json", head.as_json())
+        write_json(folder / HEADS / f"{name}.json", head.as_json())
+        _copy_own_heads(head, contents.own_heads, folder / HEADS)
     outcome = {} if contents.outcome is None else {KEY: _copy_outcome(folder, contents.outcome)}
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
-    code = {**contents.description.get("code", {}), **networks.pop("code", {})}
+    code = {**networks.pop("code", {}), **code_of_heads(contents.heads.values())}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format_version": FORMAT_VERSION,
@@ -172,6 +179,14 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     }
     write_json(folder / MANIFEST, manifest)
     return folder
+
+
+def _copy_own_heads(head: Head, source: Path | None, target: Path) -> None:
+    """Copy the files of an entrant's heads into the package. Raises `ModelPackageError` if they are not there."""
+    for own in own_heads_of(head):
+        if source is None or not (source / own.folder).is_dir():
+            raise ModelPackageError(f"head {own.hook}", f"no files {HEADS}/{own.folder}", "them beside heads.json")
+        shutil.copytree(source / own.folder, target / own.folder)
 
 
 def _copy_outcome(folder: Path, outcome: OutcomeFolds) -> dict[str, Any]:

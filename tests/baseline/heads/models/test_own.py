@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, LinearHead, read_head
-from algorithm.heads.hook import bound, evaluated, own_heads
+from algorithm.heads.hook import bound, evaluated, own_heads, without_code
 from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
@@ -89,10 +89,10 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     assert part.score({"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
     rows = cohort.rows()
     assert scores_of(head, cohort) == pytest.approx([head.score(row) for row in rows])
-    plain, lines = evaluated(head, rows[0])
+    plain, problems = evaluated(head, rows[0])
     assert isinstance(plain, EnsembleHead)
     assert plain.score(rows[0]) == pytest.approx(head.score(rows[0]))
-    assert (own_heads(plain), lines) == ([], [])
+    assert (own_heads(plain), problems) == ([], [])
 
 
 def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_changed_files_are_refused(tmp_path: Path) -> None:
     own, cohort = heads_in(own_head(tmp_path)), symmetric()
     target = only(RFS, with_own_heads(RFS, own).families[-1:])
     head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code, expected --code my_code"):
+        scores_of(bound(head, Code({}), tmp_path), cohort)
     (tmp_path / "rfs" / "my_code.Head" / "classes.json").write_text("7")
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: other files in my_code\.Head, expected those"):
         scores_of(bound(head, own.code, tmp_path), cohort)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
         scores_of(head, cohort)
-    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code, expected --code my_code"):
-        scores_of(bound(head, Code({}), tmp_path / "elsewhere"), cohort)
 
 
 def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
@@ -191,17 +191,17 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     steady = LinearHead(kind="test", intercept=3.0, terms=())
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})
-    left, lines = evaluated(head, {"x": 1.0})
+    left, problems = evaluated(head, {"x": 1.0})
     assert isinstance(left, EnsembleHead)
     assert left.score({}) == 1.0
-    assert lines == ["head my_code:Head: predict: ZeroDivisionError; the ensemble goes without it"]
-    left, lines = evaluated(head, {"x": None})
-    assert lines == ["head my_code:Head: all its features are missing; the ensemble goes without it"]
-    assert evaluated(head, {"x": 1.0}, calls_code=False)[1] == []
+    assert list(map(str, problems)) == ["head my_code:Head: predict: ZeroDivisionError"]
+    assert list(map(str, evaluated(head, {"x": None})[1])) == ["head my_code:Head: all its features are missing"]
+    early = without_code(head)
+    assert isinstance(early, EnsembleHead)
+    assert early.score({}) == 1.0
+    assert without_code(failing) is None
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         evaluated(failing, {"x": 1.0})
-    with pytest.raises(ModelPackageError, match="early"):
-        evaluated(failing, {"x": 1.0}, calls_code=False)
 
 
 def test_the_forest_of_the_examples(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""`hecktor train heads --code DIR`: from masks to a package with the example's forest, and to answers in a case."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from algorithm import Predictor
+from algorithm.heads.documents import EnsembleHead
+from algorithm.heads.hook import own_heads
+from algorithm.network.package import load_package
+from baseline import make_report
+from baseline.cli import main
+from baseline.package.assemble import PackageRequest, package_training
+from baseline.report.report import heads_are_current
+from baseline.work import WorkFolders
+from contract.code import Code
+from contract.errors import HecktorError, ModelPackageError
+from contract.files import read_json
+from contract.packages import read_manifest
+from tests.baseline.heads.own_code import own_head
+from tests.conftest import CaseFolder
+from tests.examples.readme import EXAMPLES
+
+FOREST = "survival_forest"
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Modules that a test imports are forgotten after it."""
+    yield
+    for name in ("my_code", FOREST):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def forest(tmp_path: Path) -> Path:
+    """The example with three trees, which are enough here."""
+    folder = Path(shutil.copytree(EXAMPLES / FOREST, tmp_path / FOREST))
+    text = (folder / "__init__.py").read_text()
+    assert "            100, min" in text
+    (folder / "__init__.py").write_text(text.replace("            100, min", "            3, min"))
+    return folder
+
+
+def heads(work: WorkFolders, masks: Path, *options: str) -> None:
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
+
+
+def test_from_masks_to_a_package_that_answers(
+    prepared: tuple[WorkFolders, Path],
+    forest: Path,
+    results: Path,
+    tmp_path: Path,
+    case_folder: CaseFolder,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The forest competes for rfs alone, is compared alone, and is one of the experts that answer. Without `--code` the
+    other head of rfs has the same experts but this one.
+    """
+    work, masks = prepared
+    heads(work, masks)
+    before = read_json(work.heads_json)
+    heads(work, masks, "--code", str(forest))
+    document, fitted = read_json(work.cross_validation_json), read_json(work.heads_json)
+    reference = f"{FOREST}:Head"
+    assert reference in document["rfs"]["nested"]["comparators"]
+    assert reference not in document["hpv"]["nested"]["comparators"]
+    assert fitted["hpv"] == before["hpv"]
+    assert fitted["rfs"]["experts"][:-1] == before["rfs"]["experts"]
+    assert document["own"] == {reference: Code.of([forest]).digest(FOREST)}
+    written = work.heads_json.stat().st_mtime_ns
+    heads(work, masks, "--code", str(forest))
+    assert (work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (written, True)
+    assert make_report(work, 1).is_file()
+    assert reference in (work.report / "index.html").read_text()
+
+    output = tmp_path / "model.tar.gz"
+    request = PackageRequest((results,), work.heads_json, output, code=(forest,))
+    package_training(request)
+    package = tmp_path / "package"
+    package_training(PackageRequest((results,), work.heads_json, package))  # without the code it is packed as it is
+    assert read_manifest(package).code == {FOREST: Code.of([forest]).digest(FOREST)}
+    assert "heads/rfs/survival_forest.Head/forest.npz" in read_manifest(package).files
+    head = load_package(package).head("rfs")
+    assert isinstance(head, EnsembleHead)
+    assert [one.hook for one in own_heads(head)] == [reference]
+    prediction = Predictor(package, task="2", device="cpu", code=[forest]).predict(case_folder.write().input)
+    assert prediction.record.notices == () or "survival_forest" not in str(prediction.record.notices)
+    assert isinstance(prediction.risks["rfs"], float)
+
+    (forest / "more.py").write_text("")
+    notes = package_training(request).notes
+    assert any("fitted with another version of survival_forest" in note for note in notes)
+    shutil.rmtree(work.own_heads)
+    with pytest.raises(
+        ModelPackageError, match=r"no files heads/rfs/survival_forest\.Head, expected them beside heads"
+    ):
+        package_training(request)
+    heads(work, masks)
+    assert read_json(work.heads_json) == before
+
+
+def test_code_without_a_head_has_no_effect(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+    work, masks = prepared
+    code = own_head(tmp_path, ("class Head:", "class Other:"))
+    with pytest.raises(HecktorError, match=r"^--code: found my_code, "):
+        heads(work, masks, "--code", str(code))
+    assert not work.heads_json.is_file()
