@@ -43,5 +43,6 @@ def test_every_key_of_a_shipped_file_is_in_its_schema(name: str, pattern: str) -
 
 def test_a_document_of_several_kinds_lists_each() -> None:
     assert [one["$ref"] for one in schema.schema("head")["anyOf"]] == [
-        f"#/$defs/{name}" for name in ("LinearHead", "EnsembleHead", "ClassHead", "ClassEnsembleHead")
+        f"#/$defs/{name}"
+        for name in ("LinearHead", "EnsembleHead", "OwnHead", "ClassHead", "ClassEnsembleHead", "OwnClassHead")
     ]
