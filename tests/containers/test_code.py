@@ -71,11 +71,15 @@ def test_unusable_code_ends_the_build_at_once(arguments: list[str], message: str
 def test_code_has_a_layer_of_its_own(images: ContainerEngine, tmp_path: Path) -> None:
     """The code can be imported as the image's user, and its image has the layers of the image without it first."""
     code = write_code(tmp_path / "my_model", "numpy>=2\n")
+    (code / ".git").mkdir()
+    (code / ".git" / "config").write_text("secret")
     with one_at_a_time():
         build("segmentation", "--code", str(code))
     with_code, without = "hecktor-segmentation:my_model", "hecktor-segmentation:latest"
     script = "from contract.code import installed_code; print(installed_code().find('my_model:NAME', 'network'))"
     assert inside(images, with_code, script).strip() == "mine"
+    listed = inside(images, with_code, "import os; print(sorted(os.listdir('/opt/code/my_model')))").strip()
+    assert listed == "['__init__.py', 'requirements.txt']"
     layers = [
         images.command("image", "inspect", "--format", '{{join .RootFS.Layers ","}}', name).strip().split(",")
         for name in (without, with_code)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 from hecktor.cli import main
@@ -21,9 +23,12 @@ def commands(example: str) -> list[list[str]]:
 
 
 def run(command: list[str], output: Path, **replaced: str) -> None:
-    """Run a `hecktor` command here, with `out/own` replaced by `output`, and further texts by name."""
-    assert command[0] == "hecktor"
+    """Run a command of `hecktor` or `python`, with `out/own` replaced by `output`, and further texts by name."""
     parts = [part.replace("out/own", str(output)).replace("examples/", f"{EXAMPLES}/") for part in command[1:]]
     for name, value in replaced.items():
         parts = [part.replace(name, value) for part in parts]
+    if command[0] == "python":
+        subprocess.run([sys.executable, *parts], check=True)
+        return
+    assert command[0] == "hecktor"
     assert main(parts) == 0, command
