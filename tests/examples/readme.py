@@ -24,7 +24,9 @@ def commands(example: str) -> list[list[str]]:
 
 def run(command: list[str], output: Path, **replaced: str) -> None:
     """Run a command of `hecktor` or `python`, with `out/own` replaced by `output`, and further texts by name."""
-    parts = [part.replace("out/own", str(output)).replace("examples/", f"{EXAMPLES}/") for part in command[1:]]
+    parts = [part.replace("out/own", str(output)).replace("$PWD", str(ROOT)) for part in command[1:]]
+    # From the project's folder; a program of --command runs in a folder of its own.
+    parts = [str(ROOT / part) if part.startswith("examples/") else part for part in parts]
     for name, value in replaced.items():
         parts = [part.replace(name, value) for part in parts]
     if command[0] == "python":
