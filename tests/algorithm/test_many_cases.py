@@ -1,0 +1,113 @@
+"""Many cases through one process equal as many fresh starts: nothing leaks from one case to the next."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.methods import method_for
+from algorithm.network.resident import Resident
+from algorithm.pipeline import predict
+from algorithm.prediction import PredictRequest
+from contract.editions import load_edition
+from contract.errors import HecktorError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from tests.algorithm.test_serve import algorithm, call
+from tests.conftest import EHR, CaseFolder, small_patient
+
+KINDS = (
+    "usual",
+    "tumour and node",
+    "no uptake",
+    "no neck",
+    "shifted grid",
+    "Bq/ml",
+    "truncated",
+    "no ehr",
+    "one voxel",
+)
+Answer = tuple[bool, dict[str, bytes]]
+Answering = Callable[[CaseFolder], Answer]
+
+
+def write_case(root: Path, seed: int) -> CaseFolder:
+    """A case of a kind that `seed` chooses, with random uptake and a random part of the clinical variables."""
+    shutil.rmtree(root / "input", ignore_errors=True)
+    case, kind, rng = CaseFolder(root), KINDS[seed % len(KINDS)], np.random.default_rng(seed)
+    case.pet.array[case.pet.array > 2] = rng.uniform(6, 20)
+    case.ehr = {key: value for key, value in EHR.items() if rng.random() < 0.6} | {"Age": int(rng.integers(30, 90))}
+    if kind == "tumour and node":
+        case.pet.array[3:5, 13:15, 9] = rng.uniform(8, 15)
+    elif kind == "no uptake":
+        case.pet.array[case.pet.array > 1] = 1.0
+    elif kind == "no neck":
+        case.ct.array[:] = -1000
+    elif kind == "shifted grid":
+        grid = Geometry((26, 22, 17), (7.5, 8.5, 10.0), (-95.0, -90.0, float(rng.uniform(-95, -80))))
+        case.ct = Volume(small_patient(grid), grid)
+    elif kind == "Bq/ml":
+        case.pet.array[:] *= 4000
+    elif kind == "one voxel":
+        case.pet.array[case.pet.array > 2] = 1.0
+        case.pet.array[9, 10, 10] = 15.0
+    case.write()
+    if kind == "truncated":
+        case.ct_path.write_bytes(case.ct_path.read_bytes()[:-200])
+    elif kind == "no ehr":
+        case.ehr_path.write_text("[")
+    return case
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def answered_afresh(edition: str, task: str, package: Path) -> Answering:
+    """Each case with a package that is loaded anew."""
+
+    def answer(case: CaseFolder) -> Answer:
+        chosen = load_edition(edition)
+        algorithm_of_task = chosen.algorithm(task)
+        method = method_for("baseline", chosen, algorithm_of_task)
+        request = PredictRequest(
+            chosen, algorithm_of_task, method, case.input, case.output, "cpu", 600.0, most_passes=1
+        )
+        try:
+            predict(request, Resident(package, "cpu"))
+        except HecktorError:
+            return False, {}
+        return True, files_of(case.output)
+
+    return answer
+
+
+def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, Answer]:
+    """The answers by seed, in the order of `seeds`; the output folder is emptied before each case, as on the platform."""
+    answers = {}
+    for seed in map(int, seeds):
+        shutil.rmtree(root / "output", ignore_errors=True)
+        answers[seed] = answer(write_case(root, seed))
+    return answers
+
+
+@pytest.mark.parametrize(
+    ("edition", "task", "count"), [("hecktor2026", "combined", 42), ("hecktor2025", "segmentation", 18)]
+)
+def test_sixty_cases_in_one_process_equal_sixty_fresh_starts(
+    edition: str, task: str, count: int, combined_package: Path, tiny_package: Path, tmp_path: Path
+) -> None:
+    """In one server in one shuffled order, and each with a fresh package in another; in 2025 damaged cases fail."""
+    package = combined_package if edition == "hecktor2026" else tiny_package
+    seeds = np.random.default_rng(7).permutation(count)
+    root = tmp_path / "served"
+    with algorithm(write_case(root, 0), package, task, "--edition", edition, "--passes", "1") as (_, port):
+        served = all_answers(root, seeds, lambda case: (call(port, "POST", "/invoke")[0] == 201, files_of(case.output)))
+    assert served == all_answers(tmp_path / "fresh", seeds[::-1], answered_afresh(edition, task, package))
+    failed = {KINDS[seed % len(KINDS)] for seed, (succeeded, _) in served.items() if not succeeded}
+    assert failed == (set() if edition == "hecktor2026" else {"truncated", "no ehr"})
+    assert len({tuple(sorted(files.items())) for _, files in served.values()}) > count / 3
