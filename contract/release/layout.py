@@ -81,7 +81,8 @@ def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFo
 
 def is_release(root: Path) -> bool:
     """Whether `root` has task folders or, at most two levels below it, a folder with patients."""
-    return any((root / name).is_dir() for name in TASK_FOLDERS) or _folder_with_patients(root) is not None
+    has_tasks = any((root / name).is_dir() for name in TASK_FOLDERS)
+    return has_tasks or (root.is_dir() and _folder_with_patients(root) is not None)
 
 
 def csv_files(folder: Path) -> tuple[Path, ...]:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from contract.errors import InputError
 from contract.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main
 from rehearsal.jobs.execute import Rehearsal
+from rehearsal.runners.runner import GIB
 from tests.rehearsal.conftest import Rehearse
 
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
@@ -99,3 +101,35 @@ def test_files_of_a_command_are_found_from_each_cases_folder(
     options = ["--task", "hpv", "--cases", str(cohort), "--output", "out"]
     assert main([*options, "--command", "python my_algorithm.py --behave well"]) == 0
     assert read_json(tmp_path / "out" / "predictions" / "A-1.json") is True
+
+
+@pytest.mark.parametrize(
+    ("options", "memory_gib", "cpus"), [([], 16, None), (["--memory", "32g", "--cpus", "8"], 32, 8.0)]
+)
+def test_memory_is_that_of_the_platform_unless_more_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], memory_gib: int, cpus: float | None
+) -> None:
+    """Half of it is shared memory, and a process may have 1 GiB less than all."""
+    rehearsals: list[Rehearsal] = []
+
+    def stop(rehearsal: Rehearsal, **_: object) -> None:
+        rehearsals.append(rehearsal)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rehearsal.pipeline.rehearse", stop)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--task", "3", "--cases", str(tmp_path), "--output", "out", "--process", *options])
+    limits = rehearsals[0].limits
+    assert (limits.memory_bytes, limits.cpus) == (memory_gib * GIB, cpus)
+    assert (limits.shared_memory_bytes, limits.data_segment_bytes) == (memory_gib * GIB // 2, (memory_gib - 1) * GIB)
+
+
+@pytest.mark.parametrize("is_file", [False, True], ids=["absent", "a file"])
+def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) -> None:
+    cases = tmp_path / "cases"
+    if is_file:
+        cases.touch()
+    with pytest.raises(
+        InputError, match=r"^cases: no such folder, expected a cohort in the platform's layout, or a rel"
+    ):
+        main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
