@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from contract.files import read_json
 from rehearsal.runners.containers import ContainerEngine
 from tests.examples.readme import EXAMPLES, commands, run
+from tests.examples.test_monai_unet import check_readme
 from tests.examples.test_own_container import ranks_of_one_score
 
 pytestmark = pytest.mark.container
@@ -15,14 +15,7 @@ pytestmark = pytest.mark.container
 
 @pytest.mark.slow
 def test_a_network_of_monai_and_a_forest_in_a_rehearsed_image(images: ContainerEngine, tmp_path: Path) -> None:
-    """The six commands, with fewer epochs and one phantom of the three: the record names network, forest and image."""
-    *others, training, package, train, submission = commands("monai_unet")
-    for command in (*others, [*training[:-1], "2"], package, train, [*submission, "--phantom", "head_and_neck"]):
-        run(command, tmp_path)
-    manifest = read_json(tmp_path / "package" / "manifest.json")
-    assert set(manifest["code"]) == {"monai_unet", "survival_forest"}
-    names = sorted(path.name for path in (tmp_path / "submission").glob("*.tar.gz"))
-    assert names == ["hecktor-2026.tar.gz", "model.tar.gz"]
+    check_readme(tmp_path, images=True)
 
 
 def test_a_container_of_ones_own(images: ContainerEngine, tmp_path: Path) -> None:

@@ -24,9 +24,10 @@ from baseline.cli import main as train
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.code import Code
+from contract.files import read_json
 from hecktor.cli import main
 from tests.baseline.conftest import empty_release
-from tests.examples.readme import EXAMPLES
+from tests.examples.readme import EXAMPLES, commands, run
 
 CPU = torch.device("cpu")
 FOLDER = EXAMPLES / "monai_unet"
@@ -116,6 +117,29 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(tmp_path: Path) -> No
     options = ["--ct", str(case.ct), "--pet", str(case.pet), "--device", "cpu", "--output", str(mask)]
     assert main(["predict", "--model", str(tmp_path / "model.tar.gz"), "--code", str(FOLDER), *options]) == 0
     assert mask.is_file()
+
+
+def check_readme(root: Path, *, images: bool) -> None:
+    """The README's six commands, with one epoch and one phantom of three, `--model-only` without images:
+    the package names both folders of code, the forest is an expert of the risk, and the files to upload are there.
+    """
+    phantoms, *others, training, package, train_all, submission = commands("monai_unet")
+    submission = [*submission, "--phantom", "head_and_neck"]
+    if not images:
+        start = submission.index("--images")
+        submission[start : start + 2] = ["--model-only"]
+    for command in (phantoms, *others, [*training[:-1], "1"], package, train_all, submission):
+        run(command, root)
+    manifest = read_json(root / "package" / "manifest.json")
+    assert set(manifest["code"]) == {"monai_unet", "survival_forest"}
+    assert any(name.startswith("heads/rfs/survival_forest.Head/") for name in manifest["files"])
+    archives = ["hecktor-2026.tar.gz"] if images else []
+    assert sorted(path.name for path in (root / "submission").glob("*.tar.gz")) == [*archives, "model.tar.gz"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme(tmp_path: Path) -> None:
+    check_readme(tmp_path, images=False)
 
 
 def test_the_example_is_short() -> None:
