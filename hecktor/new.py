@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print what to run next. Raises `OutputError` for a folder that exists."""
     parser = argparse.ArgumentParser(prog="hecktor new", description="Write the skeleton of a model of your own.")
     parser.add_argument(
-        "kind", choices=("model",), help="a folder of code with a network and a head that run as they are"
+        "kind", choices=("model",), help="a folder of code with a network, features and a head that run as they are"
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="new folder, whose name Python can import: my_model")
     options = parser.parse_args(argv)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,36 @@ class Network:
         """Outputs (batch, label, z, y, x) of a normalised patch (batch, channel, z, y, x), on the same device."""
         hot = (patch[:, 1] > self.threshold).float()
         return torch.stack([1 - hot, hot, torch.zeros_like(hot)], dim=1)
+
+
+class Features:
+    """Measures numbers of your own, once on the masks of the training and in each case; heads get them beside ours.
+
+    Attributes:
+        names: name and unit of each; heads know the first as `my_model:suv_spread`.
+    """
+
+    names: ClassVar[dict[str, str]] = {"suv_spread": "SUV"}
+
+    def measure(
+        self,
+        mask: npt.NDArray[np.uint8],
+        ct: npt.NDArray[np.float32],
+        pet: npt.NDArray[np.float32] | None,
+        dose: npt.NDArray[np.float32] | None,
+        spacing_mm: tuple[float, float, float],
+        clinical: dict[str, float | None],
+    ) -> dict[str, float | None]:
+        """Each name with its number, or None where it cannot be measured.
+
+        `mask` (0 background, 1 GTVp, 2 GTVn), `ct` in HU, `pet` in SUV and `dose` in Gy are (z, y, x) on one grid of
+        `spacing_mm` (x, y, z); PET and dose may be None. `clinical` has the edition's variables, None where missing.
+        """
+        del ct, dose, spacing_mm, clinical  # this one needs the uptake alone
+        tumour = mask > 0
+        if pet is None or not tumour.any():
+            return {"suv_spread": None}
+        return {"suv_spread": float(pet[tumour].std())}
 
 
 class Head:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from contract.code import Code
@@ -76,11 +78,30 @@ def test_a_submission_needs_the_code_that_the_package_names(tmp_path: Path, caps
 
 def test_the_skeleton_has_each_hook_with_a_docstring(tmp_path: Path) -> None:
     code = Code.of([new_model(tmp_path / "my_model")])
-    for name in ("Network", "Head"):
+    for name in ("Network", "Features", "Head"):
         hook = code.find(f"my_model:{name}", "hook")
         for method in [one for one in vars(hook) if not one.startswith("__") or one in ("__init__", "__call__")]:
             if callable(getattr(hook, method)):
                 assert getattr(hook, method).__doc__, method
+
+
+def test_features_and_head_of_the_skeleton_by_hand(tmp_path: Path) -> None:
+    """SUVs of 2, 4, 4 and 6 in the tumour spread by the root of (4 + 0 + 0 + 4) / 4. The median of volumes 1 and 3 ml is
+    2, so that a missing volume has the risk log(2 + 1), also after it was stored.
+    """
+    code = Code.of([new_model(tmp_path / "my_model")])
+    measure = code.find("my_model:Features", "features")().measure
+    mask = np.array([[[0, 1, 2, 1, 2]]], np.uint8)
+    suv = np.array([[[90, 2, 4, 4, 6]]], np.float32)
+    grid = None, (1.0, 1.0, 1.0), {}
+    assert measure(mask, suv, suv, *grid) == {"suv_spread": pytest.approx(2**0.5)}
+    assert measure(mask, suv, None, *grid) == measure(mask * 0, suv, suv, *grid) == {"suv_spread": None}
+    hook = code.find("my_model:Head", "head")
+    head = hook(None)
+    head.fit(pd.DataFrame({"total_volume_ml": [1.0, np.nan, 3.0]}), pd.DataFrame(), np.random.default_rng(0))
+    head.save(tmp_path)
+    risk = hook.load(tmp_path).predict(pd.DataFrame({"total_volume_ml": [np.nan, 0.0]}))
+    np.testing.assert_allclose(risk, [np.log(3), 0])
 
 
 @pytest.mark.parametrize("name", ["my-model", "1st", "there"])
