@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from scipy.stats import rankdata
 
 from contract.editions import Answer
 from contract.errors import HecktorError, PredictionError
@@ -93,6 +92,8 @@ def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], m
     patient without any vote has None.
     Source: the HECKTOR 2021 overview.
     """
+    from scipy.stats import rankdata  # takes seconds, which --help would wait for
+
     ranks: dict[str, list[float]] = {case: [] for case in cases}
     for of_team in risks:
         known = [case for case in cases if case in of_team]

@@ -7,9 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
@@ -18,7 +16,9 @@ from contract.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, chosen_algorithm
 from evaluation.editions.profile import load_declaration
 from evaluation.execution import DEATH
-from evaluation.report.drawing import svg_text
+
+if TYPE_CHECKING:  # matplotlib takes seconds, and --help needs no picture
+    from matplotlib.figure import Figure
 
 Value = TypeVar("Value")
 Table = Sequence[Mapping[str, Any]]
@@ -44,6 +44,8 @@ class StudyResult:
         if self.table:
             contents[f"{name}.csv"] = _csv(self.table, for_people=True)
         if self.picture is not None:
+            from evaluation.report.drawing import svg_text
+
             contents[f"{name}.svg"] = svg_text(self.picture)
         about = {"study": name, "version": installed_version("hecktor")}
         contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
