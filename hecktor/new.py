@@ -6,6 +6,8 @@ import argparse
 import shutil
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
+from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="new folder, whose name Python can import: my_model")
     options = parser.parse_args(argv)
     folder: Path = options.folder
-    if not folder.name.isidentifier():
+    if not folder.name.isidentifier() or iskeyword(folder.name):
         raise OutputError(folder.name, "a name that Python cannot import", "letters, digits and _, such as my_model")
     if folder.exists():
         raise OutputError(folder.name, "exists", "a new folder")
+    if find_spec(folder.name) is not None:
+        raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
     with whole_folder(folder) as partial:
         shutil.copytree(_TEMPLATE, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     sys.stdout.write(

@@ -104,10 +104,11 @@ def test_features_and_head_of_the_skeleton_by_hand(tmp_path: Path) -> None:
     np.testing.assert_allclose(risk, [np.log(3), 0])
 
 
-@pytest.mark.parametrize("name", ["my-model", "1st", "there"])
+@pytest.mark.parametrize("name", ["my-model", "1st", "class", "numpy", "there"])
 def test_names_that_cannot_be_used(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "there").mkdir()
     assert main(["new", "model", str(tmp_path / name)]) == 1
-    message = "there: exists, expected a new folder" if name == "there" else f"{name}: a name that Python cannot import"
+    reasons = {"there": "exists, expected a new folder", "numpy": "the name of an installed module"}
+    message = f"{name}: {reasons.get(name, 'a name that Python cannot import')}"
     assert f"error: {message}" in capsys.readouterr().err
     assert not list((tmp_path / name).glob("*"))
