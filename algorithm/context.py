@@ -11,6 +11,7 @@ import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
+from algorithm.heads.custom_features import OwnFeatures, folders_of
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.hook import own_heads
 from algorithm.heads.values import check_head
@@ -36,7 +37,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.output = CaseOutput(request, self.stages)
         self.disagreement = None if request.uncertainty_dir is None else Disagreement()
-        self.outcome: Features = {}  # the outcome network's, once it has answered
+        self.outcome: Features = {}  # of the outcome network and of the entrant's code, once they have answered
         self.out_of_memory = False
         self._traced: set[str] = set()
 
@@ -53,10 +54,19 @@ class RunContext:
         return head
 
     @cached_property
-    def has_own_heads(self) -> bool:
-        """True if the package has heads of an entrant's code, which may never end."""
+    def own_features(self) -> list[OwnFeatures]:
+        """The entrant's classes that measure features of the package's heads."""
+        if not (self.request.uses_package and self.request.algorithm.heads):
+            return []
+        package = self.resident.package
+        return [OwnFeatures(package.code, folder) for folder in folders_of(package.heads.values())]
+
+    @property
+    def calls_own_code(self) -> bool:
+        """True if an entrant's code answers or measures, which may never end."""
         uses_heads = self.request.uses_package and self.request.algorithm.heads
-        return bool(uses_heads) and any(own_heads(head) for head in self.resident.package.heads.values())
+        own = uses_heads and any(own_heads(head) for head in self.resident.package.heads.values())
+        return bool(own or self.own_features)
 
     def is_retried(self, problem: Exception) -> bool:
         """True for a first lack of memory: the answers are made once more before fallbacks replace them."""

@@ -101,7 +101,7 @@ def answer_case(run: RunContext) -> None:
         written is None
         or written.is_prepared
         or written.segmented.segmentation is not segmentation
-        or run.has_own_heads
+        or run.calls_own_code
     ):
         write_best(run, Segmented(case, segmentation, region))
 
@@ -123,9 +123,9 @@ def write_early(run: RunContext, make: Callable[[], Segmented]) -> None:
 def write_best(run: RunContext, segmented: Segmented) -> None:
     """Write the best answers; after a lack of memory once more, with fallbacks.
 
-    Before entrants' heads are called, the answers without them are written.
+    Before entrants' code is called, the answers without it are written.
     """
-    if run.has_own_heads:
+    if run.calls_own_code:
         write_early(run, lambda: segmented)
     try:
         answers = answers_of(run, segmented, with_outcome=True)

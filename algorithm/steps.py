@@ -11,6 +11,7 @@ import numpy as np
 
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
 from algorithm.context import RunContext
+from algorithm.heads.custom_features import FeatureImages
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
@@ -19,7 +20,7 @@ from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import HeadAnswer, answers_over_folds, describe, write_maps, write_record
-from contract.errors import Finding
+from contract.errors import Finding, ModelPackageError
 from contract.images.volumes import Volume
 from contract.patient import Patient
 
@@ -135,6 +136,8 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
         return Measured(clinical, is_early=not with_outcome)
     if segmented.by_network and with_outcome:  # it was trained on masks of the network
         _measure_outcome(run, segmentation, clinical)
+    if with_outcome:
+        _measure_own(run, segmentation, case, clinical)
     try:
         with run.stages("measure"):
             images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
@@ -156,6 +159,24 @@ def _measure_outcome(run: RunContext, segmentation: Segmentation, clinical: Feat
 
     with run.stages("outcome network"):
         run.outcome = outcome_features(folds, segmentation, clinical, run.deadline, run.resident.device)
+
+
+def _measure_own(run: RunContext, segmentation: Segmentation, case: Case, clinical: Features) -> None:
+    """Let the entrant's code measure the features that the package's heads name; those that fail are missing."""
+    for own in run.own_features:
+        images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+        try:
+            with run.stages("own features"):
+                values = own.measured(FeatureImages(segmentation.mask(), *images, clinical))
+        except (ModelPackageError, MemoryError) as problem:
+            if run.is_retried(problem):
+                raise
+            found = str(problem) if isinstance(problem, ModelPackageError) else "too little memory"
+            run.notices.note(
+                Finding(f"features of {own.folder}", found, action="the heads take their training medians")
+            )
+        else:
+            run.outcome = {**run.outcome, **values}
 
 
 def grid_alone(run: RunContext) -> Segmented:

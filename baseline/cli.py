@@ -251,8 +251,8 @@ def _code_arguments() -> argparse.ArgumentParser:
         type=Path,
         action="append",
         metavar="DIR",
-        help="folder of your own code: its class Head competes with our heads, and networks of your own are found in "
-        "it; may be repeated",
+        help="folder of your own code: its class Head competes with our heads, its class Features measures more "
+        "features, and networks of your own are found in it; may be repeated",
     )
     return parser
 

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from algorithm.heads.custom_features import folders_of, own_features
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
@@ -23,7 +24,8 @@ from baseline.cache import cache, key_of, load_cached
 from baseline.heads.document import OWN, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
 from baseline.heads.models.own import OwnHeads, with_own_heads
-from baseline.heads.models.targets import targets_of, with_outcome_network
+from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
+from baseline.heads.own_features import code_of_features, measure_own_features
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.estimate import other_steps
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
@@ -71,7 +73,7 @@ class TrainingOptions:
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
         outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
         name: name of the plan.
-        code: folders of your own code, whose heads compete with ours.
+        code: folders of your own code, whose heads and features compete with ours.
     """
 
     work: Path
@@ -100,6 +102,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     check_trainer(work, plan)
     description = read_description(options.description)
     code.offered(HEAD)
+    own_features(code)
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     if work.images != work.shared:
@@ -240,19 +243,22 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`.
+    out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`. Its
+    features are measured on the masks of `features`.
     """
-    own = None
+    own, hooks = None, own_features(code)
     if code:
         own = OwnHeads(code, code.offered(HEAD))
         code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     record = {} if own is None else own.record()
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
+    by_code = measure_own_features(work, cases, hooks, jobs)
     key = heads_key(work, cases, record)
-    features = {name: {**row, **by_network.get(name, {})} for name, row in features.items()}
+    features = {name: {**row, **by_network.get(name, {}), **by_code.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
+    targets = [with_own_features(target, [name for hook in hooks for name in hook.units]) for target in targets]
     targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
@@ -306,6 +312,8 @@ def export_model(
         "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
     }
     heads = {name: one.head for name, one in fitted.items()}
+    if own := folders_of(heads.values()):
+        manifest["code"] = {name: digest for name, digest in code_of_features(work).items() if name in own}
     package = _export(work, output, heads, manifest, model_card(work, description), code)
     record_export(work, package)
     return package

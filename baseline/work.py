@@ -85,6 +85,7 @@ class WorkFolders:
         self.masks = self.measured / "masks"  # in the layout of a submission
         self.unfiltered = self.measured / "unfiltered"  # masks and features before postprocessing
         self.unfiltered_features_json = self.unfiltered / "features.json"
+        self.own_features_json = self.measured / "own_features.json"  # of an entrant's code
         self.postprocessing_json = root / "postprocessing.json"
         self.exported_json = root / "exported.json"  # the package that was written last
         self.nnunet = images / "nnunet"
@@ -118,6 +119,7 @@ class WorkFolders:
         other.measured = self.root / "reference_masks"
         other.masks = other.measured / "masks"
         other.features_json = other.measured / "features.json"
+        other.own_features_json = other.measured / "own_features.json"
         other.heads_json = other.measured / "heads.json"
         other.own_heads = other.measured / HEADS
         other.cross_validation_json = other.measured / "cross_validation.json"

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.heads.custom_features import folders_of
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.hook import bound
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
@@ -216,6 +217,10 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
         if Path(name).parent == Path(HEADS)
     }
     outcome = outcome_folds(manifest.outcome_network, files, MANIFEST)
+    for folder in folders_of(heads.values()):
+        if folder not in manifest.code:
+            expected = f"code {folder}, which measures features of its heads"
+            raise ModelPackageError(MANIFEST, f"found code {', '.join(manifest.code) or 'none'}", expected)
     return ModelPackage(root, manifest, plans, folds, heads, outcome, found)
 
 

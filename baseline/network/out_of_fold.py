@@ -32,7 +32,7 @@ from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path, label_path, read_training_case
+from baseline.release.data_set import CHANNELS, image_path, label_path, read_dose, read_training_case
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
@@ -251,8 +251,5 @@ def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Feat
 
 def features_of(case: ReleaseCase, segmentation: Segmentation, smallest: SmallestLesions) -> Features:
     """Image features on the segmentation's grid, with the planned dose if the release has a usable one."""
-    dose = None if case.dose is None else read_volume(case.dose, "float32")
-    if dose is not None and not (np.isfinite(dose.array).all() and dose.array.min() >= 0):
-        dose = None  # as in inference
-    images = segmentation.ct, segmentation.pet, segmentation.grid, dose
+    images = segmentation.ct, segmentation.pet, segmentation.grid, read_dose(case)
     return image_features(segmentation.mask(), *images, smallest)

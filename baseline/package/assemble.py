@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.heads.custom_features import OwnFeatures, folders_of
 from algorithm.heads.documents import Head
 from algorithm.heads.hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
@@ -127,11 +128,12 @@ class _Trained:
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
     edition = load_edition(request.edition)
-    heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition)
-    rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     code = Code.of(request.code or ())
+    heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
+    rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     own = own_member(code, request.network, request.weights or ())
     about_heads = check_own_heads(heads.values(), code)
+    code_of_features = {name: code.digest(name) for name in folders_of(heads.values())}
     trained = _all_trained(request)
     resampling = _resampling(trained, request.normalised_over, own)
     code.check_used()
@@ -158,6 +160,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
+            **({"code": code_of_features} if code_of_features else {}),
             "training": training[0] if len(training) == 1 else {"members": training},
         },
         code=code,
@@ -231,8 +234,11 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
     return replace(checkpoint, configuration=results.configuration)
 
 
-def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str, Any]]:
-    """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`."""
+def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
+    """Heads by name, and their entries of the manifest, from a JSON object of heads or a training's `heads.json`.
+
+    `code` measures the entrant's own features that the heads name; it must be given for them.
+    """
     content = read_json(path, error=ModelPackageError)
     answer_of = {name: one for one in head_answers(edition) for name in (one.head, f"{one.head}_clinical")}
     if not isinstance(content, dict) or not content or not set(content) <= set(answer_of):
@@ -240,7 +246,8 @@ def read_heads(path: Path, edition: Edition) -> tuple[dict[str, Head], dict[str,
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
     records = read_fitted_heads(content, path.name)
     heads = {name: one.head if isinstance(one, FittedHead) else one for name, one in records.items()}
-    features = known_features(edition)
+    own = [OwnFeatures(code or Code({}), folder) for folder in folders_of(heads.values())]
+    features = known_features(edition).union(*(one.units for one in own))
     for name, head in heads.items():
         unknown = [feature for feature in head.features if feature not in features]
         if unknown:

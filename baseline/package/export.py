@@ -165,7 +165,8 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     outcome = {} if contents.outcome is None else {KEY: _copy_outcome(folder, contents.outcome)}
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
-    code = {**networks.pop("code", {}), **code_of_heads(contents.heads.values())}
+    described = contents.description.get("code", {})
+    code = {**described, **networks.pop("code", {}), **code_of_heads(contents.heads.values())}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format_version": FORMAT_VERSION,

@@ -162,6 +162,12 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     return Case(ct, clean_pet(scaled, ct, case.pet.name, notices), case.patient)
 
 
+def read_dose(case: ReleaseCase) -> Volume | None:
+    """The planned dose in Gy, None without one that inference would use."""
+    dose = None if case.dose is None else read_volume(case.dose, "float32")
+    return None if dose is None or not np.isfinite(dose.array).all() or dose.array.min() < 0 else dose
+
+
 def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
     factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
     options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}

@@ -124,6 +124,19 @@ def with_outcome_network(target: Target, features: Collection[str]) -> Target:
     return replace(target, families=(*target.families, family))
 
 
+def with_own_features(target: Target, features: Collection[str]) -> Target:
+    """The target with one more candidate: its family of most chosen features, with an entrant's own ones added.
+
+    Families of all features have them already, but need more patients.
+    """
+    if not features:
+        return target
+    chosen = max((one for one in target.families if one.transforms), key=lambda one: len(one.transforms or ()))
+    transforms = {**(chosen.transforms or {}), **unchanged(features)}
+    family = replace(chosen, name=f"{chosen.name}, own features", transforms=transforms)
+    return replace(target, families=(*target.families, family))
+
+
 def _kind(answer: Answer) -> _Kind:
     return "risk" if answer.kind == "risk" else "two classes" if answer.is_binary else "more classes"
 

@@ -1,0 +1,119 @@
+"""An entrant's own features of the training patients, measured on stored masks; nothing is segmented again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from algorithm.heads.custom_features import FeatureImages, OwnFeatures
+from algorithm.heads.documents import Features
+from algorithm.heads.measure import clinical_features
+from algorithm.region.grids import resample_mask
+from baseline.cache import key_of, map_items
+from baseline.release.cases import ReleaseCase
+from baseline.release.data_set import CHANNELS, image_path, label_path, read_dose
+from baseline.release.record import edition_of
+from baseline.work import WorkFolders
+from contract.documents import Document, read_document
+from contract.errors import HecktorError
+from contract.files import write_json
+from contract.images.volumes import read_volume
+
+# Increment when the same masks, images and code give other features.
+_VERSION = 1
+
+
+class OwnFeatureRow(Document):
+    """One patient's own features, and the digest of the inputs that they were measured on."""
+
+    key: str
+    features: dict[str, float | None]
+
+
+class OwnFeatureTable(Document):
+    """The own features of a cohort, `own_features.json`.
+
+    Attributes:
+        code: sha256 of each folder of code, by its name.
+        rows: features by patient ID.
+    """
+
+    code: dict[str, str]
+    rows: dict[str, OwnFeatureRow]
+
+
+def measure_own_features(
+    work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[OwnFeatures], jobs: int = 1
+) -> dict[str, Features]:
+    """The features of the entrant's classes by patient ID; empty without one.
+
+    They are measured on the masks that the heads are fitted on, after postprocessing. Patients with unchanged masks,
+    images and code are not measured again. Without a class the stored features are removed.
+
+    Raises:
+        HecktorError: the entrant's code fails on a patient, or a feature is missing for every patient.
+    """
+    if not hooks:
+        work.own_features_json.unlink(missing_ok=True)
+        return {}
+    units = {name: unit for hook in hooks for name, unit in hook.units.items()}
+    digests = {hook.folder: hook.code.digest(hook.folder) for hook in hooks}
+    stored, keys = _stored(work), {case.patient_id: _key(work, case, digests) for case in cases}
+    rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
+    waiting = [case for case in cases if case.patient_id not in rows]
+    for name, features in map_items(partial(_measure, work=work, hooks=hooks), waiting, jobs, "measure own features"):
+        rows[name] = OwnFeatureRow(key=keys[name], features=features)
+    table = OwnFeatureTable(code=digests, rows={name: rows[name] for name in keys})
+    for name in units:
+        if all(row.features[name] is None for row in table.rows.values()):
+            raise HecktorError(f"feature {name}", f"found missing for all {len(cases)} patients", "a value for some")
+    if table != stored:
+        write_json(work.own_features_json, table.model_dump(mode="json"))
+    return {name: row.features for name, row in table.rows.items()}
+
+
+def own_features_stamp(work: WorkFolders) -> dict[str, Any]:
+    """The own features' part of the heads' key; empty if there are none."""
+    table = _stored(work)
+    return {} if table is None else {"own_features": {name: row.key for name, row in table.rows.items()}}
+
+
+def code_of_features(work: WorkFolders) -> dict[str, str]:
+    """The sha256 of each folder of code that measured the stored own features, by its name."""
+    table = _stored(work)
+    return {} if table is None else table.code
+
+
+def _stored(work: WorkFolders) -> OwnFeatureTable | None:
+    path = work.own_features_json
+    return read_document(path, OwnFeatureTable) if path.is_file() else None
+
+
+def _mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
+    """The mask that the heads are fitted on; for heads of reference masks, which write no masks, the reference."""
+    return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
+
+
+def _key(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> str:
+    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
+    clinical = clinical_features(case.patient, edition_of(work).clinical)
+    made_from = {"version": _VERSION, "code": dict(digests), "clinical": clinical}
+    return key_of((*images, _mask_path(work, case), case.dose), made_from)
+
+
+def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[OwnFeatures]) -> tuple[str, dict[str, float | None]]:
+    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    stored = read_volume(_mask_path(work, case), np.uint8)
+    mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)
+    usable_pet, clinical = pet.array if pet.array.any() else None, edition_of(work).clinical
+    images = FeatureImages(
+        mask, ct.array, usable_pet, ct.geometry, read_dose(case), clinical_features(case.patient, clinical)
+    )
+    try:
+        return case.patient_id, {name: value for hook in hooks for name, value in hook.measured(images).items()}
+    except HecktorError as problem:
+        raise HecktorError(f"patient {case.patient_id}, {problem.what}", problem.found, problem.expected) from problem

@@ -1,0 +1,134 @@
+"""An entrant's own features: what their code gets, and that each of its faults is one line."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.heads.custom_features import FeatureImages, own_features
+from contract.code import Code
+from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+
+GRID = Geometry((6, 5, 4), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0))
+# The volume in ml and the largest SUV of the mask, the mean dose, and twice the age.
+MEASURED = """
+class Features:
+    names = {"ml": "ml", "hottest": "SUV", "dose": "Gy", "twice": "years"}
+
+    def measure(self, mask, ct, pet, dose, spacing_mm, clinical):
+        x, y, z = spacing_mm
+        inside = mask > 0
+        age = clinical["age_years"]
+        values = {
+            "ml": inside.sum() * x * y * z / 1000,
+            "hottest": None if pet is None else pet[inside].max(),
+            "dose": None if dose is None else dose[inside].mean(),
+            "twice": None if age is None else 2 * age,
+        }
+        mask[:], ct[:] = 0, 0
+        return values
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """The module of a test is forgotten after it."""
+    yield
+    sys.modules.pop("my_code", None)
+
+
+def code_of(folder: Path, *changes: tuple[str, str]) -> Code:
+    text = MEASURED
+    for before, after in changes:
+        assert before in text, before
+        text = text.replace(before, after)
+    (folder / "my_code").mkdir()
+    (folder / "my_code" / "__init__.py").write_text(text)
+    return Code.of([folder / "my_code"])
+
+
+def images(*, with_pet: bool = True, age: float | None = 61.0) -> FeatureImages:
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[1, 1:3, 1], mask[2, 2, 2:4] = 1, 2
+    pet = np.arange(mask.size, dtype=np.float32).reshape(mask.shape)
+    ct, gray = np.ones(mask.shape, np.float32), Volume(np.full(mask.shape, 66, np.float32), GRID)
+    return FeatureImages(mask, ct, pet if with_pet else None, GRID, gray if with_pet else None, {"age_years": age})
+
+
+def test_values_by_hand_and_images_that_stay(tmp_path: Path) -> None:
+    """Four voxels of 2 x 2 x 3 mm are 0.048 ml. Voxel (2, 2, 3) of 4 x 5 x 6 is number 2 * 30 + 2 * 6 + 3 = 75."""
+    (own,) = own_features(code_of(tmp_path))
+    given = images()
+    assert own.units == {"my_code:ml": "ml", "my_code:hottest": "SUV", "my_code:dose": "Gy", "my_code:twice": "years"}
+    assert own.measured(given) == {
+        "my_code:ml": pytest.approx(0.048),
+        "my_code:hottest": 75.0,
+        "my_code:dose": pytest.approx(66.0),
+        "my_code:twice": 122.0,
+    }
+    assert (int((given.mask > 0).sum()), float(given.ct.min())) == (4, 1.0)
+
+
+def test_what_is_absent_is_none(tmp_path: Path) -> None:
+    (own,) = own_features(code_of(tmp_path))
+    values = own.measured(images(with_pet=False, age=None))
+    assert [name for name, value in values.items() if value is None] == [
+        "my_code:hottest",
+        "my_code:dose",
+        "my_code:twice",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("return values", "raise ValueError('no rim')"),
+            r": measure: found ValueError: no rim \(__init__\.py, line 16\)",
+        ),
+        (("return values", "raise SystemExit(0)"), r": measure: found SystemExit: 0 "),
+        (("return values", "return values | {'ml': float('nan')}"), r": ml is nan, expected a finite number, or None"),
+        (("return values", "return values | {'ml': 1e200}"), r": ml is 1e\+200, expected a finite number"),
+        (("return values", "return values | {'ml': [1, 2]}"), r": ml is \[1, 2\], expected a finite number"),
+        (("return values", "return values | {'ml': '3'}"), r": ml is '3', expected a finite number"),
+        (("return values", "return {'ml': 1.0}"), r": measure returns \['ml'\], expected values of ml, hottest, dose"),
+        (("return values", "return values | {'more': 1.0}"), r": measure returns .*'more'.*, expected values of ml"),
+        (("return values", "return 3.0"), r": measure returns float, expected values of ml"),
+        (("def measure", "def measures"), r": no method measure, expected measure"),
+        (('"ml": "ml"', '"m:l": "ml"'), r": found names .*, expected names of features with units"),
+        (('"ml": "ml"', '"ml": 3'), r": found names .*, expected names of features with units"),
+        (("names = {", "other = {"), r": found names None, expected names of features with units"),
+    ],
+)
+def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    (own,) = own_features(code_of(tmp_path, change))
+    with pytest.raises(ModelPackageError, match=rf"^features my_code:Features{message}"):
+        own.measured(images())
+
+
+def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
+    """The answers are then made once more."""
+    (own,) = own_features(code_of(tmp_path, ("return values", "raise MemoryError")))
+    with pytest.raises(MemoryError):
+        own.measured(images())
+
+
+def test_numbers_of_other_libraries(tmp_path: Path) -> None:
+    (own,) = own_features(
+        code_of(tmp_path, ("return values", "import numpy; return values | {'ml': numpy.float32(0.5)}"))
+    )
+    value = own.measured(images())["my_code:ml"]
+    assert type(value) is float
+    assert math.isclose(value, 0.5)
+
+
+def test_code_without_features_has_none(tmp_path: Path) -> None:
+    assert own_features(code_of(tmp_path, ("class Features", "class Other"))) == []
+    assert own_features(None) == []

@@ -1,0 +1,178 @@
+"""`hecktor train heads --code DIR` with features of one's own: from masks to a package that measures them in a case."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithm import Predictor
+from algorithm.heads.custom_features import folders_of
+from algorithm.network.package import load_package
+from baseline.cli import main
+from baseline.heads.models.targets import targets_of, with_own_features
+from baseline.package.assemble import PackageRequest, package_training
+from baseline.release.cases import read_cases
+from baseline.report.report import heads_are_current
+from baseline.work import WorkFolders
+from contract.code import Code
+from contract.editions import load_edition
+from contract.errors import HecktorError, ModelPackageError
+from contract.files import read_json
+from contract.images.volumes import write_mask
+from contract.packages import read_manifest
+from tests.baseline.test_given_masks import block
+from tests.conftest import CaseFolder
+
+NAME = "my_code:density"
+CODE = """
+from pathlib import Path
+
+class Features:
+    names = {"density": "HU"}
+
+    def measure(self, mask, ct, pet, dose, spacing_mm, clinical):
+        with Path(__file__).with_suffix(".pyc").open("a") as calls:
+            calls.write("*")
+        return {"density": float(ct[mask == 1].std() / 1)}
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """The module of a test is forgotten after it."""
+    yield
+    sys.modules.pop("my_code", None)
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    return written(tmp_path)
+
+
+def written(folder: Path, before: str = "", after: str = "") -> Path:
+    """The code, with a change; calls are counted in a file that is no part of the code."""
+    sys.modules.pop("my_code", None)
+    path = folder / "my_code"
+    path.mkdir(exist_ok=True)
+    assert before in CODE
+    (path / "__init__.py").write_text(CODE.replace(before, after) if before else CODE)
+    return path
+
+
+def calls(code: Path) -> int:
+    """Patients that were measured so far."""
+    path = code / "__init__.pyc"
+    return len(path.read_text()) if path.is_file() else 0
+
+
+def heads(work: WorkFolders, masks: Path, *options: str) -> None:
+    assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
+
+
+def test_from_masks_to_a_package_that_answers(
+    prepared: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
+) -> None:
+    """The feature is measured as our own standard deviation of GTVp's density. Patients are measured once; without `--code` the heads are as
+    before. Blocks of 5 to 8 voxels a side have other densities.
+    """
+    work, masks = prepared
+    for number, case in enumerate(read_cases(work)):
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
+    heads(work, masks)
+    before = read_json(work.heads_json)
+    heads(work, masks, "--code", str(code))
+    patients = read_cases(work)
+    rows, ours = read_json(work.own_features_json)["rows"], read_json(work.features_json)["result"]
+    for case in patients:
+        value = rows[case.patient_id]["features"][NAME]
+        assert value == pytest.approx(ours[case.patient_id]["gtvp_hu_sd"], rel=1e-6)
+    assert calls(code) == len(patients)
+    names = [expert["name"] for expert in read_json(work.heads_json)["rfs"]["experts"]]
+    assert "Cox, few features, own features" in names
+    stamp = work.heads_json.stat().st_mtime_ns
+    heads(work, masks, "--code", str(code))
+    assert (calls(code), work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (len(patients), stamp, True)
+
+    with pytest.raises(
+        ModelPackageError, match=r"^features my_code:Features: no code my_code, expected --code my_code"
+    ):
+        package_training(PackageRequest((results,), work.heads_json, tmp_path / "refused"))
+    package = tmp_path / "package"
+    package_training(PackageRequest((results,), work.heads_json, package, code=(code,)))
+    assert read_manifest(package).code == {"my_code": Code.of([code]).digest("my_code")}
+    assert folders_of(load_package(package).heads.values()) == ["my_code"]
+    Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input)
+    assert calls(code) == len(patients) + 1
+
+    heads(work, masks)
+    assert read_json(work.heads_json) == before
+    assert not work.own_features_json.is_file()
+
+
+def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
+    work, masks = prepared
+    heads(work, masks, "--code", str(code))
+    first = read_json(work.own_features_json)["rows"]
+    segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
+    written(tmp_path, "/ 1)", "* 2)")
+    heads(work, masks, "--code", str(code))
+    for name, row in read_json(work.own_features_json)["rows"].items():
+        assert row["features"][NAME] == pytest.approx(2 * first[name]["features"][NAME])
+    assert {path: path.stat().st_mtime_ns for path in work.masks.iterdir()} == segmented
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "return {",
+            "1 / 0\n        return {",
+            "patient {}, features my_code:Features: measure: found ZeroDivisionError",
+        ),
+        (
+            "float(",
+            "float('nan') * float(",
+            "patient {}, features my_code:Features: density is nan, expected a finite",
+        ),
+        ('return {"density"', 'return {"x"', "patient {}, features my_code:Features: measure returns \\['x'\\]"),
+        (
+            "float(",
+            "None and float(",
+            "feature my_code:density: found missing for all [0-9]+ patients, expected a value",
+        ),
+    ],
+)
+def test_each_fault_names_the_patient(
+    prepared: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    work, masks = prepared
+    code = written(tmp_path, before, after)
+    with pytest.raises(HecktorError, match="^" + message.format(read_cases(work)[0].patient_id)):
+        heads(work, masks, "--code", str(code))
+    assert not work.heads_json.is_file()
+
+
+def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path) -> None:
+    """The reference is measured where no mask was segmented."""
+    work, _ = prepared
+    assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
+    other = work.of_reference_masks()
+    rows, ours = read_json(other.own_features_json)["rows"], read_json(other.features_json)["result"]
+    assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(
+        {name: row["gtvp_hu_sd"] for name, row in ours.items()}, rel=1e-6
+    )
+
+
+def test_a_family_with_own_features_beside_those_without() -> None:
+    """Of 2025's risk and class: the few chosen features and the own one."""
+    for target in targets_of(load_edition()):
+        few = target.families[0]
+        *others, family = with_own_features(target, [NAME]).families
+        transforms: Any = family.transforms
+        assert tuple(others) == target.families
+        assert list(transforms) == [*(few.transforms or {}), NAME]
+        assert with_own_features(target, []) is target
