@@ -40,7 +40,8 @@ def write_case(root: Path, seed: int) -> CaseFolder:
     shutil.rmtree(root / "input", ignore_errors=True)
     case, kind, rng = CaseFolder(root), KINDS[seed % len(KINDS)], np.random.default_rng(seed)
     case.pet.array[case.pet.array > 2] = rng.uniform(6, 20)
-    case.ehr = {key: value for key, value in EHR.items() if rng.random() < 0.6} | {"Age": int(rng.integers(30, 90))}
+    clinical = EHR | {"Age": int(rng.integers(30, 90))}  # the age alone counts in the package's heads
+    case.ehr = {key: value for key, value in clinical.items() if rng.random() < 0.6}
     if kind == "tumour and node":
         case.pet.array[3:5, 13:15, 9] = rng.uniform(8, 15)
     elif kind == "no uptake":
