@@ -9,7 +9,6 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from scipy.stats import binom
 
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedGroups
 from evaluation.statistics.tests import DECIMALS, SMALLEST_P
@@ -164,6 +163,8 @@ def _all_sums(steps: Floats, counts: Integers) -> tuple[Floats, Floats]:
 @lru_cache(maxsize=1024)
 def _signs(count: int) -> tuple[Floats, Floats]:
     """Each sum of so many random signs, and its probability."""
+    from scipy.stats import binom  # takes seconds, for which no help waits
+
     signs: Floats = np.linspace(-count, count, count + 1)
     return signs, binom.pmf(np.arange(count + 1), count, 0.5)
 
