@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
-from algorithm.network.package import HEADS
 from contract.errors import HecktorError
 from contract.files import read_json
+from contract.packages import HEADS
 
 DATASET_ID: Final = 101
 DATASET_NAME: Final = f"Dataset{DATASET_ID}_HECKTOR"

@@ -23,6 +23,8 @@ from contract.files import MAX_JSON_BYTES, parse_json, read_json
 LOGGER = logging.getLogger("hecktor")
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
+# The folder of the heads; an entrant's own ones have their files in folders below it.
+HEADS: Final = "heads"
 # Manifests named no edition while there was one edition only.
 FIRST_EDITION: Final = "hecktor2025"
 CHANNELS: Final = ("CT", "PET")

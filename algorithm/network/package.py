@@ -29,11 +29,9 @@ from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.packages import CHANNELS, MANIFEST, Manifest, read_manifest, verified_files
+from contract.packages import CHANNELS, HEADS, MANIFEST, Manifest, read_manifest, verified_files
 
 PLANS: Final = "plans.json"
-# The folder of the heads; an entrant's own ones have their files in folders below it.
-HEADS: Final = "heads"
 # Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
 OWN: Final = "hook"
 OWN_FUNCTION: Final = "Own"

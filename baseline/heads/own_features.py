@@ -15,13 +15,13 @@ from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import key_of, map_items
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path, label_path, read_dose
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.documents import Document, read_document
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.images.volumes import read_volume
+from contract.packages import CHANNELS
 
 # Increment when the same masks, images and code give other features.
 _VERSION = 1
@@ -95,10 +95,14 @@ def _stored(work: WorkFolders) -> OwnFeatureTable | None:
 
 def _mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
     """The mask that the heads are fitted on; for heads of reference masks, which write no masks, the reference."""
+    from baseline.release.data_set import label_path  # imports torch
+
     return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
 
 
 def _key(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> str:
+    from baseline.release.data_set import image_path  # imports torch
+
     images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
     clinical = clinical_features(case.patient, edition_of(work).clinical)
     made_from = {"version": _VERSION, "code": dict(digests), "clinical": clinical}
@@ -106,6 +110,8 @@ def _key(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> st
 
 
 def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[OwnFeatures]) -> tuple[str, dict[str, float | None]]:
+    from baseline.release.data_set import image_path, read_dose  # imports torch
+
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
     stored = read_volume(_mask_path(work, case), np.uint8)
     mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)

@@ -12,7 +12,7 @@ from algorithm.heads.documents import Head
 from algorithm.heads.hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import HEADS, OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
@@ -27,6 +27,7 @@ from contract.code import Code
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
+from contract.packages import HEADS
 
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")

@@ -20,7 +20,7 @@ from algorithm.heads.hook import own_heads as own_heads_of
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.own import HookFailedError, OwnNetwork
-from algorithm.network.package import CARD, HEADS, PLANS, ModelPackage, load_package
+from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from algorithm.outcome.network import load_outcome_network
 from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.network.checkpoint import read_checkpoint
@@ -33,7 +33,7 @@ from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, unwritable
 from contract.files import atomic_path, write_json, write_text
-from contract.packages import FORMAT_VERSION, MANIFEST, file_entry
+from contract.packages import FORMAT_VERSION, HEADS, MANIFEST, file_entry
 
 
 @dataclass(frozen=True)

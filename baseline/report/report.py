@@ -122,7 +122,7 @@ def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict
     return {name: record for name, record in records.items() if record["why_not"] is None}
 
 
-def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str, str]) -> str:
+def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str, str] | None = None) -> str:
     """Digest of the inputs of the heads; `own` holds the sha256 of the code of each entrant's head."""
     families = [
         one for target in targets_of(edition_of(work)) for one in (*target.families, *target.comparators.values())
