@@ -55,6 +55,7 @@ def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
             write_mask(label_path(work.raw, case), reference, GRID)
             write_mask(mask, np.zeros(CT.array_shape, np.uint8), CT)
         cases.append(case)
+    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": list(GRID.spacing_mm)}, "data": "images"})
     return cases, work
 
 
