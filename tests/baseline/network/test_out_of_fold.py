@@ -41,7 +41,6 @@ LESIONS = ("gtvp", "gtvn")
 def cohort(tmp_path: Path) -> tuple[list[ReleaseCase], WorkFolders]:
     """Two prepared patients of noise, one with a reference."""
     work, cases = WorkFolders(tmp_path), []
-    write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
     rng = np.random.default_rng(3)
     for name in FOLD_OF:
         ct = tmp_path / f"{name}__CT.nii.gz"
