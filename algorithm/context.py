@@ -56,7 +56,7 @@ class RunContext:
     @cached_property
     def own_features(self) -> list[OwnFeatures]:
         """The entrant's classes that measure features of the package's heads."""
-        if not (self.request.uses_package and self.request.algorithm.heads):
+        if not self._may_name_code:
             return []
         package = self.resident.package
         return [OwnFeatures(package.code, folder) for folder in folders_of(package.heads.values())]
@@ -64,9 +64,14 @@ class RunContext:
     @property
     def calls_own_code(self) -> bool:
         """True if an entrant's code answers or measures, which may never end."""
-        uses_heads = self.request.uses_package and self.request.algorithm.heads
-        own = uses_heads and any(own_heads(head) for head in self.resident.package.heads.values())
-        return bool(own or self.own_features)
+        if not self._may_name_code:
+            return False
+        return bool(self.own_features or any(own_heads(head) for head in self.resident.package.heads.values()))
+
+    @property
+    def _may_name_code(self) -> bool:
+        """False if no entrant's code is named, as the manifest tells without the rest of the package."""
+        return self.request.uses_package and bool(self.request.algorithm.heads) and self.resident.names_code
 
     def is_retried(self, problem: Exception) -> bool:
         """True for a first lack of memory: the answers are made once more before fallbacks replace them."""

@@ -53,6 +53,11 @@ class Resident:
         """Check that the code that the package names is there; findings for code that changed. Raises as it does."""
         return check_code(self._manifest, self._code, is_given=self._code_is_given)
 
+    @property
+    def names_code(self) -> bool:
+        """True if the package names an entrant's code."""
+        return bool(self._manifest.code)
+
     def describe(self) -> str:
         """The package's name, purpose and checksum, for the log."""
         return f"{self.identity} ({self._manifest.purpose})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,7 +107,10 @@ def test_sixty_cases_in_one_process_equal_sixty_fresh_starts(
     package = combined_package if edition == "hecktor2026" else tiny_package
     seeds = np.random.default_rng(7).permutation(count)
     root = tmp_path / "served"
-    with algorithm(write_case(root, 0), package, task, "--edition", edition, "--passes", "1") as (_, port):
+    with algorithm(write_case(root, 0), package, task, "--edition", edition, "--passes", "1") as (process, port):
+        # A pipe that nobody reads holds 64 KiB, the log of some fifty cases; then the server waits.
+        assert process.stderr is not None
+        threading.Thread(target=process.stderr.read, daemon=True).start()
         served = all_answers(root, seeds, lambda case: (call(port, "POST", "/invoke")[0] == 201, files_of(case.output)))
     assert served == all_answers(tmp_path / "fresh", seeds[::-1], answered_afresh(edition, task, package))
     failed = {KINDS[seed % len(KINDS)] for seed, (succeeded, _) in served.items() if not succeeded}

@@ -292,8 +292,6 @@ def algorithm(case, package: Path, task: str, *options: str) -> Iterator[tuple[s
         try:
             assert process.stderr is not None
             said = next(line for line in process.stderr if "ready for cases on port" in line)
-            # A pipe that nobody reads holds 64 KiB, the log of some fifty cases; then the server waits.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
             yield process, int(said.rsplit(" ", 1)[1])
         finally:
             with suppress(ProcessLookupError):

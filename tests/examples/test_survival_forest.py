@@ -70,16 +70,14 @@ def test_a_stored_forest_predicts_what_no_linear_head_can(tmp_path: Path) -> Non
 
 
 def test_the_arrays_are_scikit_learns_forest(monkeypatch: pytest.MonkeyPatch) -> None:
-    import survival_forest
+    names, forests = Head.fit.__globals__, []  # other tests import the module anew
 
-    forests = []
-
-    class Remembered(survival_forest.RandomForestRegressor):  # type: ignore[misc, name-defined]
+    class Remembered(names["RandomForestRegressor"]):  # type: ignore[misc]
         def fit(self, table: np.ndarray, values: np.ndarray) -> None:
             super().fit(table, values)
             forests.append((self, table))
 
-    monkeypatch.setattr(survival_forest, "RandomForestRegressor", Remembered)
+    monkeypatch.setitem(names, "RandomForestRegressor", Remembered)
     rng = np.random.default_rng(6)
     features, outcomes = cohort(rng, 80)
     head = Head(None)

@@ -30,7 +30,7 @@ def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) 
     """SUV 0 is clipped to 0.5, and (0.5 - 4) / 2 = -1.75; a z-score of zeros is 0."""
     configuration = {"normalization_schemes": ["CTNormalization", scheme]}
     assert absent_pet(configuration, INTENSITIES) == value
-    package: Any = SimpleNamespace(configuration=configuration, intensities=INTENSITIES)
+    package: Any = SimpleNamespace(configuration=configuration, intensities=INTENSITIES, channel_sources=(0, 1))
     nothing = np.zeros((2, 2, 2), dtype=np.float32)
     assert (normalise((nothing, nothing), package)[1] == value).all()
 
@@ -118,6 +118,8 @@ def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders
     ct, pet = (read_volume(one, "float32").array for one in images)
     np.testing.assert_allclose(data[1], pet.clip(-500, 500) / 50, atol=1e-5)
     package: Any = SimpleNamespace(
-        configuration=configuration, intensities=plans["foreground_intensity_properties_per_channel"]
+        configuration=configuration,
+        intensities=plans["foreground_intensity_properties_per_channel"],
+        channel_sources=(0, 1),
     )
     np.testing.assert_allclose(normalise((ct, pet), package), data, atol=1e-5)
