@@ -8,7 +8,7 @@ are rejected.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -58,7 +58,7 @@ class Brain:
     """The visible brain: its centre (x, y, z) and the height of its lower end, in LPS mm, and the evidence for it.
 
     `mask` is 1 inside the brain, on a part of the coarse grid. `shows_uptake` is True if the PET covers the brain;
-    without it the lower end may be found 115 mm too high.
+    without it the lower end may be found 115 mm too high. `has_gaps` is True if the skull was closed over gaps.
     """
 
     centre_mm: _Vector
@@ -66,6 +66,12 @@ class Brain:
     found_by: str
     mask: Volume
     shows_uptake: bool
+    has_gaps: bool = False
+
+    @property
+    def end_is_sure(self) -> bool:
+        """True if the PET shows the lower end, and the skull is closed: other tissue may lie within one with gaps."""
+        return self.shows_uptake and not self.has_gaps
 
 
 def lung_apex_mm(coarse: Coarse) -> float | None:
@@ -110,7 +116,8 @@ def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
     if not parts:
         soft = _enclosed(coarse.ct, (coarse.ct > OPEN_SKULL_HU) & around, OPEN_SKULL_GAP_VOXELS)
         with_gaps = _parts(coarse, soft, lowest_mm, SMALLEST_BRAIN_WITH_GAPS_ML)
-        parts, found_by = [part for part in with_gaps if _is_hot(part.suv, median)], "brain case"
+        hot = (part for part in with_gaps if _is_hot(part.suv, median))
+        return [replace(_brain(coarse, part, "brain case"), has_gaps=True) for part in hot]
     return [_brain(coarse, part, found_by) for part in parts]
 
 

@@ -61,7 +61,7 @@ class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
     `brain_lower_mm` is the height of the brain's lower end and `apex_mm` that of the lung apices, None where they are
-    not visible; `brain` is a mask of the brain, `brain_shows_uptake` is True if the PET covers it. `no_neck` says why
+    not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `no_neck` says why
     no neck seems to be in view; it is empty for a scan that may show one.
     """
 
@@ -71,13 +71,13 @@ class Region:
     brain_lower_mm: float | None = None
     apex_mm: float | None = None
     brain: Volume | None = field(default=None, repr=False, compare=False)
-    brain_shows_uptake: bool = False
+    brain_end_is_sure: bool = False
     no_neck: str = ""
 
     @property
     def sure(self) -> bool:
-        """True if the brain is visible above the body, on the CT and by its uptake."""
-        return self.brain_lower_mm is not None and self.brain_shows_uptake and not self.no_neck
+        """True if the brain is visible above the body, in a closed skull and by its uptake."""
+        return self.brain_lower_mm is not None and self.brain_end_is_sure and not self.no_neck
 
     @property
     def is_empty(self) -> bool:
@@ -126,7 +126,7 @@ def localise(case: Case) -> Region:
     box = triple(low), triple(high)
     if brain is None:
         return Region(*box, found_by, apex_mm=apex_mm, no_neck=no_neck)
-    return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.shows_uptake, no_neck)
+    return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, no_neck)
 
 
 def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
@@ -139,7 +139,7 @@ def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
 
 def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
     """The box from above the brain's lower end to below the lung apices, around head and neck."""
-    too_high = 0.0 if brain.shows_uptake else BRAIN_END_TOO_HIGH_MM
+    too_high = 0.0 if brain.end_is_sure else BRAIN_END_TOO_HIGH_MM
     below = BELOW_BRAIN_END_MM + too_high
     if apex_mm is not None:
         nearest, farthest = BELOW_BRAIN_END_BY_APEX_MM
@@ -152,9 +152,9 @@ def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple
     skin = front_and_back_mm(coarse, beneath, x, (low_z + BELOW_APEX_MM, brain.lower_mm))
     if skin is not None:
         front, back = _around(front, back, skin, DEEPEST_MM)
-    half = HALF_WIDTH_MM if brain.shows_uptake else WIDE_HALF_WIDTH_MM
+    half = HALF_WIDTH_MM if brain.end_is_sure else WIDE_HALF_WIDTH_MM
     low, high = np.array([x - half, front, low_z]), np.array([x + half, back, high_z])
-    if brain.shows_uptake:
+    if brain.end_is_sure:
         _widen_to_uptake(coarse, low, high, below_mm=brain.lower_mm)
     return low, high
 

@@ -101,7 +101,7 @@ EXPECTED: dict[str, Expected] = {
     "CT padded with -2000 HU": SURE,
     "CT padded with -3024 HU": SURE,
     "CT from -1000 to 1000 HU": SURE,
-    "CT from -160 to 240 HU": Expected(CASE, True, (f"{CT}: 91% of the voxels at the lowest value, {WINDOW}",)),
+    "CT from -160 to 240 HU": Expected(CASE, False, (f"{CT}: 91% of the voxels at the lowest value, {WINDOW}",)),
     "CT without intercept": Expected(
         OUTLINE,
         False,

@@ -18,7 +18,7 @@ from tests.rehearsal.phantoms.variants import KINDS
 # Voxels of 2 x 3 x 5 mm; the block reaches from (-1, -1.5, -2.5) to (19, 28.5, 47.5).
 GRID = Geometry((10, 10, 10), (2.0, 3.0, 5.0), (0.0, 0.0, 0.0))
 # A cube of 200 x 300 x 300 mm has 18 litres.
-REGION = Region((0.0, 0.0, 0.0), (200.0, 300.0, 300.0), "brain", brain_lower_mm=250.0, brain_shows_uptake=True)
+REGION = Region((0.0, 0.0, 0.0), (200.0, 300.0, 300.0), "brain", brain_lower_mm=250.0, brain_end_is_sure=True)
 CASE = RegionCheck(0, KINDS[0], True, 12.0, 5, REGION)
 
 

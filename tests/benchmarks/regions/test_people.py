@@ -35,7 +35,7 @@ PERSON = Person(
 # From (-250, -200, -800) to (250, 200, 0).
 CT = Volume(np.zeros((8, 4, 5), np.int16), Geometry((5, 4, 8), (100.0, 100.0, 100.0), (-200.0, -150.0, -750.0)))
 # 200 x 210 x 300 mm are 12.6 litres.
-REGION = Region((-100.0, -100.0, -350.0), (100.0, 110.0, -50.0), "test", brain_lower_mm=-100.0, brain_shows_uptake=True)
+REGION = Region((-100.0, -100.0, -350.0), (100.0, 110.0, -50.0), "test", brain_lower_mm=-100.0, brain_end_is_sure=True)
 
 
 def test_margins_to_glands_and_neck_and_reach_below_the_apex() -> None:
