@@ -12,7 +12,7 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.features.structure import components
-from algorithm.heads.hook import evaluated, own_heads, without_code
+from algorithm.heads.head_hook import own_heads, with_own_scores, without_code
 from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import answer_probability, answer_value, time_note
 from algorithm.masks.segmentation import Segmented
@@ -163,7 +163,7 @@ def _without_own(run: RunContext, declared: Answer, head: Head, measured: Measur
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
         return left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
-    head, problems = evaluated(head, measured.features or {})
+    head, problems = with_own_scores(head, measured.features or {})
     for problem in problems:
         action = f"the ensemble of {declared.name} goes without it"
         run.notices.note(Finding(problem.what, problem.found, problem.expected, action))

@@ -61,7 +61,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="model package, a folder or .tar.gz (default: /opt/ml/model if it exists, else the edition's shipped one)",
     )
-    add_code_option(parser)
+    add_code_option(parser, " that the model package names, such as my_model (default: that of the image)")
     parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
     parser.add_argument(
         "--uncertainty",

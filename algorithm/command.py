@@ -101,7 +101,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         uncertainty_dir=arguments.uncertainty,
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
-        code=tuple(arguments.code or ()),
+        code=tuple(arguments.code),
     )
 
 

@@ -11,9 +11,9 @@ import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
-from algorithm.heads.custom_features import OwnFeatures, folders_of
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.hook import own_heads
+from algorithm.heads.feature_hook import OwnFeatures, folders_of
+from algorithm.heads.head_hook import own_heads
 from algorithm.heads.values import check_head
 from algorithm.network.resident import Resident
 from algorithm.output import CaseOutput

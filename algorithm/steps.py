@@ -11,8 +11,8 @@ import numpy as np
 
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
 from algorithm.context import RunContext
-from algorithm.heads.custom_features import FeatureImages
 from algorithm.heads.documents import Features
+from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers

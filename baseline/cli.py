@@ -17,6 +17,7 @@ from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
 from contract import labels
 from contract.errors import HecktorError
 from contract.options import (
+    add_code_option,
     add_edition_option,
     distinct_numbers,
     number_within,
@@ -246,14 +247,8 @@ def _network_arguments() -> argparse.ArgumentParser:
 
 def _code_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--code",
-        type=Path,
-        action="append",
-        metavar="DIR",
-        help="folder of your own code: its class Head competes with our heads, its class Features measures more "
-        "features, and networks of your own are found in it; may be repeated",
-    )
+    what = ": its class Head competes with our heads, its class Features measures more features, its networks are found"
+    add_code_option(parser, what)
     return parser
 
 

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from algorithm.heads.custom_features import folders_of, own_features
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.hook import HEAD, check_own_heads
+from algorithm.heads.feature_hook import folders_of, own_features
+from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached

@@ -121,7 +121,7 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
         networks,
         outcome,
         arguments.name,
-        tuple(arguments.code or ()),
+        tuple(arguments.code),
     )
     train(options, _show)
     return 0
@@ -190,7 +190,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if not has_networks and work.features_json.is_file():  # of `heads --masks`
         _show("no postprocessing: there are no networks to compute probabilities")
         return 0
-    code = Code.of(arguments.code or ())
+    code = Code.of(arguments.code)
     postprocess_masks(work, measure_out_of_fold(work, arguments.device, arguments.jobs, code), arguments.jobs)
     code.check_used()
     _show(postprocessing_lines(work))
@@ -207,7 +207,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
     if arguments.networks is not None or arguments.nnunet is not None:
         _require_one_plan(work)
-    jobs, target, code = arguments.jobs, work, Code.of(arguments.code or ())
+    jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
     if arguments.masks == REFERENCE:
         from baseline.network.given_masks import measure_references
 
@@ -294,7 +294,7 @@ def _require_one_plan(work: WorkFolders) -> None:
 
 
 def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    code = Code.of(arguments.code or ())
+    code = Code.of(arguments.code)
     if arguments.plans is not None:
         if work.name != DEFAULT_PLAN:
             raise HecktorError("--plans", "found with --name", "one of them")

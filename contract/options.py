@@ -20,16 +20,10 @@ def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -
     add_edition_option(parser, known_from)
 
 
-def add_code_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--code`, a folder of the user's own code; it may be repeated."""
-    parser.add_argument(
-        "--code",
-        type=Path,
-        action="append",
-        metavar="DIR",
-        help="folder of your own code that the model package names, such as my_model; may be repeated (default: the "
-        "code that was built into the image)",
-    )
+def add_code_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add `--code`, folders of the user's own code; `what` completes "folder of your own code"."""
+    what_it_is = f"folder of your own code{what}; may be repeated"
+    parser.add_argument("--code", type=Path, action="append", default=[], metavar="DIR", help=what_it_is)
 
 
 def add_task_option(parser: argparse.ArgumentParser) -> None:

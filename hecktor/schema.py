@@ -22,6 +22,7 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "algorithm.heads.documents",
         ("LinearHead", "EnsembleHead", "OwnHead", "ClassHead", "ClassEnsembleHead", "OwnClassHead"),
     ),
+    "own_features": ("baseline.heads.own_features", ("OwnFeatureTable",)),
     "outcome_plan": ("algorithm.outcome.plan", ("OutcomePlan",)),
     "plan": ("baseline.network.plans", ("StoredPlan",)),
     "prepare": ("baseline.release.record", ("Preparation",)),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
-from contract.options import add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.options import add_code_option, add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
@@ -231,7 +231,7 @@ def _parser() -> argparse.ArgumentParser:
     how.add_argument(
         "--command", help="run this command as plain processes, with --input DIR --output DIR [--model DIR]"
     )
-    add("--code", type=Path, action="append", default=[], metavar="DIR", help="folder of your own code, with --process")
+    add_code_option(parser, ", with --process")
     add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
     truth = "folder of the ground truth (default: of a release its masks and table); without it nothing is scored"

@@ -1,6 +1,6 @@
 """An entrant's own heads as documents: the name of a class in their code, and the folder of its files.
 
-`algorithm.heads.hook` calls the code.
+`algorithm.heads.head_hook` calls the code.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from algorithm.network.devices import is_device_failure
-from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, ModelPackage
+from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, SCHEMES, ModelPackage
 from contract import labels
 from contract.code import failure_of
 from contract.documents import Document, parse_document
@@ -29,8 +29,6 @@ _Size = Annotated[int, Field(gt=0, le=1024)]
 _Step = Annotated[float, Field(ge=0.1, le=50)]
 # A channel's normalisation in the plans: `Window(-160, 240)`.
 _WINDOW: Final = "Window"
-# nnU-Net's normalisations that inference computes (`algorithm.network.scale`).
-SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
 _KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 # Probabilities of 0 become this logarithm, not minus infinity.
 _LEAST: Final = 1e-7
@@ -109,7 +107,7 @@ def _limits(scheme: str) -> tuple[np.float32, np.float32]:
     return low, high
 
 
-def _named(normalisation: Any) -> Any:
+def _scheme_of(normalisation: Any) -> Any:
     """A normalisation as plans name it; anything unknown stays, for the document to refuse."""
     if callable(normalisation):
         return OWN_FUNCTION
@@ -128,7 +126,7 @@ def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
     except (TypeError, ValueError):
         expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
         raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
-    given["channels"] = [{"image": image, "normalisation": _named(one)} for image, one in pairs]
+    given["channels"] = [{"image": image, "normalisation": _scheme_of(one)} for image, one in pairs]
     return parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
 
 
@@ -174,10 +172,10 @@ class OwnNetwork(nn.Module):
         self._names: tuple[str, ...] = tuple(architecture["labels"])
         self._of_probabilities = architecture["returns"] == "probabilities"
         self._half = bool(architecture["half_precision"])
-        self.network = self._made(package.code.find(self.reference, "network"), package.fold_files[fold], device)
+        self.network = self._build(package.code.find(self.reference, "network"), package.fold_files[fold], device)
         self.eval()
 
-    def _made(self, network: Any, folder: Path, device: torch.device) -> Any:
+    def _build(self, network: Any, folder: Path, device: torch.device) -> Any:
         try:
             return network(folder, str(device))
         except (Exception, SystemExit) as problem:

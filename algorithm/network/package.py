@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.heads.custom_features import folders_of
 from algorithm.heads.documents import Head, read_head
-from algorithm.heads.hook import bound
+from algorithm.heads.feature_hook import folders_of
+from algorithm.heads.head_hook import with_code
 from algorithm.outcome.plan import OutcomeFolds, outcome_folds
 from contract import platform
 from contract.code import Code, installed_code
@@ -41,6 +41,8 @@ DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 # Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
+# nnU-Net's normalisations that inference can compute.
+SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
 # nnU-Net's functions that inference can compute for a part of a scan.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
@@ -210,7 +212,7 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
     found = installed_code() if code is None else code
     heads = {
-        Path(name).stem: bound(read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS)
+        Path(name).stem: with_code(read_head(read_json(path, error=ModelPackageError), name), found, root / HEADS)
         for name, path in files.items()
         if Path(name).parent == Path(HEADS)
     }

@@ -8,25 +8,14 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from nnunetv2.preprocessing.normalization.default_normalization_schemes import (
-    CTNormalization,
-    ImageNormalization,
-    NoNormalization,
-    RescaleTo01Normalization,
-    ZScoreNormalization,
-)
+from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
 from algorithm.network.own import own_normaliser, window_of
-from algorithm.network.package import OWN_FUNCTION, ModelPackage
+from algorithm.network.package import OWN_FUNCTION, SCHEMES, ModelPackage
 from contract.errors import ModelPackageError
 
 _Float = npt.NDArray[np.float32]
 _SMALLEST_SPREAD: Final = 1e-8
-
-_NORMALISATIONS: Final[dict[str, type[ImageNormalization]]] = {
-    scheme.__name__: scheme
-    for scheme in (CTNormalization, ZScoreNormalization, NoNormalization, RescaleTo01Normalization)
-}
 
 
 @dataclass(frozen=True)
@@ -67,11 +56,12 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
         return own_normaliser(package, number)
     if (by_window := window_of(scheme)) is not None:
         return by_window
-    if scheme not in _NORMALISATIONS:
-        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(_NORMALISATIONS)}")
+    if scheme not in SCHEMES:
+        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(SCHEMES)}")
     if scale is not None and scheme in OWN_SCALE:
         own, known = OWN_SCALE[scheme], scale
         return lambda channel: own(channel, known)
     properties = package.intensities[str(number)] if package.intensities else {}
-    plain = _NORMALISATIONS[scheme](use_mask_for_norm=False, intensityproperties=properties)
+    nnunets = getattr(default_normalization_schemes, scheme)
+    plain = nnunets(use_mask_for_norm=False, intensityproperties=properties)
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)

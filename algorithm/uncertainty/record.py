@@ -18,7 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.features.structure import TOUCHING
-from algorithm.heads.hook import evaluated
+from algorithm.heads.head_hook import with_own_scores
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.staging import absent_structures, classes_left
 from algorithm.heads.values import answer_value, class_probability
@@ -214,7 +214,7 @@ def _over_folds(answer: HeadAnswer, features: Mapping[int, Features], left_out: 
 
 
 def _fold_row(answer: HeadAnswer, features: Features) -> dict[str, Any]:
-    declared, head = answer.answer, evaluated(answer.head, features)[0]
+    declared, head = answer.answer, with_own_scores(answer.head, features)[0]
     left = classes_left(declared, absent_structures(features))
     value = answer_value(declared, head, features, [one for one in declared.classes if one not in left])
     if isinstance(head, CLASS_HEADS):

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from algorithm.heads.custom_features import FeatureImages, OwnFeatures
 from algorithm.heads.documents import Features
+from algorithm.heads.feature_hook import FeatureImages, OwnFeatures
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import key_of, map_items

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.heads.custom_features import OwnFeatures, folders_of
 from algorithm.heads.documents import Head
-from algorithm.heads.hook import check_own_heads
+from algorithm.heads.feature_hook import OwnFeatures, folders_of
+from algorithm.heads.head_hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS

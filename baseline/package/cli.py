@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="results folder DatasetXXX/Trainer__Plans__3d_fullres; may be repeated for an ensemble",
     )
-    add_code_option(parser)
+    add_code_option(parser, " with the network of --weights, or with that of --heads")
     parser.add_argument(
         "--weights",
         type=Path,

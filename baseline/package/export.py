@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError
 
 from algorithm.heads.documents import Head
-from algorithm.heads.hook import check_own_heads, code_of_heads
-from algorithm.heads.hook import own_heads as own_heads_of
+from algorithm.heads.head_hook import check_own_heads, code_of_heads
+from algorithm.heads.head_hook import own_heads as own_heads_of
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.own import HookFailedError, OwnNetwork

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError
-from contract.options import add_edition_option
+from contract.options import add_code_option, add_edition_option
 from contract.packages import package_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=sorted(FIELDS_OF_VIEW),
         help="rehearse only this field of view; may be repeated",
     )
-    add("--code", type=Path, action="append", default=[], metavar="DIR", help="folder of your own code for the images")
+    add_code_option(parser, " for the images")
     label = "label of the images, so that the platform does not refuse them as known; any new text"
     add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")

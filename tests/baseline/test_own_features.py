@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from algorithm import Predictor
-from algorithm.heads.custom_features import folders_of
+from algorithm.heads.feature_hook import folders_of
 from algorithm.network.package import load_package
 from baseline.cli import main
 from baseline.heads.models.targets import targets_of, with_own_features

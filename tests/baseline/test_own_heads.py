@@ -11,7 +11,7 @@ import pytest
 
 from algorithm import Predictor
 from algorithm.heads.documents import EnsembleHead
-from algorithm.heads.hook import own_heads
+from algorithm.heads.head_hook import own_heads
 from algorithm.network.package import load_package
 from baseline import make_report
 from baseline.cli import main

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from algorithm.heads.documents import ClassHead, Features, Floats, Head, LinearHead, Term
-from algorithm.heads.hook import HeadTarget, bound, call, changed, find_head, own_heads, predictions, table
+from algorithm.heads.head_hook import HeadTarget, call, find_head, own_heads, predictions, replace_own, table, with_code
 from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
@@ -130,9 +130,9 @@ class OwnHeads:
             ModelPackageError: saving or loading fails, or the loaded model predicts otherwise, or otherwise for each
                 patient alone than for all together.
         """
-        result = changed(head, lambda own: _save(own, folder))
+        result = replace_own(head, lambda own: _save(own, folder))
         rows = cohort.rows()
-        for fitted, own in zip(own_heads(head), own_heads(bound(result, self.code, folder)), strict=True):
+        for fitted, own in zip(own_heads(head), own_heads(with_code(result, self.code, folder)), strict=True):
             expected = fitted.of_rows(rows)
             alone = np.concatenate([own.of_rows([row]) for row in rows[:_COMPARED]])
             for values, name in ((own.of_rows(rows), "after load"), (alone, "for one patient alone")):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from algorithm.heads.documents import CLASS_HEADS, ClassEnsembleHead, ClassHead, EnsembleHead, Head, LinearHead, Term
-from algorithm.heads.hook import own_heads
+from algorithm.heads.head_hook import own_heads
 from algorithm.heads.own import OwnClassHead, OwnHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import Transforms, matrix, scaled_terms, scaling_of, usual_transforms, without_twins

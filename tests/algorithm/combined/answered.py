@@ -30,11 +30,12 @@ def with_node(case: CaseFolder) -> CaseFolder:
     return case.write()
 
 
-def answered(case: CaseFolder, package: Path, **changes: Any) -> Prediction:
+def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Prediction:
+    """The case answered by the package, with an entrant's `code` and `changes` of the request."""
     request = PredictRequest(
         EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", COMBINED.time_limit_s
     )
-    return predict(replace(request, **changes), Resident(package, "cpu"))
+    return predict(replace(request, code=code, **changes), Resident(package, "cpu", code))
 
 
 def values(case: CaseFolder) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +34,10 @@ def by_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NoPassFitsError("no time")
 
     monkeypatch.setattr("algorithm.network.segment.Passes.run", none)
+
+
+@pytest.fixture(autouse=True)
+def _code_is_forgotten() -> Iterator[None]:
+    """The entrant's module of a test is forgotten after it."""
+    yield
+    sys.modules.pop("my_code", None)

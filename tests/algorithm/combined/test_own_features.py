@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
-from algorithm.network.resident import Resident
-from algorithm.pipeline import predict
-from algorithm.prediction import Prediction, PredictRequest
 from contract.code import Code
 from contract.errors import ModelPackageError
-from tests.algorithm.combined.answered import values, write_heads
-from tests.algorithm.edition import COMBINED, EDITION_2026
+from tests.algorithm.combined.answered import answered, values, write_heads
+from tests.algorithm.edition import EDITION_2026
 from tests.conftest import CaseFolder, head_json
 
 SURVIVAL = Survival(days=(1000.0, 2000.0), cumulative_hazard=(0.2, 0.6))
@@ -30,13 +24,6 @@ class Features:
         assert mask.any() and ct.shape == pet.shape == mask.shape and dose is None
         return {"half_age": clinical["age_years"] / 2}
 """
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The module of a test is forgotten after it."""
-    yield
-    sys.modules.pop("my_code", None)
 
 
 @pytest.fixture
@@ -56,14 +43,6 @@ def packed(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> 
         return folder
 
     return pack
-
-
-def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Prediction:
-    options = {"time_limit_s": COMBINED.time_limit_s, **changes}
-    request = PredictRequest(
-        EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", **options, code=code
-    )
-    return predict(request, Resident(package, "cpu", code))
 
 
 def test_it_enters_the_head(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:

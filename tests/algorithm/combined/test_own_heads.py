@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
-from algorithm.network.resident import Resident
-from algorithm.pipeline import predict
-from algorithm.prediction import Prediction, PredictRequest
 from contract.code import Code, files_digest
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from tests.algorithm.combined.answered import values, write_heads
-from tests.algorithm.edition import COMBINED, EDITION_2026
+from tests.algorithm.combined.answered import answered, values, write_heads
+from tests.algorithm.edition import EDITION_2026
 from tests.baseline.heads.own_code import own_head
 from tests.conftest import CaseFolder, head_json
 
@@ -28,13 +22,6 @@ OWN = "my_code:Head"
 SURVIVAL = {"days": [1000.0, 2000.0], "cumulative_hazard": [0.2, 0.6]}
 # The code of the tests predicts |x| of the feature x: here of the constant that follows.
 AGE = ('features["x"]', 'features["age_years"]')
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """The module of a test is forgotten after it."""
-    yield
-    sys.modules.pop("my_code", None)
 
 
 @pytest.fixture
@@ -56,14 +43,6 @@ def packed(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> 
         return code
 
     return pack
-
-
-def answered(case: CaseFolder, package: Path, *code: Path, **changes: Any) -> Prediction:
-    options = {"time_limit_s": COMBINED.time_limit_s, **changes}
-    request = PredictRequest(
-        EDITION_2026, COMBINED, METHODS["baseline"], case.input, case.output, "cpu", **options, code=code
-    )
-    return predict(request, Resident(package, "cpu", code))
 
 
 def days(score: float) -> float:

@@ -1,11 +1,9 @@
-"""A network of one's own: packaged by its declaration, run like ours, and what its faults cost."""
+"""A network of one's own: packaged by its declaration, and run like ours."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,87 +14,14 @@ import torch
 
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
-from algorithm.deadline import Deadline
 from algorithm.network import windows
-from algorithm.network.images import ReadyImage, normalise
-from algorithm.network.networks import Networks
-from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, planned_passes
-from baseline.package.assemble import PackageRequest, package_training
+from algorithm.network.images import normalise
+from algorithm.network.package import load_package
 from baseline.package.cli import main as package_main
 from contract.archives import unpack
 from contract.code import Code
 from contract.errors import HecktorError, ModelPackageError, run_main
-
-CPU = torch.device("cpu")
-# A UNet of MONAI with three labels in another order, a fixed window for CT and the entrant's own scale for PET.
-MODEL = """
-from pathlib import Path
-import numpy as np
-import torch
-from monai.networks.nets import UNet
-
-def make_unet():
-    return UNet(3, 2, 3, channels=(4, 8), strides=(2,), norm="instance")
-
-def root_of_suv(suv):
-    return np.sqrt(np.clip(suv, 0, 25))
-
-class Network:
-    spacing_mm = (3.0, 3.0, 4.0)
-    patch = (16, 16, 24)
-    channels = (("CT", (-160, 240)), ("PET", root_of_suv))
-    labels = ("GTVn", "background", "GTVp")
-    mirror_axes = ()
-    half_precision = False
-
-    def __init__(self, folder, device):
-        self.unet = make_unet()
-        self.unet.load_state_dict(torch.load(Path(folder) / "unet.pt", weights_only=True))
-        self.unet.to(device).eval()
-
-    def __call__(self, patch):
-        return self.unet(patch)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _forgotten() -> Iterator[None]:
-    """The code that a test imports is forgotten after it."""
-    yield
-    for name in [one for one in sys.modules if one.split(".")[0] == "my_model"]:
-        del sys.modules[name]
-
-
-def write_model(root: Path, source: str = MODEL, change: tuple[str, str] = ("", "")) -> tuple[Path, Path]:
-    """The code `my_model` and the folder of its weights, with the numbers of a fixed seed."""
-    code, weights = root / "my_model", root / "weights"
-    code.mkdir(parents=True)
-    assert change[0] in source
-    (code / "__init__.py").write_text(source.replace(*change))
-    weights.mkdir()
-    torch.manual_seed(2)
-    torch.save(unet().state_dict(), weights / "unet.pt")
-    return code, weights
-
-
-def unet() -> torch.nn.Module:
-    from monai.networks.nets import UNet
-
-    return UNet(3, 2, 3, channels=(4, 8), strides=(2,), norm="instance").eval()
-
-
-def packaged(root: Path, code: Path, *weights: Path, **options: Any) -> Path:
-    request = PackageRequest(nnunet=(), heads=None, output=root / "package", code=(code,), weights=weights, **options)
-    return package_training(request).path
-
-
-def loaded(package: Path, code: Path) -> ModelPackage:
-    return load_package(package, Code.of([code]))
-
-
-def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(ReadyImage(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits
+from tests.baseline.package.own_model import CPU, MODEL, loaded, packaged, run, unet, write_model
 
 
 def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
@@ -204,132 +129,6 @@ def test_logits_are_those_of_monais_sliding_window(
     else:
         single = 12  # voxels along x that one tile alone covers
         np.testing.assert_allclose(found.softmax(0)[..., :single], expected.softmax(0)[..., :single], atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("line", "fault"),
-    [
-        ("raise ValueError('no such layer')", r"ValueError: no such layer \(__init__.py, line 27\)"),
-        ("return self.unet(patch)[:, :2]", r"returns float32 of shape \(1, 2, 16, 16, 24\), expected logits of shape"),
-        ("return self.unet(patch).argmax(1)", r"returns int64 of shape \(1, 16, 16, 24\)"),
-        ("return None", r"returns NoneType, expected logits"),
-        ("return self.unet(patch) * float('nan')", r"answers NaN or infinity to an empty patch"),
-    ],
-)
-def test_a_fault_is_seen_when_it_is_packaged(tmp_path: Path, line: str, fault: str) -> None:
-    """Every package is tried with an empty patch before it is written."""
-    code, weights = write_model(tmp_path, change=("return self.unet(patch)", line))
-    with pytest.raises(ModelPackageError, match=fault):
-        packaged(tmp_path, code, weights)
-    assert not (tmp_path / "package").exists()
-
-
-# Faults that only a case shows: an empty patch has no value above 0.
-ON_A_CASE = "if bool((patch != 0).any()): {}\n        return self.unet(patch)"
-FAULTS = {
-    "raises": ("raise KeyError('layer')", "KeyError: 'layer'"),
-    "NaN": ("return self.unet(patch) * float('nan')", "the network answers NaN or infinity"),
-    "type": ("return 3", "returns int, expected logits of shape (1, 3, 16, 16, 24)"),
-    "exit": ("raise SystemExit(3)", "SystemExit: 3"),
-    "shape": ("return self.unet(patch)[..., :3]", "expected logits of shape (1, 3, 16, 16, 24)"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_on_a_case_costs_the_network_not_the_answer(
-    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
-    """The PET threshold answers, by Python and by the command; log and run record say why."""
-    line, message = FAULTS[fault]
-    code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
-    package = packaged(tmp_path, code, weights)
-    case_folder.write()
-    prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
-    assert prediction.record.segmented_by == "PET threshold"
-    assert f"no pass of the network ({'network my_model:Network: ' if fault != 'NaN' else ''}" in caplog.text
-    assert message in caplog.text
-    given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
-    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
-    record = json.loads((tmp_path / "record.json").read_text())
-    assert record["fallbacks"] == ["segmentation"]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_on_a_case_leaves_the_other_members(tmp_path: Path, fault: str) -> None:
-    """Beside a sound network, before or after it: the answer is the sound one's."""
-    code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(FAULTS[fault][0])))
-    (code / "sound.py").write_text(MODEL)
-    with (code / "__init__.py").open("a") as file:
-        file.write("\nfrom my_model.sound import Network as Sound\n")
-    sound = loaded(packaged(tmp_path / "sound", code, weights, network="my_model:Sound"), code)
-    broken = loaded(packaged(tmp_path / "broken", code, weights), code)
-    data = np.random.default_rng(4).normal(0, 1, (2, 16, 16, 24)).astype(np.float32)
-    expected = run(sound, data)
-    plans = {**broken.plans["configurations"], **sound.plans["configurations"]}
-    for first, second in ((broken, sound), (sound, broken)):
-        names = [first.manifest.configuration, second.manifest.configuration]
-        manifest = first.manifest.model_copy(update={"fold_configurations": names, "folds": ["a", "b"]})
-        files = (*first.fold_files, *second.fold_files)
-        both = replace(first, manifest=manifest, fold_files=files, plans={**first.plans, "configurations": plans})
-        np.testing.assert_array_equal(run(both, data), expected)
-
-
-NORMALISATIONS = {
-    "raises": ("return 1 / np.zeros(3, int)[3]", "IndexError: index 3 is out of bounds"),
-    "NaN": ("return suv * np.nan", "float32 of shape"),
-    "shape": ("return suv[1:]", "float32 of shape"),
-    "type": ("return 'SUV'", "<U3 of shape ()"),
-}
-
-
-@pytest.mark.parametrize("fault", NORMALISATIONS)
-def test_a_normalisation_that_fails_on_a_case_costs_the_network_not_the_answer(
-    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture, fault: str
-) -> None:
-    line, message = NORMALISATIONS[fault]
-    change = "def root_of_suv(suv):\n", f"def root_of_suv(suv):\n    if suv.any(): {line}\n"
-    code, weights = write_model(tmp_path, change=change)
-    package = packaged(tmp_path, code, weights)
-    case_folder.write()
-    record = Predictor(package, device="cpu", code=[code]).predict(case_folder.input).record
-    assert record.segmented_by == "PET threshold"
-    assert f"no pass of the network (normalisation 1 of my_model:Network: {message}" in caplog.text
-
-
-def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answer(
-    tmp_path: Path, case_folder: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As one that needs what only the machine has on which it was packaged."""
-    absent = "if Path(__file__).with_name('gone').exists(): raise OSError('gone')"
-    change = "self.unet = make_unet()", f"{absent}\n        self.unet = make_unet()"
-    code, weights = write_model(tmp_path, change=change)
-    package = packaged(tmp_path, code, weights)
-    (code / "gone").touch()
-    case_folder.write()
-    prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
-    assert prediction.record.segmented_by == "PET threshold"
-    assert "network my_model:Network: it cannot be made: OSError: gone" in caplog.text
-    given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
-    paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
-    assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0
-    assert json.loads((tmp_path / "record.json").read_text())["fallbacks"] == ["segmentation"]
-
-
-def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder: Any) -> None:
-    """The first patch of a case never ends: the answer by PET threshold stands."""
-    line = "__import__('time').sleep(600)"
-    code, weights = write_model(tmp_path, change=("return self.unet(patch)", ON_A_CASE.format(line)))
-    package = packaged(tmp_path, code, weights)
-    case_folder.write()
-    command = [
-        sys.executable, "-m", "algorithm", "--task", "segmentation", "--input", str(case_folder.input), "--output",
-        str(case_folder.output), "--model", str(package), "--code", str(code), "--device", "cpu", "--time-limit", "25",
-        "--record", str(tmp_path / "record.json"),
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "record.json").read_text())["segmented_by"] == "PET threshold"
 
 
 def test_beside_nnunets_the_logits_are_averaged(tmp_path: Path, pair_package: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, LinearHead, read_head
-from algorithm.heads.hook import bound, evaluated, own_heads, without_code
+from algorithm.heads.head_hook import own_heads, with_code, with_own_scores, without_code
 from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
@@ -77,7 +77,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     target = with_own_heads(only(RFS_DAYS, [Family("Cox", fit_cox, RIDGE, unchanged(("x",)))]), own)
     fitted = fit_all([(target, cohort)], 0, jobs=2, save=partial(own.saved, folder=tmp_path / "heads"))
     record = fitted.as_json()["rfs"]
-    head = bound(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
+    head = with_code(read_head(record["head"], "heads.json"), own.code, tmp_path / "heads")
     assert isinstance(head, EnsembleHead)
     assert [expert.name for expert in head.experts] == ["Cox", REFERENCE]
     assert head.survival is not None
@@ -89,7 +89,7 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     assert part.score({"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
     rows = cohort.rows()
     assert scores_of(head, cohort) == pytest.approx([head.score(row) for row in rows])
-    plain, problems = evaluated(head, rows[0])
+    plain, problems = with_own_scores(head, rows[0])
     assert isinstance(plain, EnsembleHead)
     assert plain.score(rows[0]) == pytest.approx(head.score(rows[0]))
     assert (own_heads(plain), problems) == ([], [])
@@ -108,7 +108,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     head = own.saved(fitted.head, cohort, tmp_path / "heads")
     assert isinstance(head, OwnClassHead)
     assert head.fitted == (names[0], names[1], names[3])
-    scores = bound(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr, call-arg, arg-type]
+    scores = with_code(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr, call-arg, arg-type]
     assert scores == dict(zip(names, (-1.0, 0.0, NEVER, -1.0), strict=True))
     assert fitted.out_of_fold == 1.0
     both = fit_target(only(T_STAGE, families[1:2] + families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
@@ -172,10 +172,10 @@ def test_changed_files_are_refused(tmp_path: Path) -> None:
     target = only(RFS, with_own_heads(RFS, own).families[-1:])
     head = own.saved(fit_target(target, cohort, np.random.default_rng(0)).head, cohort, tmp_path)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: no code my_code, expected --code my_code"):
-        scores_of(bound(head, Code({}), tmp_path), cohort)
+        scores_of(with_code(head, Code({}), tmp_path), cohort)
     (tmp_path / "rfs" / "my_code.Head" / "classes.json").write_text("7")
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: other files in my_code\.Head, expected those"):
-        scores_of(bound(head, own.code, tmp_path), cohort)
+        scores_of(with_code(head, own.code, tmp_path), cohort)
     with pytest.raises(ModelPackageError, match=r"^head my_code:Head: its code is not loaded"):
         scores_of(head, cohort)
 
@@ -191,17 +191,17 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     steady = LinearHead(kind="test", intercept=3.0, terms=())
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})
-    left, problems = evaluated(head, {"x": 1.0})
+    left, problems = with_own_scores(head, {"x": 1.0})
     assert isinstance(left, EnsembleHead)
     assert left.score({}) == 1.0
     assert list(map(str, problems)) == ["head my_code:Head: predict: ZeroDivisionError"]
-    assert list(map(str, evaluated(head, {"x": None})[1])) == ["head my_code:Head: all its features are missing"]
+    assert list(map(str, with_own_scores(head, {"x": None})[1])) == ["head my_code:Head: all its features are missing"]
     early = without_code(head)
     assert isinstance(early, EnsembleHead)
     assert early.score({}) == 1.0
     assert without_code(failing) is None
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
-        evaluated(failing, {"x": 1.0})
+        with_own_scores(failing, {"x": 1.0})
 
 
 def test_the_forest_of_the_examples(tmp_path: Path) -> None:
@@ -213,4 +213,4 @@ def test_the_forest_of_the_examples(tmp_path: Path) -> None:
     assert isinstance(fitted, FittedHead)
     assert fitted.out_of_fold > 0.8
     head = own.saved(fitted.head, cohort, tmp_path)
-    assert scores_of(bound(head, own.code, tmp_path), cohort) == pytest.approx(scores_of(fitted.head, cohort))
+    assert scores_of(with_code(head, own.code, tmp_path), cohort) == pytest.approx(scores_of(fitted.head, cohort))

@@ -142,8 +142,8 @@ def code_of_heads(heads: Iterable[Head]) -> dict[str, str]:
     return {split_reference(one.hook, "head")[0]: one.code_sha256 for head in heads for one in own_heads(head)}
 
 
-def changed(head: Head, change: Callable[[Any], Head | None]) -> Head:
-    """The head with every own head `change`d. Experts for which this is None are left out; all of them is an error."""
+def replace_own(head: Head, change: Callable[[Any], Head | None]) -> Head:
+    """The head with `change` of every own head in its place; experts for which this is None are left out."""
     if isinstance(head, OWN_HEADS):
         head = change(head) or head
     elif isinstance(head, EnsembleHead | ClassEnsembleHead) and own_heads(head):
@@ -153,18 +153,18 @@ def changed(head: Head, change: Callable[[Any], Head | None]) -> Head:
     return head
 
 
-def bound(head: Head, code: Code, folder: Path) -> Head:
+def with_code(head: Head, code: Code, folder: Path) -> Head:
     """The head with entrants' code from `code` and their files below `folder`; nothing is imported before its use."""
-    return changed(head, lambda own: own.bound(_Predictor(own, code, folder)))
+    return replace_own(head, lambda own: own.bound(_Predictor(own, code, folder)))
 
 
 def without_code(head: Head) -> Head | None:
     """The head without its entrants' own heads; None if there is no other."""
-    left = changed(head, lambda _: None)
+    left = replace_own(head, lambda _: None)
     return None if isinstance(left, OWN_HEADS) or not getattr(left, "experts", True) else left
 
 
-def evaluated(head: Head, features: Features) -> tuple[Head, list[ModelPackageError]]:
+def with_own_scores(head: Head, features: Features) -> tuple[Head, list[ModelPackageError]]:
     """The head with the score of each entrant's own head in its place, and the fault of each one that fails.
 
     An expert that fails is left out of its ensemble.
@@ -184,7 +184,7 @@ def evaluated(head: Head, features: Features) -> tuple[Head, list[ModelPackageEr
             problems.append(problem)
         return None
 
-    result = changed(head, score)
+    result = replace_own(head, score)
     if isinstance(result, OWN_HEADS) or not getattr(result, "experts", True):
         raise problems[0]
     return result, problems

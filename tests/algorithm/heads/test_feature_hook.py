@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.custom_features import FeatureImages, own_features
+from algorithm.heads.feature_hook import FeatureImages, own_features
 from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
