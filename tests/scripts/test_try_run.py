@@ -38,9 +38,11 @@ def try_run(tmp_path: Path) -> TryRun:
 
     def run(image: str, *options: str | Path, log: str = "") -> subprocess.CompletedProcess[str]:
         (tmp_path / "log").write_text(log)
-        command = [TRY_RUN, image, tmp_path / "input", tmp_path / "output", *options]
+        # Paths are relative to the caller's folder, which is not that of the repository.
+        words = [word.relative_to(tmp_path) if isinstance(word, Path) else word for word in options]
+        command = [TRY_RUN, image, "input", "output", *words]
         environment = os.environ | {"HECKTOR_ENGINE": str(engine)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return run
 
