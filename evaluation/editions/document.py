@@ -6,6 +6,7 @@ of a task.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -96,7 +97,7 @@ Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each
 class MetricProfile:
     """A ranked metric: a measured one has an `answer` and a record, a weighted sum the weights of measured metrics.
 
-    `terms` are by the metrics' full names.
+    `terms` are by the metrics' full names. `span` is the largest difference that two teams can have.
     """
 
     title: str
@@ -104,6 +105,7 @@ class MetricProfile:
     answer: str = ""
     metric: Metric | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
+    span: float = math.inf
 
 
 def ranked_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
@@ -118,7 +120,7 @@ def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, wh
         answer, metric = known[name]
         require_rankable(metric, place)
         _check_direction(entry, metric, place)
-        return MetricProfile(entry.title, entry.higher_is_better, answer, metric)
+        return MetricProfile(entry.title, entry.higher_is_better, answer, metric, span=metric.span)
     if name in known:
         raise HecktorError(place, "found the name of a measured metric", "a name of its own")
     terms = _terms(name, entries, known, where, ())
@@ -126,7 +128,8 @@ def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, wh
     if not all(metric.can_rank for metric in metrics) or len({metric.higher_is_better for metric in metrics}) > 1:
         raise HecktorError(place, f"found {', '.join(terms)}", "metrics that are all best at the same end")
     _check_direction(entry, metrics[0], place)
-    return MetricProfile(entry.title, entry.higher_is_better, terms=terms)
+    span = sum(abs(weight) * metric.span for weight, metric in zip(terms.values(), metrics, strict=True))
+    return MetricProfile(entry.title, entry.higher_is_better, terms=terms, span=span)
 
 
 def require_rankable(metric: Metric, where: str) -> None:

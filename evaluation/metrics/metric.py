@@ -48,6 +48,11 @@ class Metric:
     from_probability: bool = False
 
     @property
+    def span(self) -> float:
+        """The largest difference of two values."""
+        return self.bounds[1] - self.bounds[0]
+
+    @property
     def can_rank(self) -> bool:
         return self.best in self.bounds
 

@@ -30,14 +30,17 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
 
     `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
-    bootstrap replicates, in the metric's unit; null if infinite or undefined. `test` of a pair is the one that decides:
-    the exact exchange where a class or the degrees of freedom are too few. Entries of a further test have its own
-    difference. `p_holm` is corrected over all ordered pairs of one test.
+    bootstrap replicates, in the metric's unit and no wider than its range allows; null if infinite or undefined.
+    `test` of a pair is the one that decides: the exact exchange where a class or the degrees of freedom are too few.
+    Entries of a further test have its own difference. `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}
     for name, metric in cohort.profile.metrics.items():
         gains, exchange = _gains(name, metric, cohort, table, draws)
-        figures = {part: getattr(gains, part) for part in ("difference", "sd", "df", "ci95_low", "ci95_high")}
+        figures: dict[str, Floats] = {part: getattr(gains, part) for part in ("difference", "sd", "df")}
+        figures |= {
+            part: np.clip(getattr(gains, part), -metric.span, metric.span) for part in ("ci95_low", "ci95_high")
+        }
         further = _further_tests(name, metric, cohort)
         if exchange.exists_for_all:
             further[EXCHANGE] = PairwiseTest(gains.difference, exchange.p)

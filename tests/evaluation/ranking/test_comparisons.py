@@ -148,7 +148,8 @@ def test_a_class_of_few_patients_is_decided_by_the_exchange(compare, negatives, 
     """The second team calls every negative patient positive; some positives are wrong, so that draws vary.
 
     A difference of 0.5 over a deviation from the positives alone gave p = 4.6e-18; but of the 2^k ways to exchange the
-    answers of k negatives a 1/2^k is as large (the positives, right and wrong alike, change nothing). The page says so.
+    answers of k negatives a 1/2^k is as large (the positives, right and wrong alike, change nothing). The page says so. The specificities,
+    1 and 0, differ by 1, and an exchange reaches -1: of 1 - 1 to 1 + 1 there can be only 0 to 1.
     """
     positive = np.arange(60) >= negatives
     wrong = np.arange(60) % 7 == 6
@@ -156,12 +157,15 @@ def test_a_class_of_few_patients_is_decided_by_the_exchange(compare, negatives, 
         "right": list(zip(positive, positive ^ wrong, strict=True)),
         "yes": list(zip(positive, np.where(positive, ~wrong, True), strict=True)),
     }
-    found = compare(HPV, statuses, teams, "--bootstraps", "100")["balanced_accuracy"]
+    by_metric = compare(HPV, statuses, teams, "--bootstraps", "100")
+    found = by_metric["balanced_accuracy"]
     better, worse = pair_of(found["pairs"], "right", "yes"), pair_of(found["pairs"], "yes", "right")
     assert (better["p"], worse["p"]) == pytest.approx((p, 1))
     assert (better["ci95_low"], better["ci95_high"]) == pytest.approx((0, 1))
     assert better["test"] == worse["test"] == "exact_exchange"
     assert better["p_holm"] == pytest.approx(2 * p)
+    specificity = pair_of(by_metric["specificity"]["pairs"], "right", "yes")
+    assert (specificity["difference"], specificity["ci95_low"], specificity["ci95_high"]) == pytest.approx((1, 0, 1))
 
 
 def test_skipped_cases_are_left_out_of_the_tests_beside(compare):
