@@ -99,3 +99,22 @@ def test_scripts_and_modules_exist(page: Path) -> None:
     assert [name for name in sorted(scripts) if not (ROOT / name.strip()).exists()] == []
     modules = {line.split()[2] for line in commands(text, r"python -m (?=algorithm|benchmarks|evaluation|baseline)")}
     assert [name for name in sorted(modules) if importlib.util.find_spec(name) is None] == []
+
+
+def test_rows_of_the_papers_name_lines_and_tests_that_exist() -> None:
+    """Each row has a place and what is there, and either a command and tests or the word open."""
+    text = (ROOT / "docs/seeds.md").read_text()
+    lines = dict(re.findall(r"^\| (00\d) \|.*?\((\d+)(?: lines)?\)", text, re.MULTILINE))
+    rows = re.findall(r"^\| (00\d:.*?) \| (.*?) \| (.*?) \| ?(.*?) ?\|$", text, re.MULTILINE)
+    assert len(rows) > 50
+    for places, _, shown, tests in rows:
+        assert (shown == "open") is (tests == ""), places
+        numbers = re.findall(r"(?:(00\d):)?(\d+)", places)
+        for index, (paper, line) in enumerate(numbers):
+            source = paper or next(one for one, _ in reversed(numbers[:index]) if one)
+            assert 0 < int(line) <= int(lines[source]), places
+        path = ROOT
+        for name, function in re.findall(r"`([\w/]*\.py)?(?:::)?(test_\w+)?`", tests):
+            path = ROOT / "tests" / name if name else path
+            assert path.is_file(), (name, places)
+            assert not function or f"def {function}(" in path.read_text(), (function, places)
