@@ -75,9 +75,9 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     task = profile.task(request.task)
     task = with_options(task, public_options(task, request.options) if request.public else request.options)
     _check_request(request, task)
-    references = _read_references(request, profile, task)
+    references = read_references(request, profile, task)
     try:
-        submissions, findings = _read_submissions(request, profile, task, references)
+        submissions, findings = read_submissions(request, profile, task, references)
     except NothingMatchedError as problem:
         if not request.public:
             raise
@@ -120,7 +120,7 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         )
 
 
-def _read_references(
+def read_references(
     request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile
 ) -> dict[str, Reference[Any]]:
     """The reference of each answer, with the bounding boxes of masks.
@@ -141,7 +141,7 @@ def _read_references(
     return {name: one.with_cases(known) for name, one in references.items()}
 
 
-def _read_submissions(
+def read_submissions(
     request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
     """Each submitted answer, and findings about the files; names that any reference has are not unknown."""
@@ -231,7 +231,7 @@ def report_of(
     about_files, about_cases = ([], []) if request.public else (findings, metrics_json.findings(cohort))
     values = {name: one.value for name, one in shown.by_metric.items()}
     report = {
-        "aggregates": metrics_json.aggregates(shown.by_metric),
+        "aggregates": metrics_json.aggregates(shown.by_metric, with_half_width=True),
         "centres": metrics_json.centres(cohort),
         "analyses": cohort.prefixed("analyses"),
         "cases": metrics_json.case_counts(cohort),

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_code_option, add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
-from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command
+from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command, evaluation_command
 
 if TYPE_CHECKING:
     from rehearsal.jobs.execute import JobResult, Rehearsal
@@ -160,9 +160,7 @@ def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -
 
 
 def _evaluation(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
-    default: tuple[str, ...] = (sys.executable, "-m", "evaluation", "--task", task.name)
-    if edition.evaluation_profile != load_edition(DEFAULT_EDITION).evaluation_profile:
-        default += ("--edition", edition.evaluation_profile)
+    default = evaluation_command(edition, task)
     return _runner(options, options.evaluation_image, options.evaluation_command, default, options.evaluation_arguments)
 
 

@@ -23,6 +23,7 @@ from rehearsal.jobs.execute import JobResult
 from rehearsal.jobs.outputs import CheckedOutput
 from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.failures import log_warnings, run_failure
+from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
 
 EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2)
@@ -31,11 +32,15 @@ FAILED: Final = "Failed"
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """An evaluation: content of `metrics.json` (None where there is none), the reason for that, and log warnings."""
+    """An evaluation: content of `metrics.json` (None where there is none), the reason for that, and log warnings.
+
+    `outcome` holds its time and memory, None if it did not run.
+    """
 
     metrics: Any = None
     problem: str | None = None
     warnings: tuple[str, ...] = ()
+    outcome: RunOutcome | None = None
 
 
 def refusals(*runners: Runner | None) -> tuple[str, ...]:
@@ -91,7 +96,7 @@ def run_evaluation(
         reason = f"evaluation: {problem.message}; the platform would fail the evaluation"
         return EvaluationRun(problem=reason, warnings=warnings)
     shutil.copyfile(call.output_dir / METRICS_JSON, output_dir / METRICS_JSON)
-    return EvaluationRun(metrics, warnings=warnings)
+    return EvaluationRun(metrics, warnings=warnings, outcome=outcome)
 
 
 def value_at(metrics: Any, path: str) -> Any:
@@ -147,7 +152,11 @@ def stage_predictions(
     A failed job is listed with the status `Failed` and no output. `algorithm` describes the algorithm's image;
     `generator` shuffles the jobs, since their order on the platform means nothing.
     """
-    entries = [_job(result, input_dir, algorithm) for result in results]
+    write_jobs([_job(result, input_dir, algorithm) for result in results], input_dir, generator)
+
+
+def write_jobs(entries: Sequence[Mapping[str, Any]], input_dir: Path, generator: np.random.Generator) -> None:
+    """Write `predictions.json` with the jobs in a random order, and `inputs.json`, into the evaluation's `/input`."""
     shuffled = [entries[index] for index in generator.permutation(len(entries))]
     write_json(input_dir / PREDICTIONS_JSON, shuffled)
     write_json(input_dir / INPUTS_JSON, [])
@@ -170,7 +179,7 @@ def path_by_case(folder: Path, result: JobResult, output: CheckedOutput) -> Path
 
 def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
     job_dir = input_dir / result.job.pk / "output"
-    outputs = [_place_output(output, number, job_dir) for number, output in enumerate(result.outputs, start=1)]
+    outputs = [place_output(output, number, job_dir) for number, output in enumerate(result.outputs, start=1)]
     invoked = result.api_method == "invoke"
     return job_entry(
         result.job.pk,
@@ -183,8 +192,8 @@ def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
     )
 
 
-def _place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str, Any]:
-    """Copy an output, an image as `.mha` under a new image pk, and describe it."""
+def place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str, Any]:
+    """Put an output in the job's folder, an image as `.mha` under a new image pk; returns its entry of the job."""
     socket = output.answer.socket
     target = socket.path_under(job_dir)
     if not socket.is_image:

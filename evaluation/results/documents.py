@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -18,12 +19,23 @@ AnyResult = TypeVar("AnyResult", bound=Document)
 Count = Annotated[int, Field(ge=0)]
 
 
+def half_width_of(low: float | None, high: float | None) -> float | None:
+    """Half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
+    if low is None or high is None or not math.isfinite(high - low):
+        return None
+    return round((high - low) / 2, 6)
+
+
 class MetricFigures(Document):
-    """A metric's value and 95% interval. JSON has no infinity: `infinite` names the figures that are infinite."""
+    """A metric's value and 95% interval. JSON has no infinity: `infinite` names the figures that are infinite.
+
+    `ci95_half_width`, half the interval's length, is for the platform's leaderboard alone; null without an interval.
+    """
 
     value: float | None
     ci95_low: float | None
     ci95_high: float | None
+    ci95_half_width: float | None = None
     infinite: list[Literal["value", "ci95_low", "ci95_high"]] = Field(default_factory=list)
 
     @model_validator(mode="after")
@@ -99,7 +111,7 @@ class Provenance(Document):
 
 
 class MetricsDocument(Document):
-    """metrics.json: leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high`.
+    """metrics.json: leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high|ci95_half_width`.
 
     `results` holds one row for each case; their keys depend on the kinds of answers, which `validate` checks.
     """

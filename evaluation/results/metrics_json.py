@@ -26,6 +26,7 @@ from evaluation.results.documents import (
     MetricFigures,
     MetricsDocument,
     check_document,
+    half_width_of,
 )
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate
@@ -63,12 +64,16 @@ class TeamMetrics:
         return [{**row[answer], "case": row["case"]} for row in rows]
 
 
-def aggregates(estimates: Mapping[str, Estimate]) -> dict[str, Any]:
+def aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = False) -> dict[str, Any]:
     """Every metric's value and interval; null if it is undefined for this cohort, or infinite.
 
-    JSON has no infinity, so `infinite` lists the infinite figures.
+    JSON has no infinity, so `infinite` lists the infinite figures. The half width is for the platform's leaderboards.
     """
-    return {name: _figures(estimate) for name, estimate in estimates.items()}
+    figures = {name: _figures(estimate) for name, estimate in estimates.items()}
+    if with_half_width:
+        for one in figures.values():
+            one["ci95_half_width"] = half_width_of(one["ci95_low"], one["ci95_high"])
+    return figures
 
 
 def _figures(estimate: Estimate) -> dict[str, Any]:

@@ -28,8 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     unused = [name for name in _OF_IMAGES if arguments.model_only and getattr(arguments, name)]
     if unused:
         parser.error(f"argument --{unused[0]}: found with --model-only, expected one of them")
-    from rehearsal.submission.images import find_images  # after --help: these take seconds
-    from rehearsal.submission.pipeline import SubmissionOptions, make_submission, without_archives
+    from rehearsal.submission.folder import without_archives  # after --help: these take seconds
+    from rehearsal.submission.images import find_images
+    from rehearsal.submission.pipeline import SubmissionOptions, make_submission
+    from rehearsal.submission.record import MODEL
     from rehearsal.submission.tries import KINDS
 
     edition = load_edition(arguments.edition or package_edition(arguments.package))
@@ -56,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{problem.message}: only the model is made, and rehearsed with plain processes", flush=True)
     make_submission(options, images, lambda line: print(line, flush=True))
     if missing is not None:
-        raise without_archives(missing)
+        raise without_archives(missing, MODEL, "--model-only")
     print(f"submission in {options.output}; README.md describes the files", flush=True)
     return 0
 
@@ -83,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     build = "PyTorch build of the images; the platform's T4 needs cuda (default: cuda)"
     add("--images", choices=_BUILDS, help=build)
     add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
-    add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
+    add_image_options(parser)
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")
     add(
         "--phantom",
@@ -93,7 +95,13 @@ def _parser() -> argparse.ArgumentParser:
         help="rehearse only this field of view; may be repeated",
     )
     add_code_option(parser, " for the images")
+    return parser
+
+
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of images that are built and saved: `--engine`, `--revision` and `--level`."""
+    add = parser.add_argument
+    add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
     label = "label of the images, so that the platform does not refuse them as known; any new text"
     add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")
-    return parser

@@ -1,9 +1,10 @@
-"""Algorithm images, built and saved by the project's scripts and loaded from the saved archives."""
+"""Images, built and saved by the project's scripts and loaded from the saved archives."""
 
 from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,8 @@ class BuiltImages:
         They refuse to answer without a model: the shipped one would answer where the upload of the model was forgotten.
         """
         flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
-        flags += ["--revision", self.revision] if self.revision else []
-        flags += code_options(self.code)
-        self._script("build", *(task.image.removeprefix(IMAGE_PREFIX) for task in tasks), *flags, log=log)
+        names = [task.image.removeprefix(IMAGE_PREFIX) for task in tasks]
+        self._script("build", *names, *flags, *self._label(), *code_options(self.code), log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
@@ -71,6 +71,9 @@ class BuiltImages:
         identity = self.engine.command("image", "inspect", "--format", "{{.Id}}", loaded).strip()
         return ContainerRunner(self.engine, identity, with_gpus=self.with_gpus)
 
+    def _label(self) -> tuple[str, ...]:
+        return ("--revision", self.revision) if self.revision else ()
+
     def _script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:
             done = subprocess.run(
@@ -86,13 +89,40 @@ class BuiltImages:
             raise EngineError(f"scripts/{script} ended with status {done.returncode}", message)
 
 
+class EvaluationImages(BuiltImages):
+    """Makes the archive of an evaluation image, which has neither PyTorch nor code of the user's."""
+
+    def name(self, task: Algorithm) -> str:
+        """The image's name in the engine."""
+        return f"{task.evaluation_image}:latest"
+
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+        """Run `scripts/build` for the evaluation image of each task."""
+        names = [task.evaluation_image.removeprefix(IMAGE_PREFIX) for task in tasks]
+        self._script("build", *names, *self._label(), log=log)
+
+
+def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:
+    """Save the image of a task as `archive` and load it from there, with the checks of `BuiltImages.load`."""
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        images.save(task, Path(folder), log).rename(archive)
+    return images.load(archive)
+
+
 def find_images(
-    engine: str | None, torch: str, with_gpus: bool, level: int, revision: str = "", source: Path = SOURCE
+    engine: str | None,
+    torch: str,
+    with_gpus: bool,
+    level: int,
+    revision: str = "",
+    source: Path = SOURCE,
+    made_by: type[BuiltImages] = BuiltImages,
 ) -> BuiltImages:
     """The image builder of this machine, with the engine's client `engine` or the first that can build.
 
     `torch` is cuda or cpu; `with_gpus` gives all GPUs to the rehearsed images; `level` is gzip's, 1 to 9 (small);
-    `revision` labels the images. Raises EngineError if there is no source tree, or no engine that can build.
+    `revision` labels the images; `made_by` is the class of the builder. Raises EngineError if there is no source tree,
+    or no engine that can build.
     """
     absent = [name for name in _NEEDED if not (source / name).is_file()]
     if absent:
@@ -104,4 +134,4 @@ def find_images(
     if done.returncode != 0:
         tried = "docker, podman" if engine is None else engine
         raise EngineError(f"no container engine that can build answers (tried {tried}), expected Docker or Podman")
-    return BuiltImages(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)
+    return made_by(find_engine(done.stdout.strip()), source, torch, with_gpus, level, revision)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from contract.archives import pack, unpack
 from contract.code import Code
 from contract.editions import Algorithm, Answer, Edition, load_edition
-from contract.errors import EngineError, HecktorError, ModelPackageError, OutputError, unwritable
-from contract.files import write_json, write_text
+from contract.errors import ModelPackageError
 from contract.packages import (
     Manifest,
     check_code,
@@ -26,14 +21,17 @@ from contract.packages import (
     verified_files,
 )
 from rehearsal.runners.runner import ProcessRunner, Runner, algorithm_command
-from rehearsal.submission.images import BuiltImages
-from rehearsal.submission.record import MODEL, README, RECORD, ImageArchive, SubmissionRecord
+from rehearsal.submission.folder import (
+    REHEARSAL,
+    Reporter,
+    check_folder,
+    failure_keeps_logs,
+    replace_files,
+    scratch_folder,
+)
+from rehearsal.submission.images import BuiltImages, save_and_load
+from rehearsal.submission.record import MODEL, RECORD, ImageArchive, SubmissionRecord
 from rehearsal.submission.tries import KINDS, TrialInputs, TriedTask, make_phantoms, try_task
-
-REHEARSAL: Final = "rehearsal"
-FAILED: Final = "failed"
-
-Reporter = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -82,8 +80,8 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         report(f"warning: {changed}")
     tasks = options.tasks or options.edition.algorithms
     _check_heads(manifest, tasks)
-    _check_folder(options.output)
-    with _scratch_folder(options.output) as scratch:
+    check_folder(options.output, RECORD, "submission")
+    with scratch_folder(options.output) as scratch:
         report(f"{MODEL}: packing")
         pack(options.package, scratch / MODEL)
         unpack(scratch / MODEL, scratch / "model")
@@ -93,16 +91,14 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         inputs = TrialInputs(options.edition, scratch / "cohort", kinds, scratch / "model")
-        try:
+        with failure_keeps_logs(scratch, options.output):
             archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
-        except HecktorError as problem:
-            shutil.rmtree(options.output / FAILED, ignore_errors=True)
-            shutil.move(scratch / REHEARSAL, options.output / FAILED)
-            raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
         torch = None if images is None else options.torch
         model = {**file_entry(scratch / MODEL), **identity.model_dump()}
         submission = SubmissionRecord(manifest, model, archives, tried, torch, options.with_gpus)
-        _name_files(submission, options.edition, scratch, options.output)
+        names = (MODEL, *(one.file for one in archives))
+        earlier = (MODEL, *(archive_name(task) for task in options.edition.algorithms))
+        replace_files(scratch, options.output, names, earlier, submission.readme(), (RECORD, submission.document()))
     return submission
 
 
@@ -159,50 +155,6 @@ def _rehearsed(
 
 
 def _archived(images: BuiltImages, task: Algorithm, scratch: Path, log: Path) -> tuple[Runner, ImageArchive]:
-    folder = scratch / task.name
-    folder.mkdir()
-    archive = images.save(task, folder, log).rename(scratch / archive_name(task))
-    return images.load(archive), ImageArchive(task, archive.name, images.name(task), file_entry(archive))
-
-
-def _name_files(submission: SubmissionRecord, edition: Edition, scratch: Path, output: Path) -> None:
-    """Put all files in place; `submission.json` is removed first and written last, so it vouches for the others."""
-    (output / RECORD).unlink(missing_ok=True)
-    for name in (README, MODEL, *(archive_name(task) for task in edition.algorithms)):
-        (output / name).unlink(missing_ok=True)
-    for folder in (REHEARSAL, FAILED):
-        shutil.rmtree(output / folder, ignore_errors=True)
-    for name in (MODEL, *(one.file for one in submission.archives), REHEARSAL):
-        (scratch / name).rename(output / name)
-    write_text(output / README, submission.readme())
-    write_json(output / RECORD, submission.document().model_dump(mode="json"))
-
-
-def _check_folder(output: Path) -> None:
-    """Refuse a folder with other content, since its files would be replaced."""
-    if output.is_dir() and any(output.iterdir()) and not ({RECORD, FAILED} & {path.name for path in output.iterdir()}):
-        raise OutputError(output.name, "exists and is no submission", "a new name or a submission's")
-
-
-@contextmanager
-def _scratch_folder(output: Path) -> Iterator[Path]:
-    """A temporary folder in `output` that an image's user may enter; OSError becomes `OutputError`."""
-    is_new = not output.exists()
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".partial-", dir=output) as scratch:
-            Path(scratch).chmod(0o755)
-            yield Path(scratch)
-    except OSError as problem:
-        raise unwritable(output.name, problem) from None
-    finally:
-        if is_new and output.is_dir() and not any(output.iterdir()):
-            output.rmdir()
-
-
-def without_archives(why: EngineError) -> EngineError:
-    """The error for a submission that was made without the requested images."""
-    return EngineError(
-        f"{why.message}; no image archives were made. {MODEL} was made and rehearsed with plain processes. "
-        "Start an engine (`scripts/engine` on Debian) and run this again, or use --model-only"
-    )
+    archive = scratch / archive_name(task)
+    runner = save_and_load(images, task, archive, log)
+    return runner, ImageArchive(task, archive.name, images.name(task), file_entry(archive))

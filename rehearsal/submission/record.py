@@ -13,7 +13,6 @@ from contract.packages import FileEntry, Manifest
 from rehearsal.submission.tries import MEMORY_BYTES, TriedCase, TriedTask
 
 RECORD: Final = "submission.json"
-README: Final = "README.md"
 MODEL: Final = "model.tar.gz"
 _DIRECTIONS: Final[Mapping[Direction, str]] = {
     "risk": "a risk: a higher value means earlier recurrence",

@@ -49,6 +49,9 @@ def test_a_public_file_holds_nothing_but_rounded_aggregates(phase_of, blank, cap
         assert figures["value"] == (
             None if figures["value"] is None else round(full["aggregates"][name]["value"], digits)
         )
+        ends = figures["ci95_low"], figures["ci95_high"]
+        half_width = None if None in ends else round((ends[1] - ends[0]) / 2, 6)  # of the rounded ends
+        assert figures.pop("ci95_half_width") == half_width
         assert all(one is None or isinstance(one, list) or round(one, digits) == one for one in figures.values())
     assert not re.search(r"P\d|few", re.sub(r'"case_set_sha256": "\w+"', "", text))
     assert str(phase.root) not in text + shown
