@@ -119,7 +119,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
 
 
 def rank(  # noqa: PLR0913 - keyword options of a public function
-    results: Mapping[str, Result],
+    results: Mapping[str, Result] | Path | str,
     *,
     task: str | None = None,
     edition: str | None = None,
@@ -136,9 +136,10 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     """Rank teams from their evaluations, as `hecktor rank` does.
 
     Args:
-        results: by team, the path or content of a metrics.json, or the result of `evaluate`.
+        results: by team, the path or content of a metrics.json, or the result of `evaluate`; or the path of a CSV table
+            of printed values, as `hecktor rank --table` reads it.
         task: name or number; None takes the task of the first team's evaluation.
-        edition: path of the evaluation profile, if it is not one of the package's own.
+        edition: path of the evaluation profile, if it is not one of the package's own; of a table also its name.
         official: name of another ranking of the edition, to make it official.
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: bootstrap rankings; 0 for none.
@@ -157,7 +158,8 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     given = {**(beside or {}), **(unranked or {})}
     board = rank_results(
         RankingRequest(
-            teams=[(name, _source(result)) for name, result in results.items()],
+            teams=[(name, _source(result)) for name, result in results.items()] if isinstance(results, Mapping) else [],
+            table=None if isinstance(results, Mapping) else Path(results),
             unranked=[_unranked(name, entry) for name, entry in given.items()],
             task=task,
             edition=edition,

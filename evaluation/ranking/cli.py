@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             teams=_named(options.metrics, options.names),
             runs=options.runs,
             unranked=options.unranked,
+            table=options.table,
             task=options.task,
             edition=options.edition,
             official=options.official,
@@ -67,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     add("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
+    table = "rank the printed values of a CSV table with a column `team` and one a metric, without tests"
+    add("--table", type=Path, metavar="FILE", help=table)
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
@@ -84,7 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         "values, and nothing is said about the stability of the ranks"
     )
     add("--without-rows", action="store_true", help=without_rows)
-    add("--edition", help="profile.json of an edition that is not in the package")
+    edition = "profile.json of an edition that is not in the package; of a --table also a name"
+    add("--edition", help=edition)
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")

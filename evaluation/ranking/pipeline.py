@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from contract.errors import HecktorError
 from contract.files import read_json
+from evaluation.editions import DEFAULT_PROFILE
+from evaluation.editions.profile import load_profile
 from evaluation.editions.task import with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import Extras, leaderboard
+from evaluation.ranking.printed import WITHOUT_ROWS, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
 from evaluation.results.board import team_name
@@ -29,6 +33,7 @@ class RankingRequest:
         teams: name and metrics.json, or its content, of each team.
         runs: name of a team and the metrics.json of each of its runs, of which the best counts.
         unranked: entries that are shown without a rank.
+        table: a CSV file of printed values, in place of teams, runs and unranked entries.
 
     The others are the arguments of `evaluation.rank`.
     """
@@ -36,6 +41,7 @@ class RankingRequest:
     teams: Sequence[tuple[str, Source]]
     runs: Sequence[tuple[str, Sequence[Path]]] = ()
     unranked: Sequence[UnrankedSource] = ()
+    table: Path | None = None
     task: str | None = None
     edition: str | None = None
     official: str | None = None
@@ -52,15 +58,13 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
 
     Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
+    if request.table is not None:
+        return _rank_printed(request, request.table)
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
     names += [one.team for one in request.unranked]
     check_team_names([*names, *mean])
-    for name in names:
-        try:
-            team_name(name)
-        except ValueError as expected:
-            raise HecktorError("team", f"found {name!r}", str(expected)) from None
+    _check_folder_names(names)
     observers, unranked = _read_unranked(request.unranked)
     unranked_files = [(one.team, one.source) for one in request.unranked if one.team in unranked]
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}
@@ -88,6 +92,40 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
         "files": {name: str(path.absolute()) for name, path in files.items()},
         "identical_answers": identical_answers(shown.validated),
     }
+
+
+def _check_folder_names(names: Iterable[str]) -> None:
+    for name in names:
+        try:
+            team_name(name)
+        except ValueError as expected:
+            raise HecktorError("team", f"found {name!r}", str(expected)) from None
+
+
+def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
+    """The leaderboard of a table of printed values; an option that needs rows is refused."""
+    needs_rows = {
+        "metrics.json": request.teams,
+        "--runs": request.runs,
+        "--unranked": request.unranked,
+        "--tau": request.tau,
+        "--without-rows": request.without_rows,
+        "--seed": request.seed is not None,
+        "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,
+    }
+    for name, given in needs_rows.items():
+        if given:
+            raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
+    profile = load_profile(request.edition or DEFAULT_PROFILE).task(request.task)
+    printed = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
+    _check_folder_names([team.team for team in printed.teams.teams])
+    _check_folder_names([entry.team for entry in printed.unranked])
+    if printed.unused is not None:
+        sys.stderr.write(f"warning: {printed.unused}\n")
+    board = leaderboard(printed.teams, 0, None, Extras(printed.unranked, request.mean))
+    origin = {**board["provenance"], "table": table.name, "table_sha256": printed.sha256}
+    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": origin}
+    return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}
 
 
 def _read_unranked(sources: Sequence[UnrankedSource]) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:

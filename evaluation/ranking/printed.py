@@ -1,0 +1,92 @@
+"""Read a table of printed values, such as a challenge paper's, to rank its teams without their rows."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from contract.documents import installed_version
+from contract.errors import Finding, HecktorError
+from contract.files import without_apostrophe
+from evaluation.editions.schemes import metrics_of_scheme
+from evaluation.editions.task import TaskProfile
+from evaluation.inputs.tables import Table, number, read_table_with
+from evaluation.ranking.unranked import UnrankedEntry, UnrankedSource, unranked_entry
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.teams import ComparableTeams, check_team_names
+from evaluation.results.validation import check_ranges
+from evaluation.statistics.bootstrap import Estimate
+
+TEAM: Final = "team"
+REASON: Final = "out_of_competition"
+WITHOUT_ROWS: Final = "printed values have no per-case rows: neither rank stability nor tests of significance"
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """The teams of a table, its rows out of competition, and a finding on the columns that are not used."""
+
+    teams: ComparableTeams
+    unranked: tuple[UnrankedEntry, ...]
+    unused: Finding | None
+    sha256: str
+
+
+def read_printed(path: Path, profile: TaskProfile) -> PrintedTable:
+    """Read a table of printed values with the columns `team`, the metrics, and optionally `out_of_competition`.
+
+    The column of a metric has its name, its title, or `<name>_value` as in leaderboard.csv. Metrics without a column
+    are left out, with the schemes that need them. An empty value leaves a team without a rank.
+
+    Raises HecktorError: no column `team`, none of a metric that the official ranking needs, or an impossible value.
+    """
+    spellings = {name: (f"{name}_value", metric.title) for name, metric in profile.metrics.items()}
+    table = read_table_with(path, {TEAM: (), REASON: (), **spellings}, HecktorError)
+    shown = _of_columns(profile, table)
+    teams = [_team(row, shown, table.where(index)) for index, row in enumerate(table.rows)]
+    check_team_names([team.team for team in teams])
+    reasons = {team.team: row.get(REASON, "").strip() for team, row in zip(teams, table.rows, strict=True)}
+    loaded = ComparableTeams(shown, tuple(teams), ())
+    beside = [unranked_entry(UnrankedSource(name, path, why), loaded) for name, why in reasons.items() if why]
+    unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
+    finding = Finding(table.name, f"columns {', '.join(unused)}", "metrics of the edition", "not used")
+    return PrintedTable(
+        loaded.select([name for name, why in reasons.items() if not why]),
+        tuple(beside),
+        finding if unused else None,
+        hashlib.sha256(path.read_bytes()).hexdigest(),
+    )
+
+
+def _team(row: Mapping[str, str], profile: TaskProfile, where: str) -> TeamMetrics:
+    name = without_apostrophe(row[TEAM].strip())
+    if not name:
+        raise HecktorError(where, "no team", "its name")
+    values = {metric: _value(row[metric], f"{where}: {metric}") for metric in profile.metrics}
+    estimates = {metric: Estimate(value, None, None) for metric, value in values.items()}
+    check_ranges(estimates, profile, where)
+    origin = {"version": installed_version("hecktor"), "task": profile.algorithm.name, "edition": profile.edition}
+    return TeamMetrics(name, estimates, (), {}, (), origin, where)
+
+
+def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:
+    """The profile with the metrics of the table alone, and the schemes that need no others."""
+    for column in (TEAM, *profile.ranking.official_metrics):
+        if column not in table.header:
+            title = f' or "{profile.metrics[column].title}"' if column in profile.metrics else ""
+            raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", f"a column {column}{title}")
+    metrics = {name: metric for name, metric in profile.metrics.items() if name in table.header}
+    schemes = {
+        name: scheme
+        for name, scheme in profile.ranking.schemes.items()
+        if set(metrics_of_scheme(scheme)) <= set(metrics)
+    }
+    return replace(profile, metrics=metrics, ranking=profile.ranking.model_copy(update={"schemes": schemes}))
+
+
+def _value(text: str, where: str) -> float | None:
+    return math.inf if text.strip() == "inf" else number(text, where, "a number", HecktorError)

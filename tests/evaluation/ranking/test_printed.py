@@ -1,0 +1,195 @@
+"""Rank printed tables: the published ones of 2020, 2021, 2025 and HNTS-MRG 2024, and faults of tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import evaluation
+from contract.errors import HecktorError
+from contract.files import csv_text
+from evaluation.ranking.cli import main
+
+ROOT = Path(__file__).parents[3]
+NAMES = {
+    "dsc": "gtvp_dsc_mean",
+    "hd95_mm": "gtvp_hd95_median_mm",
+    "precision": "gtvp_precision_mean",
+    "recall": "gtvp_recall_mean",
+    "f1": "gtvp_f1",
+}
+# Of the four teams that are printed with 3.0882 mm the overview gives these digits.
+DIGITS_OF_2021 = {"Pengy": "3.0881603", "SJTU_EIEE": "3.0881603", "HiLab": "3.0881618", "BCIOQurit": "3.0881618"}
+
+
+@pytest.fixture
+def golden():
+    """Reads a published table; skips the test where the tables are not at hand."""
+    folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "golden"
+
+    def read(name):
+        path = folder / f"{name}.csv"
+        if not path.is_file():
+            pytest.skip(f"needs {path.name} in ../shared/golden")
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    return read
+
+
+@pytest.fixture
+def printed(tmp_path):
+    """Writes a table, ranks it and returns the leaderboard."""
+
+    def rank(lines, **options):
+        path = tmp_path / "published.csv"
+        path.write_text(csv_text(list(lines[0]), lines), encoding="utf-8")
+        return evaluation.rank(path, **options)
+
+    return rank
+
+
+def renamed(lines, reason_of=lambda line: ""):
+    """Lines under the names of metrics, in reverse order, which no ranking may follow."""
+    return [
+        {"team": line["team"], "out_of_competition": reason_of(line)}
+        | {NAMES[column]: text for column, text in line.items() if column in NAMES}
+        for line in reversed(lines)
+    ]
+
+
+def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, printed):
+    """Five ranked teams have a higher mean DSC than DCPT's 0.7049, six a higher one than ucl_charp's 0.6765."""
+    lines = golden("hecktor2020_task1")
+    board = printed(renamed(lines, lambda line: "" if line["rank"] else "no paper"), edition="hecktor2020", task="1")
+    published = {line["team"]: int(line["rank"]) for line in lines if line["rank"]}
+    assert board.ranks == published
+    places = {entry["team"]: entry["place"] for entry in board.content["unranked_entries"]}
+    assert (places["DCPT"], places["ucl_charp"]) == (5, 6)
+    assert len(places) == len(lines) - len(published)
+
+
+def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, printed):
+    """BAMF has the highest DSC and the lowest HD95 of all, so that no ranked team stands above it."""
+    lines = golden("hecktor2021_task1")
+    assert {line["team"] for line in lines if line["hd95_mm"] == "3.0882"} == set(DIGITS_OF_2021)
+    lines = [{**line, "hd95_mm": DIGITS_OF_2021.get(line["team"], line["hd95_mm"])} for line in lines]
+    disqualified = renamed(lines, lambda line: line["rank"] if line["rank"] == "disqualified" else "")
+    board = printed(disqualified, edition="hecktor2021", task="1")
+    assert board.ranks == {line["team"]: int(line["rank"]) for line in lines if line["rank"] != "disqualified"}
+    assert [entry["place"] for entry in board.content["unranked_entries"] if entry["team"] == "BAMF"] == [0]
+
+
+def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, printed):
+    """The overview gives 0.6402 as the mean of the 17 C-indices."""
+    lines = golden("hecktor2021_tasks2_3")
+    table = [{"team": line["team"], "c_index": line["c_index_task2"]} for line in reversed(lines)]
+    board = printed(table, edition="hecktor2021", task="2", mean=True)
+    assert list(board.order) == [line["team"] for line in lines]
+    (mean,) = board.content["unranked_entries"]
+    assert mean["metrics"]["c_index"]["value"] == pytest.approx(0.6402, abs=5e-5)
+
+
+def test_2025_ranks_five_teams_by_both_counts(golden, printed):
+    """The published order needs teams that are not printed; what follows from the five is computed by hand."""
+    five = [line for line in golden("hecktor2025") if line["task"] == "1"]
+    table = [
+        {"team": line["team"]}
+        | {"GTVp mean DSC": line["metric1"], "gtvn_dsc_agg": line["metric2"], "gtvn_f1_agg_value": line["metric3"]}
+        for line in five
+    ]
+    board = printed(table, task="1")
+    by_hand = {line["team"]: line for line in golden("hecktor2025_task1_borda_of_five")}
+    for entry in board.content["teams"]:
+        line, rankings = by_hand[entry["team"]], entry["rankings"]
+        assert entry["rank"] == int(line["nested_min_rank"])
+        assert rankings["nested_borda"]["rank_sum"] == int(line["nested_min_total"])
+        assert rankings["flat_borda"]["points"] == int(line["flat_points_K_minus_r"])
+        assert rankings["flat_borda"]["rank"] == int(line["flat_rank"])
+    average = printed(table, task="1", ties="average").content
+    assert {entry["team"]: entry["rank"] for entry in average["teams"]} == {
+        team: int(line["nested_average_rank"]) for team, line in by_hand.items()
+    }
+
+
+def test_2025_ranks_risks_as_published(golden, printed):
+    """HDUMedAI and Alien-seg have the same C-index and share the second rank."""
+    lines = [line for line in golden("hecktor2025") if line["task"] == "2"]
+    board = printed([{"team": line["team"], "c_index": line["metric1"]} for line in lines], task="2")
+    assert board.ranks == {line["team"]: int(line["rank"]) for line in lines}
+
+
+def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, printed):
+    """Task 1: TUMOR 0.825, baseline 0.817, annotators 0.806: both stand below the only ranked team."""
+    values = {line["item"]: line["dscagg_mean"] for line in golden("hntsmrg2024")}
+    names = {"task1_TUMOR": "", "task1_nnunet_baseline": "baseline", "interobserver_dscagg_pre": "annotators"}
+    table = [{"team": name, "dsc_agg_mean": values[name], "out_of_competition": why} for name, why in names.items()]
+    board = printed(table, edition="hntsmrg2024")
+    assert board.ranks == {"task1_TUMOR": 1}
+    assert [(entry["team"], entry["place"]) for entry in board.content["unranked_entries"]] == [
+        ("task1_nnunet_baseline", 1),
+        ("interobserver_dscagg_pre", 1),
+    ]
+
+
+TWO = [{"team": "a", "c_index": "0.6", "rank": "2"}, {"team": "b", "c_index": "0.7", "rank": "1"}]
+
+
+def test_the_leaderboard_says_that_nothing_is_tested(printed):
+    board = printed(TWO, task="rfs").content
+    assert (board["stability"], board["comparisons"]) == (None, None)
+    assert "neither rank stability nor tests" in board["without_stability_because"]
+    assert board["provenance"]["table"] == "published.csv"
+    assert len(board["provenance"]["table_sha256"]) == 64
+
+
+def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
+    table = tmp_path / "t.csv"
+    table.write_text(csv_text(list(TWO[0]), TWO), encoding="utf-8")
+    assert main(["--table", str(table), "--task", "2", "--output", str(tmp_path / "board")]) == 0
+    shown = capsys.readouterr()
+    assert "t.csv: columns rank, expected metrics of the edition; not used" in shown.err
+    assert "no rank stability: printed values have no per-case rows" in shown.out
+    board = json.loads((tmp_path / "board" / "leaderboard.json").read_text(encoding="utf-8"))
+    assert [entry["team"] for entry in board["teams"]] == ["b", "a"]
+    # The leaderboard's own table ranks again as it stands.
+    again = evaluation.rank(tmp_path / "board" / "leaderboard.csv", task="2")
+    assert again.ranks == {"b": 1, "a": 2}
+
+
+def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(printed):
+    distances = {"a": "inf", "b": "3.1", "c": ""}
+    lines = [{"team": name, "gtvp_dsc_mean": "0.5", "gtvp_hd95_median_mm": mm} for name, mm in distances.items()]
+    board = printed(lines, edition="hecktor2021", task="1")
+    assert board.ranks == {"b": 1, "a": 2}
+    assert board.unranked == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (
+            [{"team": "a", "gtvp_dsc_mean": "0.5"}],
+            "published.csv: columns team, gtvp_dsc_mean, expected a column c_index",
+        ),
+        ([{"c_index": "0.5"}], "expected a column team"),
+        ([{"team": "a", "c_index": "1.2"}], "published.csv, line 2: c_index 1.2, expected from 0 to 1"),
+        ([{"team": "a", "c_index": "high"}], "published.csv, line 2: c_index 'high', expected a number"),
+        ([{"team": "", "c_index": "0.5"}], "published.csv, line 2: no team"),
+        ([{"team": "a", "c_index": "0.5"}] * 2, "'a' stands twice"),
+        ([{"team": "../a", "c_index": "0.5"}], "a name without /"),
+        ([{"team": "a", "c_index": ""}], "no team has a value"),
+    ],
+)
+def test_faults_of_a_table_are_named(printed, lines, message):
+    with pytest.raises(HecktorError, match=message.replace("(", r"\(")):
+        printed(lines, task="2")
+
+
+def test_an_option_that_needs_rows_is_refused(printed):
+    with pytest.raises(HecktorError, match="--table: together with --tau"):
+        printed(TWO, task="2", tau=["auc"])
