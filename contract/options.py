@@ -48,19 +48,23 @@ def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") ->
 
 
 def chosen_algorithm(
-    parser: argparse.ArgumentParser,
-    arguments: argparse.Namespace,
-    hint: str = "",
-    load: Callable[[str], Edition] = load_edition,
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, hint: str = ""
 ) -> tuple[Edition, Algorithm]:
     """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
 
-    `hint` is added to the message of an unknown task; `load` reads the edition, which may be that of an evaluation
-    profile. Raises HecktorError: the edition is unknown, or its declaration cannot be used.
+    `hint` is added to the message of an unknown task. Raises HecktorError: the edition is unknown, or its declaration
+    cannot be used.
     """
-    edition = load(str(arguments.edition))
+    edition = load_edition(str(arguments.edition))
+    return edition, named_algorithm(parser, edition.algorithm, arguments.task, hint)
+
+
+def named_algorithm(
+    parser: argparse.ArgumentParser, find: Callable[[str | None], Algorithm], name: str | None, hint: str = ""
+) -> Algorithm:
+    """The algorithm that `find` gives for the value of `--task`; an unknown task ends with exit status 2."""
     try:
-        return edition, edition.algorithm(arguments.task)
+        return find(name)
     except HecktorError as error:
         parser.error(f"argument --task: {error.message}{hint}")
 

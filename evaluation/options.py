@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import whole_number
+from contract.options import named_algorithm, whole_number
 from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
@@ -32,11 +32,7 @@ def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, nam
 
     Raises HecktorError: the profile has no rules for the task.
     """
-    if name is not None or len(profile.tasks) > 1:
-        try:
-            profile.declaration.algorithm(name)
-        except HecktorError as error:
-            parser.error(f"argument --task: {error.message}")
+    named_algorithm(parser, profile.algorithm, name)
     return profile.task(name)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
-from contract.documents import Document, Text, expect_keys
+from contract.documents import Document, Text, Word, expect_keys
 from contract.editions.declaration import Kind
 from contract.errors import HecktorError
 from evaluation.editions.schemes import RankingProfile, Weight, check_weights
@@ -62,7 +62,10 @@ class AnswerRules(Document):
 
 
 class ProfileTask(Document):
-    """A task: format 1 has the kind and rules of its answer, format 2 its answers."""
+    """A task: format 1 has the kind and rules of its answer, format 2 its answers.
+
+    `aliases` are further values of `--task`, lower-case, such as the numbers of the challenge's own tasks.
+    """
 
     metrics: Annotated[dict[Text, RankedMetric], Field(min_length=1)]
     ranking: RankingProfile
@@ -70,6 +73,7 @@ class ProfileTask(Document):
     rules: AnyRules | None = None
     answers: dict[Text, AnswerRules] | None = None
     public_digits: Annotated[int, Field(ge=1, le=6)] | None = None
+    aliases: tuple[Word, ...] = ()
 
 
 class ProfileDocument(Document):
@@ -86,7 +90,10 @@ class ProfileDocument(Document):
         own = ("kind", "rules") if self.format == 1 else ("answers",)
         expect_keys(self, ("format", "name", "title", "tasks"), () if self.format == 1 else ("declaration",))
         for task in self.tasks.values():
-            expect_keys(task, (*own, "metrics", "ranking"), ("public_digits",))
+            expect_keys(task, (*own, "metrics", "ranking"), ("public_digits", "aliases"))
+        aliases = [alias for task in self.tasks.values() for alias in task.aliases]
+        if len({*aliases, *self.tasks}) < len(aliases) + len(self.tasks):
+            raise ValueError("each name or alias of a task once")
         return self
 
 

@@ -40,11 +40,20 @@ class EvaluationProfile:
             raise HecktorError(f"edition {self.name}", "no masks", "an edition with masks")
         return of_masks
 
-    def task(self, name: str | None) -> TaskProfile:
-        """The profile of the task with this name or number; None for the only one."""
+    def algorithm(self, name: str | None) -> Algorithm:
+        """The algorithm with this name, number or alias of a task; None for that of the only task.
+
+        An alias of the profile precedes the declaration's numbers. Raises HecktorError: no such algorithm.
+        """
         if name is None and len(self.tasks) == 1:
-            return next(iter(self.tasks.values()))
-        wanted = self.declaration.algorithm(name).name
+            return next(iter(self.tasks.values())).algorithm
+        alias = "" if name is None else name.strip().lower()
+        own = next((task.algorithm for task in self.tasks.values() if alias in task.aliases), None)
+        return own or self.declaration.algorithm(name)
+
+    def task(self, name: str | None) -> TaskProfile:
+        """The profile of the task with this name, number or alias; None for the only one."""
+        wanted = self.algorithm(name).name
         if wanted not in self.tasks:
             raise HecktorError(f"edition {self.name}", f"has no task {wanted!r}, only {', '.join(self.tasks)}")
         return self.tasks[wanted]
@@ -75,6 +84,11 @@ def profile_of_edition(name_or_path: str) -> EvaluationProfile:
         return load_profile(name_or_path)
     declaration = load_edition(name_or_path)
     return replace(load_profile(declaration.evaluation_profile), declaration=declaration)
+
+
+def tasks_of_edition(name_or_path: str) -> EvaluationProfile | Edition:
+    """The profile of this name, which knows the challenge's own numbers of its tasks, or else the declaration."""
+    return load_profile(name_or_path) if name_or_path in known_profiles() else load_edition(name_or_path)
 
 
 def load_declaration(name_or_path: str) -> Edition:
@@ -111,7 +125,7 @@ def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> 
     answers = _only_answer(task, algorithm, where) if task.answers is None else _answers(task.answers, algorithm, where)
     metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
-    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.public_digits)
+    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.public_digits, task.aliases)
 
 
 def _only_answer(task: ProfileTask, algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:

@@ -53,7 +53,7 @@ class TaskProfile:
     """How one task of an edition is evaluated.
 
     `answers` are by name, in the declaration's order; `public_digits` are the digits behind the point in public
-    results, None for the default.
+    results, None for the default; `aliases` further values of `--task`.
     """
 
     edition: str
@@ -62,6 +62,7 @@ class TaskProfile:
     metrics: Mapping[str, MetricProfile]
     ranking: RankingProfile
     public_digits: int | None = None
+    aliases: tuple[str, ...] = ()
 
     @property
     def has_several_answers(self) -> bool:

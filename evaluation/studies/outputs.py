@@ -13,8 +13,8 @@ from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
-from contract.options import add_edition_options, chosen_algorithm
-from evaluation.editions.profile import load_declaration
+from contract.options import add_edition_options, named_algorithm
+from evaluation.editions.profile import tasks_of_edition
 from evaluation.execution import DEATH
 
 if TYPE_CHECKING:  # matplotlib takes seconds, and --help needs no picture
@@ -74,7 +74,7 @@ def chosen_answer(
     parser: argparse.ArgumentParser, options: argparse.Namespace, kinds: Sequence[str] = ("mask", "risk", "class")
 ) -> tuple[Algorithm, Answer]:
     """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
-    _, task = chosen_algorithm(parser, options, load=load_declaration)
+    task = named_algorithm(parser, tasks_of_edition(options.edition).algorithm, options.task)
     name = options.answer
     possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not possible:

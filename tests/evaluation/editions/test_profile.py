@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 from importlib.resources import files
@@ -11,6 +12,7 @@ import pytest
 
 from contract.documents import json_schema
 from contract.errors import HecktorError
+from evaluation.cli import main as evaluate_main
 from evaluation.editions import known_profiles
 from evaluation.editions.profile import load_declaration, load_profile, parse_profile
 from evaluation.editions.schemes import Borda, Lexicographic
@@ -18,6 +20,7 @@ from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.rows.mask import mask_metrics
 from evaluation.rows.risk import RISK_METRICS
+from evaluation.studies.outputs import add_answer_options, chosen_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -75,6 +78,42 @@ def test_an_edition_without_the_task_says_so(profile):
     del profile["tasks"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
         parse_profile(profile, "p").task(HPV.name)
+
+
+@pytest.mark.parametrize(
+    ("edition", "names", "task"),
+    [
+        ("hecktor2021", ("2", "3", "pfs", "rfs"), RFS),  # 000:181, tasks 2 and 3 predict the same outcome
+        ("hntsmrg2024", ("1", "2", "pre-RT", "mid-RT", None), SEGMENTATION),  # 004:40
+        ("hecktor2022", ("2", "rfs"), RFS),
+    ],
+)
+def test_a_task_has_the_numbers_and_names_of_its_challenge(edition, names, task):
+    assert {load_profile(edition).task(name).algorithm.name for name in names} == {task.name}
+
+
+def test_evaluate_takes_the_number_of_the_challenge(tmp_path):
+    """One recurrence before one censored patient is one comparable pair, which the higher risk orders rightly."""
+    (tmp_path / "truth.csv").write_text("PatientID,Progression,PFS\nA-1,1,100\nA-2,0,200\n", encoding="utf-8")
+    (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,2\nA-2,1\n", encoding="utf-8")
+    files = ["--predictions", str(tmp_path / "risks.csv"), "--ground-truth", str(tmp_path / "truth.csv")]
+    assert evaluate_main(["--edition", "hecktor2021", "--task", "3", *files, "--output", str(tmp_path)]) == 0
+    content = json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))
+    assert (content["provenance"]["task"], content["aggregates"]["c_index"]["value"]) == ("rfs", 1.0)
+
+
+def test_a_study_takes_the_number_of_the_challenge():
+    parser = argparse.ArgumentParser()
+    add_answer_options(parser)
+    task, answer = chosen_answer(parser, parser.parse_args(["--edition", "hecktor2021", "--task", "3"]))
+    assert (task.name, answer.kind) == ("rfs", "risk")
+
+
+@pytest.mark.parametrize("aliases", [["2", "2"], ["hpv"]])
+def test_an_alias_names_one_task(profile, aliases):
+    profile["tasks"]["rfs"]["aliases"] = aliases
+    with pytest.raises(HecktorError, match="each name or alias of a task once"):
+        parse_profile(profile, "mine.json")
 
 
 def test_unknown_edition_names_the_known_ones():
