@@ -174,7 +174,8 @@ def _add_comparisons(step: _AddStep) -> None:
         "experiments",
         nargs="+",
         metavar="EXPERIMENT",
-        help="name of a plan, NAME:unfiltered for its masks before postprocessing, or A+B for an ensemble",
+        help="name of a plan, NAME:unfiltered for its masks before postprocessing, NAME:MODEL for one model in place "
+        "of its heads, such as NAME:my_model:Head, or A+B for an ensemble",
     )
     against.add_argument(
         "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
 from algorithm.heads.parts import LARGEST_NUMBER
-from contract.code import Code, failure_of
+from contract.code import Code, check_spelling, failure_of
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -72,6 +72,7 @@ class OwnFeatures:
     def units(self) -> dict[str, str]:
         """Units by the names that heads use. Raises `ModelPackageError` for a class that declares none."""
         hook = self.code.find(self.reference, _KIND)
+        check_spelling(hook, ("names",), f"{_KIND} {self.reference}")
         names = getattr(hook, "names", None)
         if not isinstance(names, Mapping) or not names or not all(map(_is_declared, names.items())):
             raise ModelPackageError(f"{_KIND} {self.reference}", f"found names {names!r}", _NAMES)

@@ -32,12 +32,13 @@ from algorithm.heads.documents import (
     LinearHead,
 )
 from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
-from contract.code import Code, failure_of, files_digest, split_reference
+from contract.code import Code, check_spelling, failure_of, files_digest, split_reference
 from contract.errors import ModelPackageError
 
 # Its name in a folder of code.
 HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
+ATTRIBUTES: Final = ("kinds",)
 # Sums of squares and standardised values of such scores are finite.
 _LARGEST: Final = 1e50
 AnyHead = TypeVar("AnyHead", bound=Head)
@@ -64,8 +65,9 @@ class HeadTarget:
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """The entrant's class. Raises `ModelPackageError` if it is not there or lacks a method."""
+    """The entrant's class. Raises `ModelPackageError` if it is not there, lacks a method or misspells an attribute."""
     found = code.find(reference, "head")
+    check_spelling(found, ATTRIBUTES, f"head {reference}")
     if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
         raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
     return found

@@ -19,7 +19,7 @@ from torch import nn
 from algorithm.network.devices import is_device_failure
 from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, SCHEMES, ModelPackage
 from contract import labels
-from contract.code import failure_of
+from contract.code import check_spelling, failure_of
 from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
 from contract.packages import CHANNELS
@@ -120,6 +120,7 @@ def _scheme_of(normalisation: Any) -> Any:
 
 def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
     """The declaration of an entrant's class, from its attributes. Raises `ModelPackageError`."""
+    check_spelling(network, NetworkDeclaration.model_fields, f"network {reference}")
     given = {name: getattr(network, name) for name in NetworkDeclaration.model_fields if hasattr(network, name)}
     try:
         pairs = [(image, normalisation) for image, normalisation in given.get("channels", ())]

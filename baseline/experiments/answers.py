@@ -22,12 +22,17 @@ _PROBABILITY: Final = "probability"
 
 @dataclass(frozen=True)
 class Experiment:
-    """Out-of-fold masks and heads to compare; `masks` is their folder, `has_heads` false for masks alone."""
+    """Out-of-fold masks and heads to compare.
+
+    `masks` is their folder, `has_heads` false for masks alone, and `model` a comparator that answers in place of the
+    heads, such as an entrant's head; empty for the heads.
+    """
 
     name: str
     work: WorkFolders
     masks: Path
     has_heads: bool
+    model: str = ""
 
     def mask(self, patient_id: str) -> Path:
         return self.masks / f"{patient_id}.nii.gz"
@@ -36,24 +41,41 @@ class Experiment:
         """The head's nested out-of-fold answers by patient, as rows of a table; empty if there are none."""
         path = self.work.cross_validation_json
         record = read_json(path).get(answer.name, {}) if self.has_heads and path.is_file() else {}
-        ids = [row["id"] for row in record.get("patients", ())]
-        return dict(zip(ids, _rows(answer, record.get("nested", {})), strict=False))
+        nested = record.get("nested", {})
+        if self.model:
+            nested = nested.get("comparators", {}).get(self.model, {})
+        return dict(zip([row["id"] for row in record.get("patients", ())], _rows(answer, nested), strict=False))
 
 
 def experiment_of(shared: Path, name: str) -> Experiment:
-    """The experiment of a plan or ensemble, or of its masks before postprocessing if the name ends in `:unfiltered`."""
-    plan, colon, _ = name.partition(":")
+    """The experiment of a plan or ensemble.
+
+    A name that ends in `:unfiltered` means its masks before postprocessing, and one that ends in a comparator, such as
+    `:my_model:Head`, this model in place of the heads.
+    """
+    plan, colon, model = name.partition(":")
     if Path(name).exists() and plan not in [one.name for one in planned(shared)]:
         advice = "the name of a plan; `hecktor train heads --name NAME --networks PACKAGE` makes one of a package"
         raise HecktorError(name, "a file or folder", advice)
-    if colon and not name.endswith(UNFILTERED):
-        raise HecktorError(name, "not an experiment", "the name of a plan, or NAME:unfiltered")
-    work = WorkFolders(shared, plan)
-    masks = work.unfiltered / "masks" if colon else work.masks
+    work, unfiltered = WorkFolders(shared, plan), name.endswith(UNFILTERED)
+    masks = work.unfiltered / "masks" if unfiltered else work.masks
+    if colon and not unfiltered and model not in (known := _comparators(work)):
+        expected = " or ".join(["the name of a plan, NAME:unfiltered", *(f"NAME:{one}" for one in known)])
+        raise HecktorError(name, "not an experiment", expected)
     if not masks.is_dir():
-        step = "postprocess" if colon else "heads"
+        step = "postprocess" if unfiltered else "heads"
         raise HecktorError(name, "no out-of-fold masks", f"`hecktor train {step} --name {plan}` before")
-    return Experiment(work.name + UNFILTERED * bool(colon), work, masks, has_heads=not colon)
+    if unfiltered:
+        return Experiment(work.name + UNFILTERED, work, masks, has_heads=False)
+    return Experiment(f"{work.name}{colon}{model}", work, masks, has_heads=True, model=model)
+
+
+def _comparators(work: WorkFolders) -> list[str]:
+    """The models that were compared with a plan's heads, each alone."""
+    path = work.cross_validation_json
+    records = read_json(path).values() if path.is_file() else ()
+    nested = [record.get("nested", {}) for record in records if isinstance(record, dict)]
+    return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
 
 
 def answered_by_all(answer: Answer, experiments: Sequence[Experiment], cases: Sequence[ReleaseCase]) -> frozenset[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from algorithm.heads.documents import CLASS_HEADS, ENCODER_FEATURE, ClassHead
+from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.cross_validation import coefficients_of
 from baseline.heads.document import cross_validation_document
@@ -18,9 +20,11 @@ from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
+from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, scores_of
 from baseline.heads.models.terms import Transforms, unchanged
+from contract.code import Code
 from contract.editions import Answer
 from contract.errors import HecktorError
 
@@ -103,7 +107,7 @@ class FittedTable:
         return "\n".join(lines)
 
 
-def fit_table(
+def fit_table(  # noqa: PLR0913 - keyword options of a public function
     frame: pd.DataFrame,
     *,
     time: str | None = None,
@@ -113,6 +117,7 @@ def fit_table(
     features: Sequence[str] | None = None,
     seed: int = 0,
     jobs: int = 1,
+    code: Sequence[Path] = (),
 ) -> FittedTable:
     """Fit a head as for a package (docs/heads.md) and cross-validate the whole selection, nested and by centre.
 
@@ -124,6 +129,7 @@ def fit_table(
         features: numeric columns, NaN for a missing value; all others by default. They enter as they are.
         seed: of folds and bootstrap samples.
         jobs: number of processes of the cross-validation.
+        code: folders of your own code, whose heads compete with ours (docs/own-model.md).
 
     Raises:
         HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
@@ -143,7 +149,9 @@ def fit_table(
         classes, outcomes = _classes(frame, str(target))
         answer = _answer("class", columns={"class": str(target)}, classes=classes)
     cohort = _cohort(frame, used, _centres(frame, centre), outcomes)
-    goal = _target(answer, unchanged(used))
+    own = Code.of(code)
+    goal = with_own_heads(_target(answer, unchanged(used)), OwnHeads(own, own.offered(HEAD)))
+    own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed), by_centre=centre is not None)
     document = cross_validation_document([(goal, cohort)], seed, {}, jobs)
     return FittedTable(goal, used, fitted, document, len(frame), goal.scarce(cohort))

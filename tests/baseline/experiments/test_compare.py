@@ -16,7 +16,7 @@ from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from evaluation.analyses.sources import TaskResults
 from evaluation.results.metrics_json import TeamMetrics
-from tests.baseline.experiments.conftest import answers, write_heads
+from tests.baseline.experiments.conftest import HPV, answers, write_heads
 from tests.baseline.postprocessing.patients import record_json
 
 
@@ -119,7 +119,7 @@ def test_the_comparison_is_restricted_to_common_patients(work: WorkFolders) -> N
         (["plan", "plan"], "found plan, plan, expected at least two different experiments"),
         (["plan", "none"], "none: no out-of-fold masks, expected `hecktor train heads --name none` before"),
         (["plan", "b:unfiltered"], "no out-of-fold masks, expected `hecktor train postprocess --name b` before"),
-        (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, or NAME:unfiltered"),
+        (["plan", "b:other"], "b:other: not an experiment, expected the name of a plan, NAME:unfiltered"),
         (["plan", "../b"], "name of a plan: found '../b'"),
         (
             ["plan", "given"],
@@ -137,6 +137,19 @@ def test_what_cannot_be_compared(
     with pytest.raises(HecktorError) as problem:
         compare(work, names, None, 1)
     assert message in str(problem.value)
+
+
+def test_one_model_alone_in_place_of_the_heads(work: WorkFolders) -> None:
+    """The heads order the four relapses rightly, C-index 1; the entrant's head reverses them, 0. It gives no status."""
+    content = answers((4.0, 3.0, 2.0, 1.0), HPV)
+    content["rfs"]["nested"]["comparators"] = {"my_model:Head": {"score": [1.0, 2.0, 3.0, 4.0]}}
+    write_heads(work, content)
+    summary, page = compare(work, ["plan", "plan:my_model:Head"], None, 1)
+    assert "C-index: plan over plan:my_model:Head +1.0000" in summary
+    assert "not every experiment has such a head" in summary
+    assert page.name == "plan-against-plan-my_model-Head.html"
+    with pytest.raises(HecktorError, match=r"expected the name of a plan, NAME:unfiltered or NAME:my_model:Head$"):
+        compare(work, ["plan", "plan:my_model:Other"], None, 1)
 
 
 def test_a_false_tumour_is_a_difference() -> None:

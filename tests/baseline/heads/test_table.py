@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 from baseline import FittedTable, fit_table
 from contract.errors import HecktorError
+from tests.baseline.heads.own_code import own_head
 
 # Rows, and a strong feature among them.
 ROWS = 60
@@ -212,6 +214,25 @@ def test_a_table_that_cannot_be_predicted(
 ) -> None:
     with pytest.raises(HecktorError, match=message):
         fitted.predict(change(rossi))
+
+
+def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
+    """Patients with a large absolute value of x have short times, which only the head of one's own can learn: it orders
+    those of each fold rightly. The ensemble holds it beside the Cox model, and predicts with it.
+    """
+    x = np.random.default_rng(0).uniform(-3, 3, ROWS)
+    frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
+    head = fit_table(frame, time="years", event="died", code=[own_head(tmp_path)])
+    nested = head.cross_validation["risk"]["nested"]
+    assert nested["comparators"]["my_code:Head"]["c_index"] > 0.95  # each fold has a scale of its own
+    assert "my_code:Head" in head.fitted.model
+    low, middle, high = head.predict(pd.DataFrame({"x": [-2.9, 0.0, 2.9]}))["risk"]
+    assert min(low, high) > middle
+    sys.modules.pop("my_code")
+    folder = own_head(tmp_path / "b", ("class Head:", "class Other:"))
+    with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing names"):
+        fit_table(frame, time="years", event="died", code=[folder])
+    sys.modules.pop("my_code")
 
 
 def test_a_table_needs_no_image_library() -> None:
