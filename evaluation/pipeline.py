@@ -232,7 +232,7 @@ def report_of(
     values = {name: one.value for name, one in shown.by_metric.items()}
     report = {
         "aggregates": metrics_json.aggregates(shown.by_metric, with_half_width=True),
-        "centres": metrics_json.centres(cohort),
+        "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
         "analyses": cohort.prefixed("analyses"),
         "cases": metrics_json.case_counts(cohort),
         "warnings": [

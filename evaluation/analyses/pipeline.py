@@ -5,25 +5,26 @@ from __future__ import annotations
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.classes import calibration, confusion, recall_by_class
+from evaluation.analyses.groups import by_group
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.detection import lesion_counts, primary_found
 from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
-from evaluation.analyses.metrics import by_centre, other_metrics, ranked_metrics
+from evaluation.analyses.metrics import other_metrics, ranked_metrics
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.survival import survival_by_risk
+from evaluation.analyses.survival import survival_by_group, survival_by_risk
 from evaluation.analyses.tables import answer_rows
 from evaluation.analyses.tasks import between_answers
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:
-    """The analyses of one task: of the leaderboard, of each answer's rows, of centres, and between answers."""
+    """The analyses of one task: of the leaderboard, of each answer's rows, of groups, and between answers."""
     return [
         *ranked_metrics(results),
         *rank_stability(results),
         *significance(results),
         *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
-        *by_centre(results),
+        *by_group(results),
         *other_metrics(results),
         *between_answers(results),
     ]
@@ -45,5 +46,5 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *dsc_correlations(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
-        return survival_by_risk(table)
+        return [*survival_by_risk(table), *survival_by_group(table, results.groupings)]
     return [*recall_by_class(table, results.teams), *confusion(table), *calibration(table)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,15 +25,48 @@ from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboa
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import comparable_teams
-from evaluation.results.validation import identical_answers
+from evaluation.results.validation import ValidatedTeam, identical_answers
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
 # Of GTVp, in the table.
 VOLUME_ML: Final = "gtvp_volume_ml"
 IN_BOX: Final = "bounding_boxes_sha256"
+CENTRE: Final = "centre"
 DECIDING: Final = "deciding"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of cases: the group of each case, and by team every metric of each group as metrics.json has centres.
+
+    `title` is the table's column, or "centre".
+    """
+
+    title: str
+    of_case: Mapping[str, str]
+    blocks: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def key(self) -> str:
+        """Key of the groups in the rows of an analysis."""
+        return CENTRE if self.title == CENTRE else "group"
+
+    @property
+    def heading(self) -> str:
+        """Heading of the groups in tables."""
+        return "Centre" if self.title == CENTRE else self.title
+
+    @property
+    def name(self) -> str:
+        """Name of the analyses of metrics by group."""
+        return "centres" if self.title == CENTRE else f"by-{self.slug}"
+
+    @property
+    def slug(self) -> str:
+        """The title within a file's name."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-") or "group"
 
 
 @dataclass(frozen=True)
@@ -43,7 +77,8 @@ class TaskResults:
 
     `prefixes` of the metrics' names are by answer; a task with one answer has none. `unranked_entries` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
-    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json.
+    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `validated`
+    the restored rows of all that have some, `groups` the cases by columns of tables.
     """
 
     task: Algorithm
@@ -53,6 +88,14 @@ class TaskResults:
     unranked_entries: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
+    validated: Sequence[ValidatedTeam] = ()
+    groups: Sequence[Grouping] = ()
+
+    @property
+    def groupings(self) -> list[Grouping]:
+        """The cases by centre, and by columns of tables."""
+        blocks = {team.team: team.centres for team in (*self.teams, *self.unranked_entries)}
+        return [Grouping(CENTRE, self.centres, blocks), *self.groups]
 
     @property
     def key(self) -> str:
@@ -198,7 +241,7 @@ def _task_results(folder: Path, results_dir: Path, place: int | None, profile: E
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
     folders = {name: path.parent for name, path in found.items()}
-    return TaskResults(task, board, teams, prefixes, entries, folders=folders)
+    return TaskResults(task, board, teams, prefixes, entries, folders=folders, validated=loaded.validated)
 
 
 def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where: str) -> None:

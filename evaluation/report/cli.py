@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Not for `--help`: these load scipy and SimpleITK.
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
+    from evaluation.analyses.groups import with_groups
     from evaluation.analyses.pipeline import task_analyses
     from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names
     from evaluation.analyses.tasks import between_tasks
@@ -36,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     page = page_file(options.output)
     profile = profile_of_results(options.results, options.edition)
-    results = find_results(options.results, profile)
+    results = with_groups(find_results(options.results, profile), options.groups)
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
@@ -100,6 +101,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--cohort", type=Path, help=cohort)
     masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
     add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
+    groups = "also compare the groups of this column of a CSV table with PatientID, such as clinical.csv:HPV Status"
+    add(
+        "--groups",
+        type=_table_column,
+        action="append",
+        default=[],
+        metavar="TABLE:COLUMN",
+        help=f"{groups}; may be repeated",
+    )
     add("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
     add("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
     add("--note", default="", help="one line under the heading")
@@ -112,3 +122,10 @@ def _parser() -> argparse.ArgumentParser:
     add_workers(parser)
     add_edition_option(parser, "that of the results")
     return parser
+
+
+def _table_column(text: str) -> tuple[Path, str]:
+    path, _, column = text.rpartition(":")
+    if not path or not column.strip():
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected TABLE.csv:COLUMN")
+    return Path(path), column.strip()

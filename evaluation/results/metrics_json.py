@@ -17,6 +17,7 @@ from contract.files import read_json
 from contract.patient import listed
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.task import TaskProfile
+from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.results.board import file_in_folder
 from evaluation.results.documents import (
@@ -83,17 +84,21 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     return {**plain, "infinite": infinite} if infinite else plain
 
 
-def centres(cohort: ScoredCohort) -> dict[str, Any]:
-    """Every metric of each centre's cases alone, null if it is not finite, and the names of these cases."""
-    centre_of = cohort.centres
-    of_case = [centre_of.get(case) for case in cohort.cases]
+def group_blocks(
+    cases: Sequence[str], group_of: Mapping[str, str], metrics: Mapping[str, WeightedMetric]
+) -> dict[str, Any]:
+    """Every metric of each group's cases alone, null if it is not finite, and the names of these cases.
+
+    The metrics take weights of `cases`; a case without a group belongs to none.
+    """
+    of_case = [group_of.get(case) for case in cases]
     blocks = {}
-    for centre in sorted({name for name in of_case if name is not None}):
-        weights = np.array([[float(name == centre) for name in of_case]])
-        names = [case for case, of in zip(cohort.cases, of_case, strict=True) if of == centre]
-        values = {name: float(metric(weights)[0]) for name, metric in cohort.metrics.items()}
+    for group in sorted({name for name in of_case if name is not None}):
+        weights = np.array([[float(name == group) for name in of_case]])
+        names = [case for case, of in zip(cases, of_case, strict=True) if of == group]
+        values = {name: float(metric(weights)[0]) for name, metric in metrics.items()}
         figures = {name: {"value": value if math.isfinite(value) else None} for name, value in values.items()}
-        blocks[centre] = {"cases": len(names), "names": names, "aggregates": figures}
+        blocks[group] = {"cases": len(names), "names": names, "aggregates": figures}
     return blocks
 
 

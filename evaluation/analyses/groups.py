@@ -1,0 +1,167 @@
+"""Groups of patients, by centre or by a column of a table, and every metric of each group."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from contract.patient import listed
+from evaluation.analyses.analysis import Analysis
+from evaluation.analyses.sources import CENTRE, Grouping, TaskResults, team_names
+from evaluation.analyses.tables import metric_titles, rounded
+from evaluation.inputs.tables import ID_COLUMN, read_table_with
+from evaluation.results.metrics_json import TeamMetrics, group_blocks
+
+ALL_CASES: Final = "all"
+MEAN: Final = "mean of all teams"
+NO_P: Final = (
+    "No p: the HECKTOR 2021 overview prints none. Patients of different groups differ in tumour volume, follow-up and "
+    "scanner, and a test would not separate these from the group."
+)
+MOST_GROUPS: Final = 12
+_IN_MM: Final = "_mm"
+# One patient is no group to compare.
+_FEWEST_CASES: Final = 2
+Column = tuple[Path, str]
+
+
+def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
+    """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
+
+    Raises HecktorError: no such column, one case twice, no case of the results, or not between 2 and 12 groups.
+    """
+    cases = {row["case"] for one in results for team in one.teams for row in team.rows}
+    groups = {column: _read_groups(path, column, cases) for path, column in columns}
+    if len(groups) < len(columns):
+        raise HecktorError("--groups", "a column twice", "each once")
+    return [
+        replace(one, groups=tuple(grouping_by(one, column, of_case) for column, of_case in groups.items()))
+        for one in results
+    ]
+
+
+def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
+    table = read_table_with(path, {column: ()}, HecktorError)
+    for name in (ID_COLUMN, column):
+        if name not in table.header:
+            raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", f"a column {name}")
+    of_case: dict[str, str] = {}
+    for index, row in enumerate(table.rows):
+        case = row[ID_COLUMN].strip()
+        if case in of_case:
+            raise HecktorError(table.where(index), f"{case} twice", "one row a patient")
+        of_case[case] = row[column].strip()
+    if not cases & set(of_case):
+        raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
+    of_case = {case: group for case, group in of_case.items() if case in cases and group}
+    count = len(set(of_case.values()))
+    if not 2 <= count <= MOST_GROUPS:
+        found = f"{count} different value{'s' * (count != 1)} of {column} among the scored cases"
+        raise HecktorError(table.name, found, f"2 to {MOST_GROUPS} groups")
+    return of_case
+
+
+def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
+    """The cases by a column, with the metrics of each group for every team that has rows."""
+    blocks = {}
+    for one in results.validated:
+        cases = sorted({row.case for rows in one.counted.values() for row in rows})
+        blocks[one.team.team] = group_blocks(cases, of_case, one.metrics_over(cases))
+    return Grouping(column, of_case, blocks)
+
+
+def by_group(results: TaskResults) -> list[Analysis]:
+    """Metrics by centre and by each further grouping, fractions apart from distances.
+
+    None of a grouping without a group of at least two cases.
+    """
+    return [analysis for grouping in results.groupings for analysis in _by_group(results, grouping)]
+
+
+def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
+    of_teams = [grouping.blocks.get(team.team, {}) for team in results.teams]
+    sizes = {name: int(block["cases"]) for of_team in of_teams for name, block in of_team.items()}
+    groups = {name: count for name, count in sorted(sizes.items()) if count >= _FEWEST_CASES}
+    if not groups or not results.board["teams"]:
+        return []
+    analyses = []
+    for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
+        metrics = {key: of for key, of in metric_titles(results).items() if key.endswith(_IN_MM) == bool(suffix)}
+        title = f"{metrics_title} by {grouping.title}"
+        analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
+    return [analysis for analysis in analyses if analysis.rows]
+
+
+def _side_by_side(
+    results: TaskResults,
+    grouping: Grouping,
+    groups: Mapping[str, int],
+    name: str,
+    title: str,
+    metrics: Mapping[str, str],
+) -> Analysis:
+    by_name = {team.team: team for team in results.teams}
+    ranked = [by_name[str(entry["team"])] for entry in results.board["teams"]]
+    first = ranked[0]
+    shown = {
+        f"{first.team} (first)": [first],
+        **{team.team: [team] for team in results.unranked_entries if grouping.blocks.get(team.team)},
+    }
+    shown[MEAN] = ranked
+    rows: list[dict[str, Any]] = []
+    for key, metric in metrics.items():
+        for group, cases in {**groups, ALL_CASES: int(first.cases.get("used", 0))}.items():
+            for who, teams in shown.items():
+                values = [value for team in teams if (value := _value(grouping, team, group, key)) is not None]
+                mean = rounded(sum(values) / len(values)) if values else None
+                shared = {"metric": metric, grouping.key: group, "cases": cases}
+                rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
+    # Other metrics keep a row for each group, so that all panels show the same.
+    known = {row["metric"] for row in rows if row["value"] is not None}
+    return Analysis(
+        name=name,
+        title=title,
+        caption=(
+            f"Each metric of the cases of one {grouping.title}: the first team, entries out of competition and the "
+            "mean of all ranked teams. Infinite and undefined values have no bar and do not enter the mean. Groups of "
+            "a single case are left out."
+        ),
+        columns={
+            "metric": "Metric",
+            grouping.key: grouping.heading,
+            "cases": "Cases",
+            "of": "Of",
+            "value": "Value",
+            "teams": "Teams with a value",
+        },
+        rows=[row for row in rows if row["metric"] in known],
+        chart={"kind": "bars", "y": grouping.key, "x": "value", "series": "of", "facet": "metric"},
+        notes=(NO_P, *_without_groups(results, grouping)),
+        source="HECKTOR 2021 overview, Table 4",
+    )
+
+
+def _value(grouping: Grouping, team: TeamMetrics, group: str, metric: str) -> float | None:
+    """A metric of one group's cases, or of all cases; None if it is undefined, infinite or absent."""
+    if group == ALL_CASES:
+        estimate = team.estimates.get(metric)
+        value = None if estimate is None else estimate.value
+    else:
+        of_team = grouping.blocks.get(team.team, {})
+        value = of_team.get(group, {}).get("aggregates", {}).get(metric, {}).get("value")
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
+    """Lines on teams without values by group, and on scored cases without a group."""
+    known = {team for team, blocks in grouping.blocks.items() if blocks}
+    unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
+    lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
+    reason = "no metrics.json with centres is at hand" if grouping.title == CENTRE else "they have no rows"
+    lines = [f"Without values by {grouping.title}, since {reason}: {', '.join(lacking)}."] if lacking else []
+    cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))
+    return [*lines, f"Without a {grouping.title}: {listed(cases)}."] if cases and grouping.of_case else lines

@@ -1,0 +1,179 @@
+"""Metrics by centre and by columns of tables: the first team, rows out of competition and the mean of all teams."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import evaluation
+from contract.errors import HecktorError
+from evaluation.analyses.groups import MEAN, NO_P, by_group, grouping_by, with_groups
+from evaluation.analyses.sources import TaskResults, find_results
+from evaluation.editions.profile import load_profile
+from evaluation.ranking.cli import main as rank
+from evaluation.report.cli import main as report
+from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.teams import comparable_teams
+from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.analyses.conftest import team_of
+from tests.evaluation.tasks import SEGMENTATION
+
+DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
+
+
+def entrant(name: str, dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> TeamMetrics:
+    """A team with the values of all cases, of CHUV and of CHUP."""
+    centres: dict[str, Any] = {
+        centre: {"cases": cases, "aggregates": {DSC: {"value": dsc[place]}, HD95: {"value": hd95[place]}}}
+        for place, (centre, cases) in enumerate((("CHUV", 53), ("CHUP", 48)), 1)
+    }
+    whole = hd95[0] if hd95[0] is not None else math.inf
+    estimates = {DSC: Estimate(dsc[0], None, None), HD95: Estimate(whole, None, None)}
+    return team_of(name, estimates=estimates, centres=centres, cases={"used": 101})
+
+
+@pytest.fixture
+def results() -> TaskResults:
+    """The first team and the ensemble of Table 4 of the HECKTOR 2021 overview, and a second team.
+
+    The second team's DSC is such that the mean of both is the mean over all participants printed there.
+    """
+    pengy = entrant("pengy", (0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
+    other = entrant("other", (0.698, 0.662, 0.738), (3.51, 3.77, None))
+    staple = entrant("STAPLE top-5", (0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
+    board = {
+        "metrics": {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
+        "teams": [{"team": "pengy"}, {"team": "other"}],
+        "unranked_entries": [{"team": "STAPLE top-5"}, {"team": "observers"}],
+    }
+    return TaskResults(SEGMENTATION, board, [pengy, other], unranked_entries=[staple])
+
+
+def test_table_4_of_the_2021_overview(results) -> None:
+    """All participants: DSC 0.738, 0.714 and 0.765 on all, CHUV and CHUP."""
+    dsc, *_ = by_group(results)
+    values = {(row["of"], row["centre"]): row["value"] for row in dsc.rows}
+    assert values == {
+        ("pengy (first)", "CHUP"): 0.792,
+        ("pengy (first)", "CHUV"): 0.766,
+        ("pengy (first)", "all"): 0.778,
+        ("STAPLE top-5", "CHUP"): 0.794,
+        ("STAPLE top-5", "CHUV"): 0.766,
+        ("STAPLE top-5", "all"): 0.779,
+        (MEAN, "CHUP"): 0.765,
+        (MEAN, "CHUV"): 0.714,
+        (MEAN, "all"): 0.738,
+    }
+    assert {(row["centre"], row["cases"]) for row in dsc.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
+    assert dsc.notes[0] == NO_P
+    assert "observers" in dsc.notes[1]
+
+
+def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
+    distances = next(one for one in by_group(results) if one.name == "centres-distances")
+    mean = next(row for row in distances.rows if (row["of"], row["centre"]) == (MEAN, "CHUP"))
+    assert (mean["value"], mean["teams"]) == (3.0, 1)
+
+
+def test_every_metric_shows_every_centre(results) -> None:
+    """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
+    undefined = [{**team.centres["CHUV"], "aggregates": {}} for team in results.teams]
+    teams = [
+        replace(team, centres={**team.centres, "CHUV": of}) for team, of in zip(results.teams, undefined, strict=True)
+    ]
+    side_by_side, *_ = by_group(replace(results, teams=teams, unranked_entries=[]))
+    first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
+    assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
+
+
+def test_without_centres_there_is_nothing_to_show(results) -> None:
+    teams = [replace(team, centres={}) for team in results.teams]
+    assert by_group(replace(results, teams=teams)) == []
+
+
+def test_a_centre_of_one_case_is_left_out(results) -> None:
+    teams = [
+        replace(team, centres={centre: {**block, "cases": 1} for centre, block in team.centres.items()})
+        for team in results.teams
+    ]
+    assert by_group(replace(results, teams=teams)) == []
+
+
+# Two groups of two patients: in the positive ones the patient who recurs has the higher risk, in the negative ones the
+# lower, so that C is 1 and 0. E has no group.
+CASES = {
+    "A": (1, 100, 2.0, "1"),
+    "B": (0, 200, 1.0, "1"),
+    "C": (1, 100, 1.0, "0"),
+    "D": (0, 200, 2.0, "0"),
+    "E": (0, 300, 0.0, ""),
+}
+
+
+@pytest.fixture
+def scored(tmp_path):
+    """A folder with the results of two teams with the same risks, and the table of the groups."""
+    (tmp_path / "truth.csv").write_text(
+        "PatientID,Relapse,RFS\n"
+        + "".join(f"{case},{relapse},{days}\n" for case, (relapse, days, _, _) in CASES.items())
+    )
+    (tmp_path / "risks.csv").write_text(
+        "PatientID,risk\n" + "".join(f"{case},{risk}\n" for case, (_, _, risk, _) in CASES.items())
+    )
+    lines = "".join(f"{case},{hpv},{number},x\n" for number, (case, (*_, hpv)) in enumerate(CASES.items()))
+    (tmp_path / "clinical.csv").write_text("patient_id;HPV Status;Age;Site\n".replace(";", ",") + lines)
+    for team in ("one", "two"):
+        files = {"predictions": tmp_path / "risks.csv", "output": tmp_path / "results" / team}
+        evaluation.evaluate(tmp_path / "truth.csv", task="rfs", bootstraps=0, **files)
+    paths = [str(tmp_path / "results" / team / "metrics.json") for team in ("one", "two")]
+    assert rank([*paths, "--bootstraps", "0", "--output", str(tmp_path / "results")]) == 0
+    return tmp_path
+
+
+def test_metrics_by_a_column_of_a_table(scored) -> None:
+    options = ["--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
+    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
+    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
+    values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
+    # Of all pairs A before B, C, D, E, and C before the same: A beats B and E, ties D, C ties B, beats E and not D.
+    assert values == {("0", "one (first)"): 0.0, ("0", MEAN): 0.0, ("1", "one (first)"): 1.0, ("1", MEAN): 1.0} | {
+        ("all", of): 0.6667 for of in ("one (first)", MEAN)
+    }
+    assert "Without a HPV status: E." in figures["notes"]
+    survival = json.loads((scored / "figures" / "task2" / "survival-by-hpv-status.json").read_text(encoding="utf-8"))
+    assert {row["group"] for row in survival["rows"]} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("Stage", "clinical.csv: columns PatientID, HPV Status, Age, Site, expected a column Stage"),
+        ("Site", "1 different value of Site among the scored cases, expected 2 to 12 groups"),
+    ],
+)
+def test_a_column_that_cannot_group_is_named(scored, column, message) -> None:
+    with pytest.raises(HecktorError, match=message):
+        with_groups(find_results(scored / "results", load_profile()), [(scored / "clinical.csv", column)])
+
+
+def test_a_table_of_other_patients_is_refused(scored) -> None:
+    (scored / "clinical.csv").write_text("PatientID,HPV\nZ-1,1\nZ-2,0\n")
+    with pytest.raises(HecktorError, match="patients Z-1, Z-2, expected some of A, B"):
+        with_groups(find_results(scored / "results", load_profile()), [(scored / "clinical.csv", "HPV")])
+
+
+def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
+    """The values by centre in metrics.json and those by a column with the same centres are one computation."""
+    results = challenge("hecktor2025", "segmentation")
+    profile = load_profile("hecktor2025").task("segmentation")
+    loaded = comparable_teams(profile, list(results.teams))
+    results = replace(results, validated=loaded.validated)
+    centre_of = {row["case"]: str(row["case"])[:4] for row in results.teams[0].rows}
+    grouping = grouping_by(results, "site", centre_of)
+    for team in results.teams:
+        for centre, block in team.centres.items():
+            assert grouping.blocks[team.team][centre]["aggregates"] == block["aggregates"]
