@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from baseline.network.plans import OPTIMISERS, OUTCOME_PRESETS, PET_NORMALISATIONS, PRESETS
+from baseline.network.plans import (
+    CHANNELS_SEEN,
+    DIMENSIONS,
+    LOSSES,
+    OPTIMISERS,
+    OUTCOME_PRESETS,
+    PET_NORMALISATIONS,
+    PRESETS,
+)
 from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
@@ -304,6 +312,10 @@ def _plan_arguments() -> argparse.ArgumentParser:
     add("--batch-size", type=whole_number(1), help="patches per training step")
     add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
+    add("--loss", choices=LOSSES, help="sum of two losses (default: dice-ce, nnU-Net's)")
+    add("--channels", choices=CHANNELS_SEEN, help="images that the networks see: one, both (default), or their mean")
+    add("--dimensions", type=int, choices=DIMENSIONS, help="2 for networks of one axial slice (default: 3)")
+    add("--no-augmentation", action="store_const", const=True, help="train on the patches as they are")
     add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
     add("--trainer", metavar="MODULE:CLASS", help="your subclass of nnU-Net's trainer, in a folder of PYTHONPATH")
     add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")

@@ -67,8 +67,8 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
     prepared images.
 
     Raises:
-        HecktorError: no preset for a release of patients; `--misalign-by` without effect, or with part of a voxel, by
-            which nothing is shifted.
+        HecktorError: no preset for a release of patients; an option without effect beside another one;
+            `--misalign-by` with part of a voxel, by which nothing is shifted.
     """
     if arguments.preset is None:
         require_phantoms(release)
@@ -77,10 +77,30 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
     for name, order in (("backbones", tuple(BACKBONES)), ("mirror_axes", (0, 1, 2))):
         if name in given:
             given[name] = tuple(sorted(set(given[name]), key=order.index))
+    _check_effects(given)
+    if given.get("no_augmentation"):
+        given["mirror_axes"] = ()
     plan = PRESETS[arguments.preset or "short"].changed(**given)
     if "misalign_by" in given:
         _check_misalign_by(plan)
     return plan
+
+
+# An option's value -> options that have no effect beside it.
+_WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
+    ("no_augmentation", True): ("mirror_axes", "misalign", "misalign_by", "pet_dropout"),
+    ("channels", "CT"): ("misalign", "misalign_by", "pet_dropout", "pet_normalisation"),
+    ("channels", "PET"): ("misalign", "misalign_by", "pet_dropout"),
+    ("dimensions", 2): ("misalign", "misalign_by", "backbones"),
+}
+
+
+def _check_effects(given: Mapping[str, Any]) -> None:
+    for (option, value), others in _WITHOUT_EFFECT.items():
+        found = next((one for one in others if one in given and given.get(option) == value), None)
+        if found is not None:
+            name = f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
+            raise HecktorError(f"--{found.replace('_', '-')}", f"found with {name}", "one of them")
 
 
 def _check_misalign_by(plan: NetworkPlan) -> None:

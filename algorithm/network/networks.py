@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,12 @@ LARGEST_TILE_BYTES: Final = 512 * GIB
 EXACT_IN_FLOAT16: Final = 2048
 # Labels are stored in one byte.
 _MOST_ORGANS: Final = 250
+# Forward pre-hooks that make one channel of the normalised CT and PET, by the name in `sees` of an architecture.
+_SEEN: Final[Mapping[str, Callable[[nn.Module, Any], torch.Tensor]]] = {
+    "CT": lambda _, inputs: inputs[0][:, :1],
+    "PET": lambda _, inputs: inputs[0][:, 1:],
+    "mean": lambda _, inputs: inputs[0].mean(1, keepdim=True),
+}
 
 
 class Networks:
@@ -204,7 +210,13 @@ def untrained_network(
         if architecture.get("enhance"):
             expected = "CT and PET alone: version 0.2 was the last with derived channels"
             raise ModelPackageError("plans.json", f"enhance {architecture['enhance']!r}", expected)
+        seen = architecture.get("sees")
+        if seen is not None and seen not in _SEEN:
+            raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")
+        channels = channels if seen is None else 1
         network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
+        if seen is not None:
+            network.register_forward_pre_hook(_SEEN[seen])
         _check_memory(configuration["patch_size"], network)
     except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None

@@ -134,6 +134,10 @@ class ModelPackage:
         """The image of each channel of `configuration`: 0 for CT, 1 for PET. nnU-Net's networks have both in turn."""
         return tuple(self.configuration.get("channels", range(len(CHANNELS))))
 
+    def sees_pet_alone(self, fold: int) -> bool:
+        """Whether one fold's network of nnU-Net sees no CT."""
+        return bool(self.configuration_of(fold)["architecture"].get("sees") == "PET")
+
     @property
     def intensities(self) -> Mapping[str, Any]:
         """Foreground intensities by channel with which the image of `configuration` is normalised."""

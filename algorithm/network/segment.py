@@ -29,12 +29,19 @@ def segment(
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
-    If not even the smallest plan fits, the PET threshold answers, and the log says so. `on_first_pass` is called with
+    If not even the smallest plan fits, or networks of the PET alone have none, the PET threshold answers, and the log
+    says so. `on_first_pass` is called with
     the result of the first pass if more are planned, `on_pass` as in `Passes`. `by_threshold` returns the segmentation
     by PET threshold, which is made here otherwise. Raises `StoppedError` if the deadline stops the first pass.
     """
     package = ensemble.networks.package
     lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))
+    passes = [one for one in ensemble.passes if case.pet is not None or not package.sees_pet_alone(one.fold)]
+    if len(passes) < len(ensemble.passes):
+        LOGGER.warning("*** WARNING *** PET: none that can be used, expected one for networks that see it alone")
+    if not passes:
+        LOGGER.warning("*** FALLBACK *** no network without a PET: the PET threshold answers")
+        return lesions()
     image = network_image(case, region, package, lesions)
     (ct, scanned_pet), restoration = image.scans, image.restoration
     pet = scanned_pet if scanned_pet.any() else None
@@ -50,7 +57,7 @@ def segment(
 
     run = Passes(
         image,
-        ensemble.passes,
+        passes,
         ensemble.networks,
         deadline,
         ensemble.device,

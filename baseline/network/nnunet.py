@@ -114,16 +114,22 @@ def train_network(
 
 
 def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
-    """Check that the user's trainer, if the plan names one, can be imported.
+    """Check that the user's trainer, if the plan names one, can be imported and leaves the plan's options in effect.
 
     Raises:
-        HecktorError: it is not found, or is no subclass of nnU-Net's trainer.
+        HecktorError: it is not found, is no subclass of nnU-Net's trainer, or has a way of its own for an option.
     """
     if plan.trainer is not None:
         set_environment(work, augmentation_workers=1)
-        from baseline.network.trainer import trainer_class
+        from baseline.network.trainer import HecktorTrainer, trainer_class
 
-        trainer_class(plan.trainer)
+        trainer = trainer_class(plan.trainer)
+        for option, changed, method in (
+            ("--loss", plan.loss != NetworkPlan().loss, "_build_loss"),
+            ("--no-augmentation", plan.no_augmentation, "get_training_transforms"),
+        ):
+            if changed and getattr(trainer, method) is not getattr(HecktorTrainer, method):
+                raise HecktorError(option, f"found with {plan.trainer}, which defines {method}", "one of them")
 
 
 @contextmanager

@@ -187,6 +187,8 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     _planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
     own = plans["configurations"][CONFIGURATION]
+    if plan.dimensions == 2:
+        own |= one_slice(plans["configurations"]["2d"])
     own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
     if plan.pet_normalisation == "fixed":
         own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"
@@ -197,8 +199,27 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
                 "inherits_from": CONFIGURATION,
                 "architecture": architecture,
             }
+    if plan.channels != "both":
+        for name in plan.backbones:
+            plans["configurations"][CONFIGURATIONS[name]]["architecture"]["sees"] = plan.channels
     write_json(path, plans)
     return plans
+
+
+def one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:
+    """nnU-Net's 2D configuration as a network of volumes that are one slice thick: its kernels are one voxel high."""
+    architecture = planned["architecture"]
+    arguments = {**architecture["arch_kwargs"]}
+    for name in ("kernel_sizes", "strides"):
+        arguments[name] = [[1, *stage] for stage in arguments[name]]
+    for name in ("conv_op", "norm_op"):
+        arguments[name] = arguments[name].replace("2d", "3d")
+    return {
+        "patch_size": [1, *planned["patch_size"]],
+        "batch_size": planned["batch_size"],
+        "batch_dice": planned["batch_dice"],
+        "architecture": {**architecture, "arch_kwargs": arguments},
+    }
 
 
 def _planner(plan: NetworkPlan, plans_name: str) -> Any:
@@ -229,7 +250,7 @@ def _planner(plan: NetworkPlan, plans_name: str) -> Any:
             suppress_transpose=True,
         )
     planner.UNet_base_num_features = plan.base_features
-    planner.UNet_max_features_3d = plan.most_features
+    planner.UNet_max_features_3d = planner.UNet_max_features_2d = plan.most_features
     for attribute, value in changes.items():
         setattr(planner, attribute, value)
     return planner

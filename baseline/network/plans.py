@@ -14,8 +14,14 @@ from contract.files import write_json
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
 PetNormalisation = Literal["image", "fixed"]
+Loss = Literal["dice-ce", "dice-focal", "dice-topk", "tversky-ce"]
+Channels = Literal["both", "CT", "PET", "mean"]
+Dimensions = Literal[2, 3]
 OPTIMISERS: Final[tuple[str, ...]] = get_args(Optimiser)
 PET_NORMALISATIONS: Final[tuple[str, ...]] = get_args(PetNormalisation)
+LOSSES: Final[tuple[str, ...]] = get_args(Loss)
+CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
+DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
 
 
 class NetworkPlan(Document):
@@ -37,6 +43,10 @@ class NetworkPlan(Document):
         batch_dice: Dice over the batch, more stable than Dice per patch if many patches have no lesion; None for
             nnU-Net's choice.
         backbones: networks to train, keys of `BACKBONES`; the first is the preset's own.
+        loss: `dice-ce` is nnU-Net's sum of Dice and cross-entropy; the others replace one of the two.
+        channels: images that the networks see: CT and PET, one of them, or their mean after normalisation.
+        dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
+        no_augmentation: train on the patches as they are.
         misalign: probability of turning, and that of shifting, the PET of a training patch against the CT.
         misalign_by: largest rotation about each axis in degrees, and largest shift in plane in voxels.
         pet_dropout: probability that a training patch has no PET.
@@ -61,6 +71,10 @@ class NetworkPlan(Document):
     batch_size: int | None = None
     batch_dice: bool | None = True
     backbones: tuple[str, ...] = ("unet",)
+    loss: Loss = "dice-ce"
+    channels: Channels = "both"
+    dimensions: Dimensions = 3
+    no_augmentation: bool = False
     misalign: float = 0.0
     misalign_by: tuple[float, float] = (5.0, 2.0)
     pet_dropout: float = 0.0

@@ -7,15 +7,21 @@ inheritance: what the user's class overrides wins over the plan's recipe, and ca
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
 import torch
+from monai.losses.focal_loss import FocalLoss
+from monai.losses.tversky import TverskyLoss
+from nnunetv2.training.loss.robust_ce_loss import TopKLoss
 from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch import nn
 
 from algorithm.network.backbones import BACKBONES
 from algorithm.network.networks import untrained_network
@@ -30,10 +36,71 @@ from contract.errors import HecktorError
 from contract.files import atomic_path, require_space, write_json
 
 _EXPECTED: Final = "module:Class, a subclass of nnU-Net's nnUNetTrainer in a folder that PYTHONPATH names"
+# As in Salehi et al. 2017, arXiv 1706.05721: a missed voxel weighs more than a false one.
+_FALSE_POSITIVE, _FALSE_NEGATIVE = 0.3, 0.7
+# As in Lin et al. 2017, arXiv 1708.02002.
+_GAMMA: Final = 2.0
+
+
+class _PerVoxel(nn.Module):
+    """A loss that takes labels with a channel axis, in place of nnU-Net's cross-entropy, which gets them without."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.loss(logits, labels[:, None])
+        return value
+
+
+class _PerRegion(nn.Module):
+    """A loss of MONAI in place of nnU-Net's Dice, which also gets a mask of ignored voxels; our labels ignore none."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor, loss_mask: None = None) -> torch.Tensor:
+        del loss_mask
+        value: torch.Tensor = self.loss(logits, labels)
+        return value
+
+
+def _with_focal(loss: Any) -> None:
+    """MONAI's focal loss over all labels, gamma 2, plus Dice."""
+    loss.ce = _PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=_GAMMA))
+
+
+def _with_top_k(loss: Any) -> None:
+    """nnU-Net's cross-entropy of the tenth of the voxels with the highest one, plus Dice."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of arguments that PyTorch has renamed
+        loss.ce = _PerVoxel(TopKLoss())
+
+
+def _with_tversky(loss: Any) -> None:
+    """MONAI's Tversky loss of the lesions, over the batch if Dice would be, plus cross-entropy."""
+    options = {"alpha": _FALSE_POSITIVE, "beta": _FALSE_NEGATIVE, "batch": loss.dc.batch_dice}
+    loss.dc = _PerRegion(TverskyLoss(include_background=False, to_onehot_y=True, softmax=True, **options))
+
+
+# Name -> changes nnU-Net's sum of Dice and cross-entropy.
+_CHANGES: Final[Mapping[str, Callable[[Any], None]]] = {
+    "dice-ce": lambda _: None,
+    "dice-focal": _with_focal,
+    "dice-topk": _with_top_k,
+    "tversky-ce": _with_tversky,
+}
+
+
+def use_loss(built: Any, name: str) -> None:
+    """Change nnU-Net's loss to the one called `name`, inside its wrapper for outputs at several resolutions."""
+    _CHANGES[name](built.loss if hasattr(built, "loss") else built)
 
 
 class Recipe(nnUNetTrainer):  # type: ignore[misc]
-    """The plan's network, augmentation, optimiser and first weights; uses bfloat16 on a CPU that supports it."""
+    """The plan's network, loss, augmentation, optimiser and first weights; bfloat16 on a CPU that supports it."""
 
     plan: NetworkPlan
     backbone: str
@@ -43,10 +110,22 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         rotation, dummy_2d, patch, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
         axes = tuple(axis for axis in axes if axis in self.plan.mirror_axes)
         self.inference_allowed_mirroring_axes = axes
+        if self.plan.no_augmentation:  # nothing turns the patch, which needs no margin
+            patch = self.configuration_manager.patch_size
         return rotation, dummy_2d, patch, axes
 
+    def _build_loss(self) -> Any:
+        """nnU-Net's loss, changed to the plan's."""
+        built = super()._build_loss()
+        use_loss(built, self.plan.loss)
+        return built
+
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """nnU-Net's augmentation with the plan's augmentations of the PET."""
+        """nnU-Net's augmentation with the plan's augmentations of the PET, or none."""
+        if self.plan.no_augmentation:
+            given = signature(nnUNetTrainer.get_training_transforms).bind(*args, **options).arguments
+            wanted = signature(self.get_validation_transforms).parameters.keys() & given.keys()
+            return self.get_validation_transforms(**{name: given[name] for name in wanted})
         absent = absent_pet(
             self.configuration_manager.configuration,
             self.plans_manager.foreground_intensity_properties_per_channel,
@@ -60,7 +139,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         channels: int,
         classes: int,
         deep_supervision: bool,
-    ) -> torch.nn.Module:
+    ) -> nn.Module:
         """Build the network as inference does, with nnU-Net's initial weights if it defines them."""
         configuration = configuration_manager.configuration
         network = untrained_network(configuration, channels, classes, deep_supervision=deep_supervision)

@@ -156,6 +156,7 @@ def test_any_option_makes_another_plan() -> None:
     other = {name: value for name, value in full.items() if value != getattr(plan, name)}
     other |= {
         "batch_size": 2, "backbones": ("segresnet",), "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1,
+        "loss": "dice-topk", "channels": "PET", "dimensions": 2, "no_augmentation": True,
         "pet_normalisation": "fixed", "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
@@ -220,6 +221,9 @@ def test_defaults_of_prepare() -> None:
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
         ("--preset nnunet --mirror-axes", PRESETS["nnunet"].changed(mirror_axes=())),
         ("--backbones segresnet unet", BOTH),
+        ("--loss tversky-ce --channels mean", NetworkPlan(loss="tversky-ce", channels="mean")),
+        ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
+        ("--preset nnunet --no-augmentation", PRESETS["nnunet"].changed(no_augmentation=True, mirror_axes=())),
         ("--misalign --pet-dropout 0.2", NetworkPlan(misalign=0.1, pet_dropout=0.2)),
         ("--misalign 0.3 --misalign-by 2 4", NetworkPlan(misalign=0.3, misalign_by=(2.0, 4.0))),
         ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
@@ -250,8 +254,12 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
         ("--misalign --misalign-by 5 0.9", r"^--misalign-by: found a shift of 0\.9 voxels, expected a whole number$"),
         ("--misalign-by 5 4", r"^--misalign-by: found without --misalign, expected both$"),
         ("--misalign 0 --misalign-by 5 4", r"^--misalign-by: found without --misalign"),
+        ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
+        ("--channels CT --pet-normalisation fixed", r"^--pet-normalisation: found with --channels CT, expected one"),
+        ("--no-augmentation --mirror-axes 0", r"^--mirror-axes: found with --no-augmentation, expected one of them$"),
+        ("--dimensions 2 --backbones unet segresnet", r"^--backbones: found with --dimensions 2, expected one of"),
     ],
 )
-def test_limits_of_the_misalignment_without_effect(words: str, message: str) -> None:
+def test_options_without_effect(words: str, message: str) -> None:
     with pytest.raises(HecktorError, match=message):
         plan_of(parser().parse_args(["plan", "--work", "w", "--preset", "short", *words.split()]), "release")
