@@ -132,6 +132,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     beside: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     tau: Sequence[str] = (),
+    methods: Path | str | None = None,
 ) -> RankingResult:
     """Rank teams from their evaluations, as `hecktor rank` does.
 
@@ -150,6 +151,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         beside: the earlier name of `unranked`.
         mean: also show the mean of all ranked teams, without a rank.
         tau: metrics by which Kendall's tau is also given; they need not rank.
+        methods: CSV file with a column `team` and descriptors of its method.
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
@@ -170,6 +172,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             without_rows=without_rows,
             mean=mean,
             tau=tau,
+            methods=None if methods is None else Path(methods),
         )
     )
     ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}

@@ -77,6 +77,11 @@ def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     return {str(one["team"]): float((one if metric is None else one["metrics"][metric])["rank"]) for one in teams}
 
 
+def _unranked(results: TaskResults) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = results.board.get("unranked_entries", ())
+    return entries
+
+
 def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     rows = []
     for first, second in pairs:
@@ -162,14 +167,29 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             names = [name for name, title in one.board["metrics"].items() if title == shared]
             values = [entry["metrics"][name]["value"] for entry in one.board["teams"] for name in names]
             summary = box_summary([np.inf if value is None else value for value in values])
-            rows.append({"metric": shared, "task": _task_title(one), **summary})
+            place = {"metric": shared, "task": _task_title(one)}
+            rows.append({**place, **summary})
+            # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.
+            others = [
+                (str(entry["team"]), entry["metrics"][name]["value"]) for entry in _unranked(one) for name in names
+            ]
+            rows += [{**place, "team": team, "value": rounded(value)} for team, value in others if value is not None]
     analysis = Analysis(
         name="spread-over-teams",
         title="Results of all teams by task",
-        caption="All ranked teams' values of each metric that several tasks share.",
-        columns={"metric": "Metric", "task": "Task", **BOX_HEADS, "values": "Teams"},
-        rows=[row for row in rows if row["values"]],
-        chart={**BOX_CHART, "category": "task", "facet": "metric"},
+        caption=(
+            "All ranked teams' values of each metric that several tasks share, and beside them the entries out of "
+            "competition."
+        ),
+        columns={
+            "metric": "Metric",
+            "task": "Task",
+            **BOX_HEADS,
+            "values": "Teams",
+            **({"team": "Out of competition", "value": "Its value"} if any("team" in row for row in rows) else {}),
+        },
+        rows=rows,
+        chart={**BOX_CHART, "category": "task", "facet": "metric", "mark": "value", "name": "team"},
         source="HNTS-MRG 2024 overview, Fig. 9",
     )
     return [analysis] if rows else []

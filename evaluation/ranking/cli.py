@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             runs=options.runs,
             unranked=options.unranked,
             table=options.table,
+            methods=options.methods,
             task=options.task,
             edition=options.edition,
             official=options.official,
@@ -70,6 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     repeated: dict[str, Any] = {"action": "append", "default": []}
     table = "rank the printed values of a CSV table with a column `team` and one a metric, without tests"
     add("--table", type=Path, metavar="FILE", help=table)
+    methods = "CSV table with a column `team` and descriptors of its method, which stand beside the scores"
+    add("--methods", type=Path, metavar="FILE", help=methods)
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"

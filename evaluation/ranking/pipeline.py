@@ -15,7 +15,7 @@ from evaluation.editions.profile import load_profile
 from evaluation.editions.task import with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import Extras, leaderboard
-from evaluation.ranking.printed import WITHOUT_ROWS, read_printed
+from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
 from evaluation.results.board import team_name
@@ -34,6 +34,7 @@ class RankingRequest:
         runs: name of a team and the metrics.json of each of its runs, of which the best counts.
         unranked: entries that are shown without a rank.
         table: a CSV file of printed values, in place of teams, runs and unranked entries.
+        methods: a CSV file of descriptors of the teams' methods, which stand beside their scores.
 
     The others are the arguments of `evaluation.rank`.
     """
@@ -42,6 +43,7 @@ class RankingRequest:
     runs: Sequence[tuple[str, Sequence[Path]]] = ()
     unranked: Sequence[UnrankedSource] = ()
     table: Path | None = None
+    methods: Path | None = None
     task: str | None = None
     edition: str | None = None
     official: str | None = None
@@ -58,8 +60,13 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
 
     Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
-    if request.table is not None:
-        return _rank_printed(request, request.table)
+    board = _rank_files(request) if request.table is None else _rank_printed(request, request.table)
+    entries = (*board["teams"], *board["unranked_entries"], *board["unranked"])
+    methods = {} if request.methods is None else read_methods(request.methods, [entry["team"] for entry in entries])
+    return {**board, "methods": methods}
+
+
+def _rank_files(request: RankingRequest) -> dict[str, Any]:
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
     names += [one.team for one in request.unranked]

@@ -1,10 +1,10 @@
-"""Read a table of printed values, such as a challenge paper's, to rank its teams without their rows."""
+"""Tables that `hecktor rank` reads: printed values, such as a challenge paper's, and descriptors of methods."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -90,3 +90,21 @@ def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:
 
 def _value(text: str, where: str) -> float | None:
     return math.inf if text.strip() == "inf" else number(text, where, "a number", HecktorError)
+
+
+def read_methods(path: Path, teams: Collection[str]) -> dict[str, dict[str, str]]:
+    """The descriptors of each team's method by column, from a table with the column `team`; empty where it has none.
+
+    Raises HecktorError: no such column or no other one, a team twice, or one that is not on the leaderboard.
+    """
+    table = read_table_with(path, {TEAM: ()}, HecktorError)
+    columns = [column for column in table.header if column not in {TEAM, ""}]
+    if TEAM not in table.header or not columns:
+        raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", "a column team and descriptors")
+    names = [without_apostrophe(row[TEAM].strip()) for row in table.rows]
+    for index, name in enumerate(names):
+        if name not in teams or name in names[:index]:
+            found = f"team {name!r:.100}{' twice' if name in teams else ''}"
+            raise HecktorError(table.where(index), found, f"one row for each of {', '.join(teams)}"[:300])
+    rows = dict(zip(names, table.rows, strict=True))
+    return {team: {column: rows[team][column].strip() if team in rows else "" for column in columns} for team in teams}

@@ -80,9 +80,9 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
 def as_csv(board: Mapping[str, Any]) -> str:
     """The leaderboard as CSV: one line for each team and each unranked entry, in its place.
 
-    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval; and
-    `without_rows` if a team has none, so that its values could not be checked. With unranked entries a last
-    column gives their reasons; they have no rank.
+    Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
+    `without_rows` if a team has none, so that its values could not be checked; and `method_...` for each descriptor of
+    the methods. With unranked entries a last column gives their reasons; they have no rank.
     """
     unchecked = any(entry.get("without_rows") for entry in in_places(board))
     official = board["official"]
@@ -100,9 +100,17 @@ def as_csv(board: Mapping[str, Any]) -> str:
             line |= {f"rank_{part}": stable[entry["team"]][part] for part in ("ci95_low", "ci95_high")}
         if unchecked:
             line["without_rows"] = "yes" if entry.get("without_rows") else "no"
+        line |= _methods(board, entry["team"])
         if "reason" in entry:
             line["out_of_competition"] = entry["reason"] or OUT_OF_COMPETITION
         lines.append(line)
-    lines += [{"team": entry["team"]} for entry in board["unranked"]]
+    lines += [
+        {"team": team, **board.get("methods", {}).get(team, {})}
+        for team in (entry["team"] for entry in board["unranked"])
+    ]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
     return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines, for_people=True)
+
+
+def _methods(board: Mapping[str, Any], team: str) -> dict[str, str]:
+    return {f"method_{column}": text for column, text in board.get("methods", {}).get(team, {}).items()}

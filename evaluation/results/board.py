@@ -201,7 +201,7 @@ class LeaderboardDocument(Document):
     """leaderboard.json of one task. Earlier versions lack unranked entries, taus, files and identical answers.
 
     `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
-    from files.
+    from files; `methods` the descriptors of each team's method by column.
     """
 
     task: Text
@@ -219,6 +219,7 @@ class LeaderboardDocument(Document):
     provenance: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, Any] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
+    methods: dict[str, dict[Text, str]] = Field(default_factory=dict)
     identical_answers: list[IdenticalAnswers] = Field(default_factory=list)
 
 
@@ -236,7 +237,7 @@ def read_board(path: Path) -> dict[str, Any]:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return {"unranked_entries": [], "tau": {}, "files": {}, **board}
+    return {"unranked_entries": [], "tau": {}, "files": {}, "methods": {}, **board}
 
 
 def _with_new_names(board: Any, where: str) -> Any:

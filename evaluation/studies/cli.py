@@ -13,6 +13,7 @@ from contract.errors import HecktorError
 
 # study -> (module with DESCRIPTION, add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
+    "boards": ("evaluation.studies.boards", "two leaderboards of the same teams, such as validation and test"),
     "ensemble": (
         "evaluation.studies.ensemble",
         "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,6 +91,22 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
         ("M", "Task 1: T", 0.7),
         ("M", "Task 2: T", 0.75),
     ]
+
+
+def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
+    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark (004:262)."""
+    first, second = task(1, {"a": 1, "b": 2}), task(2, {"a": 1, "b": 2})
+    entries = [
+        {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
+        {"team": "IOV", "metrics": {"m": {"value": None}}},
+    ]
+    first = replace(first, board={**first.board, "unranked_entries": entries})
+    spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
+    assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
+        ("Task 1: T", "nnU-Net", 0.817)
+    ]
+    assert [(row["values"], row["median"]) for row in spread.rows if "median" in row] == [(2, 0.85), (2, 0.85)]
+    assert spread.columns["team"] == "Out of competition"
 
 
 def test_too_few_common_teams() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ import evaluation
 from contract.errors import HecktorError
 from contract.files import csv_text
 from evaluation.ranking.cli import main
+from evaluation.ranking.table import as_csv
 
 ROOT = Path(__file__).parents[3]
 NAMES = {
@@ -193,3 +195,29 @@ def test_faults_of_a_table_are_named(printed, lines, message):
 def test_an_option_that_needs_rows_is_refused(printed):
     with pytest.raises(HecktorError, match="--table: together with --tau"):
         printed(TWO, task="2", tau=["auc"])
+
+
+def test_descriptors_stand_beside_the_scores(tmp_path, printed):
+    """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
+    methods = tmp_path / "methods.csv"
+    methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
+    board = printed(TWO, task="2", methods=methods).content
+    assert board["methods"] == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
+    lines = list(csv.DictReader(io.StringIO(as_csv(board))))
+    assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("team,Loss\nc,CE\n", "methods.csv, line 2: team 'c', expected one row for each of b, a"),
+        ("team,Loss\na,CE\na,Dice\n", "methods.csv, line 3: team 'a' twice"),
+        ("team\na\n", "methods.csv: columns team, expected a column team and descriptors"),
+        ("Loss\nCE\n", "methods.csv: columns Loss, expected a column team and descriptors"),
+    ],
+)
+def test_faults_of_descriptors_are_named(tmp_path, printed, text, message):
+    methods = tmp_path / "methods.csv"
+    methods.write_text(text, encoding="utf-8")
+    with pytest.raises(HecktorError, match=message):
+        printed(TWO, task="2", methods=methods)

@@ -1,0 +1,109 @@
+"""`hecktor study boards`: two leaderboards of one task side by side, such as those of validation and test."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from contract.errors import HecktorError
+from contract.options import name_path
+from evaluation.analyses.tasks import OFFICIAL, tau_and_p
+from evaluation.results.board import file_in_folder, read_board
+from evaluation.studies.outputs import StudyResult, by_name
+
+DESCRIPTION: Final = "Two leaderboards of the same teams side by side, with differences and Kendall's tau."
+Board = Mapping[str, Any]
+
+
+def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
+    """Compare the ranks and values of every team that both boards list."""
+    paths = by_name(options.boards, "board", at_least=2)
+    if len(paths) > 2:
+        raise HecktorError("boards", f"found {len(paths)}", "two")
+    (first, mine), (second, theirs) = ((name, read_board(path)) for name, path in paths.items())
+    if mine["task"] != theirs["task"]:
+        where = file_in_folder(paths[second])
+        raise HecktorError(where, f"task {theirs['task']!r}", f"{mine['task']!r}, the task of {first}")
+    metrics = {name: title for name, title in mine["metrics"].items() if name in theirs["metrics"]}
+    entries = [_entries(board) for board in (mine, theirs)]
+    common = [team for team in entries[1] if team in entries[0]]
+    if not common:
+        raise HecktorError("boards", f"no team of {first} in {second}", "boards of the same teams")
+    lines = [_line(team, (first, second), [of[team] for of in entries], metrics) for team in common]
+    taus = _taus(entries, common, metrics)
+    content = {
+        "boards": [first, second],
+        "task": mine["task"],
+        "metrics": metrics,
+        "teams": lines,
+        "tau": taus,
+        **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
+    }
+    return StudyResult(content, lines, _summary(lines, taus, first, second))
+
+
+def _entries(board: Board) -> dict[str, Mapping[str, Any]]:
+    """The entries with values by team, the ranked ones first."""
+    return {str(entry["team"]): entry for entry in (*board["teams"], *board["unranked_entries"])}
+
+
+def _line(
+    team: str, names: tuple[str, str], entries: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]
+) -> dict[str, Any]:
+    """Both ranks and values of a team; a difference is the second board's minus the first's, null if either lacks."""
+    parts = {"rank": [entry.get("rank") for entry in entries]}
+    parts |= {name: [_value(entry["metrics"][name]) for entry in entries] for name in metrics}
+    line: dict[str, Any] = {"team": team}
+    for part, (one, other) in parts.items():
+        difference = None if one is None or other is None or math.isinf(one) or math.isinf(other) else other - one
+        line |= {f"{part}_{names[0]}": one, f"{part}_{names[1]}": other, f"{part}_difference": difference}
+    return line
+
+
+def _value(figures: Mapping[str, Any]) -> float | None:
+    value: float | None = math.inf if "value" in figures.get("infinite", ()) else figures["value"]
+    return value
+
+
+def _taus(
+    entries: Sequence[Mapping[str, Mapping[str, Any]]], teams: Sequence[str], metrics: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Kendall's tau-b with p of the teams that both boards rank, by the official rank and by each metric alone.
+
+    The ranks are those of the boards, so that other teams of a board change none of them in order.
+    """
+    ranked = [team for team in teams if all("rank" in of[team] for of in entries)]
+    taus = []
+    for name in (None, *metrics):
+        ranks = [
+            np.array([float((of[team] if name is None else of[team]["metrics"][name])["rank"]) for team in ranked])
+            for of in entries
+        ]
+        tau, p = tau_and_p(*ranks) if len(ranked) > 1 else (None, None)
+        taus.append({"by": OFFICIAL if name is None else name, "teams": len(ranked), "tau": tau, "p": p})
+    return taus
+
+
+def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
+    width = max(len(str(line["team"])) for line in lines)
+    text = ""
+    for line in lines:
+        ranks = " to ".join("-" if (rank := line[f"rank_{name}"]) is None else f"{rank:g}" for name in (first, second))
+        differences = [
+            f"{part.removesuffix('_difference')} {value:+.4f}"
+            for part, value in line.items()
+            if part.endswith("_difference") and part != "rank_difference" and value is not None
+        ]
+        text += f"{line['team']:<{width}}  rank {ranks:<9} {', '.join(differences)}\n"
+    shown = [f"{one['by']} {one['tau']:.3f} (p = {one['p']:.3f})" for one in taus if one["tau"] is not None]
+    return f"{text}Kendall's tau of {taus[0]['teams']} teams: {', '.join(shown) or 'undefined'}\n"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the two leaderboards."""
+    boards = "two leaderboard.json of `hecktor rank`, by a name such as validation and test"
+    parser.add_argument("boards", type=name_path, nargs="+", metavar="NAME=FILE", help=boards)
