@@ -21,6 +21,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
     "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
     "baselines": ("evaluation.studies.scans", "tumour volume and SUVmax as submitted risks"),
+    "cohort": ("evaluation.studies.cohort", "patients, volumes, SUVmax, nodes, stages, outcomes by split and centre"),
     "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
     "failures": ("evaluation.studies.failures", "whether an expected DSC predicts which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),

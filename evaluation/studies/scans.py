@@ -58,16 +58,21 @@ class Burden:
     tumour_suv_max: float
 
 
-def measure_burden(scans: PatientFiles) -> Burden:
-    """Volumes and SUVmax of one case; the PET is resampled to the mask's grid, around the tumour only.
+def tumour_of(scans: PatientFiles) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], float]:
+    """The reference's labels in the box around all of them, the uptake there, and the volume of a voxel in ml.
 
-    Raises GroundTruthError if the mask or the PET cannot be used.
+    The PET is resampled to the mask's grid. Raises GroundTruthError if the mask or the PET cannot be used.
     """
     mask = read_labels(scans.reference, GroundTruthError)
     region = foreground_box(mask.array)
     inside = mask.array[region]
     uptake = uptake_on(scans.pet, part_of(mask.geometry, region)) if inside.size else np.zeros(inside.shape, np.float32)
-    voxel_ml = mask.geometry.voxel_volume_mm3 / MM3_A_ML
+    return inside, uptake, mask.geometry.voxel_volume_mm3 / MM3_A_ML
+
+
+def measure_burden(scans: PatientFiles) -> Burden:
+    """Volumes and SUVmax of one case. Raises GroundTruthError if the mask or the PET cannot be used."""
+    inside, uptake, voxel_ml = tumour_of(scans)
     figures: list[float] = []
     for part in (inside == labels.GTVP, inside != labels.BACKGROUND):
         figures += [int(part.sum()) * voxel_ml, float(uptake[part].max(initial=0.0))]

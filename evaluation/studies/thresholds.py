@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from contract import labels
-from contract.errors import GroundTruthError
+from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
-from contract.images.volumes import read_volume
+from contract.images.volumes import read_volume, write_mask
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration, profile_of_edition
 from evaluation.execution import map_cases
@@ -36,7 +36,8 @@ AUTOMATIC: Final = "automatic"
 SEMI_AUTOMATIC: Final = "semi_automatic"
 WITHOUT_AIR: Final = "semi_automatic_without_air"
 METHODS: Final = (AUTOMATIC, SEMI_AUTOMATIC, WITHOUT_AIR)
-TARGETS: Final = {"gtvp": (labels.GTVP,), "gtvn": (labels.GTVN,), "tumour": labels.FOREGROUND}
+TUMOUR: Final = "tumour"
+TARGETS: Final = {"gtvp": (labels.GTVP,), "gtvn": (labels.GTVN,), TUMOUR: labels.FOREGROUND}
 MAXIMA: Final = ("region", "tumour")
 AIR_BELOW_HU: Final = -150.0
 _CONNECTIVITY: Final = 26
@@ -47,12 +48,14 @@ class Thresholding:
     """Settings: percentages of SUVmax, the target, the maximum, and the rules of HD95 or None to leave it out.
 
     `target` is a key of `TARGETS`; `maximum` one of `MAXIMA`: SUVmax of the region, or of the reference tumour.
+    `folders` are those of the masks to write, by method and percentage.
     """
 
     percents: tuple[float, ...]
     target: str
     maximum: str
     surfaces: MaskRules | None
+    folders: Mapping[tuple[str, float], Path] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,25 +82,44 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
     grid = reference.geometry
     z, y, x = (slice(0, size) for size in grid.array_shape)
     region = BoxRegion((z, y, x)) if item.box is None else item.box.region(grid)
-    truth = np.isin(region.cut(reference.array), TARGETS[settings.target])
-    if not truth.any():
+    inside = region.cut(reference.array)
+    truth = np.isin(inside, TARGETS[settings.target])
+    if not truth.any() and not settings.folders:
         return ThresholdRow(item.scans.case, {}, {})
     uptake = uptake_on(item.scans.pet, part_of(grid, region.slices))
     if region.inside is not None:
         uptake = np.where(region.inside, uptake, np.float32(0))
     tissue = _tissue(item.scans, grid, region.slices)
-    suv_max = float(uptake.max() if settings.maximum == "region" else uptake[truth].max())
-    if suv_max <= 0:
+    suv_max = float((uptake if settings.maximum == "region" else uptake[truth]).max(initial=0.0))
+    if suv_max <= 0 and truth.any():
         raise GroundTruthError(item.scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
     dsc: dict[str, list[float]] = {method: [] for method in METHODS}
     hd95_mm: dict[str, list[float]] = {method: [] for method in METHODS}
     for percent in settings.percents:
-        for method, mask in segmented(uptake, truth, tissue, percent / 100 * suv_max).items():
+        masks = segmented(uptake, truth, tissue, percent / 100 * suv_max if suv_max > 0 else np.inf)
+        for method in (method for method in METHODS if (method, percent) in settings.folders):
+            whole = np.zeros(grid.array_shape, np.uint8)
+            whole[region.slices] = _labelled(masks[method], masks[SEMI_AUTOMATIC], inside, settings.target)
+            write_mask(settings.folders[method, percent] / f"{item.scans.case}.mha", whole, grid)
+        for method, mask in masks.items() if truth.any() else ():
             dsc[method].append(2 * int((truth & mask).sum()) / (int(truth.sum()) + int(mask.sum())))
             if settings.surfaces is not None:
                 distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).values["hd95_mm"]
                 hd95_mm[method].append(np.nan if distance is None else distance)
-    return ThresholdRow(item.scans.case, dsc, hd95_mm)
+    return ThresholdRow(item.scans.case, dsc if truth.any() else {}, hd95_mm)
+
+
+def _labelled(mask: Booleans, pointed_at: Booleans, reference: npt.NDArray[Any], target: str) -> npt.NDArray[np.uint8]:
+    """The mask under the target's label; of `tumour` each component under the label that it shares most voxels with.
+
+    `pointed_at` is the semi-automatic mask, whose components the expert points at.
+    """
+    if target != TUMOUR:
+        return (mask * np.uint8(TARGETS[target][0])).astype(np.uint8)
+    numbered, count = label_components(pointed_at, _CONNECTIVITY)
+    shared = [np.bincount(numbered[reference == label], minlength=count + 1) for label in labels.FOREGROUND]
+    label_of = np.array(labels.FOREGROUND, np.uint8)[np.argmax(shared, axis=0)]
+    return np.where(mask, label_of[numbered], np.uint8(0)).astype(np.uint8)
 
 
 def _tissue(scans: PatientFiles, grid: Geometry, region: Box) -> Booleans:
@@ -140,11 +162,13 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
     surfaces = profile_of_edition(options.edition).mask_rules if options.hd95 else None
-    settings = Thresholding(options.percents, options.target, options.max_of, surfaces)
+    folders = _mask_folders(options)
+    settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
     lost = "thresholded it"
     rows = map_cases(threshold_case, items, options.workers, lambda one: raise_dead_worker(one.scans.case, lost))
     counted = [row for row in rows if row.dsc]
+    written = tuple(f"{folder.name}/" for folder in folders.values())
     if not counted:
         raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(rows)} references")
     table = summarised(counted, settings, options.bootstraps, options.seed)
@@ -164,7 +188,17 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     summary = ""
     for method, line in best.items():
         summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
-    return StudyResult(content, table, f"{summary}{len(counted)} cases; ", _picture(table, settings))
+    return StudyResult(content, table, f"{summary}{len(counted)} cases; ", _picture(table, settings), written)
+
+
+def _mask_folders(options: argparse.Namespace) -> dict[tuple[str, float], Path]:
+    """The folder of each `--masks METHOD:PERCENT`. Raises HecktorError for masks that the study does not make."""
+    for method, percent in options.masks:
+        if percent not in options.percents:
+            raise HecktorError("--masks", f"found {method}:{percent:g}", "one of --percents")
+        if method == AUTOMATIC and options.target == TUMOUR:
+            raise HecktorError("--masks", "automatic masks of the tumour, which have no label", "--target gtvp or gtvn")
+    return {(method, percent): options.output / f"{method}_{percent:g}" for method, percent in options.masks}
 
 
 def summarised(
@@ -220,8 +254,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     maximum = "SUVmax of the whole region, or of the reference tumour (default: %(default)s)"
     add("--max-of", choices=MAXIMA, default=MAXIMA[0], help=maximum)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
+    masks = "also write the masks of this method and percentage, such as semi_automatic:40; may be repeated"
+    add("--masks", type=_method_percent, action="append", default=[], metavar="METHOD:PERCENT", help=masks)
     add("--hd95", action="store_true", help="also measure the median HD95 in mm")
     add_bootstrap(parser)
+
+
+def _method_percent(text: str) -> tuple[str, float]:
+    method, _, percent = text.rpartition(":")
+    try:
+        number = float(percent)
+    except ValueError:
+        number = 0.0
+    if method not in METHODS or not 0 < number <= 100:
+        raise argparse.ArgumentTypeError(f"{text}: expected a percentage after one of {', '.join(METHODS)}")
+    return method, float(np.round(number, 9))
 
 
 def _percents(text: str) -> tuple[float, ...]:

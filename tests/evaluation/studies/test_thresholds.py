@@ -10,9 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from contract.errors import GroundTruthError
+import evaluation
+from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume
+from contract.images.volumes import Volume, read_volume
 from evaluation.studies.cli import main
 from evaluation.studies.thresholds import segmented
 
@@ -152,3 +153,49 @@ def test_a_case_without_uptake_or_grid_is_named(add_case, blank, grid, tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(GroundTruthError, match="no case found"):
         study(tmp_path / "empty")
+
+
+def written(cohort, folder, case):
+    return read_volume(cohort.parent / "out" / folder / f"{case}.mha", np.uint8).array
+
+
+def test_masks_are_written_scored_and_ranked(cohort):
+    """At 50% the semi-automatic mask of A has 8 voxels with 4 of the reference's 6, DSC 8/14; that of B is empty."""
+    study(cohort, "--percents", "50:50:1", "--masks", "semi_automatic:50", "--masks", "automatic:50")
+    assert np.flatnonzero(written(cohort, "semi_automatic_50", "A")[3, 3]).tolist() == list(range(4, 12))
+    assert not written(cohort, "semi_automatic_50", "B").any()
+    assert int((written(cohort, "automatic_50", "B") == 1).sum()) == 12
+    files = {"ground_truth": cohort / "ground_truth", "edition": "hecktor2020", "bootstraps": 0}
+    options = {"bounding_box": "whole_image"}
+    scored = {
+        name: evaluation.evaluate(predictions=cohort.parent / "out" / name, options=options, **files)
+        for name in ("semi_automatic_50", "automatic_50")
+    }
+    assert scored["semi_automatic_50"].metrics["gtvp_dsc_mean"].value == pytest.approx(8 / 14)
+    # B has no GTVp: 0 for the automatic mask, which invents one, beside 8/18 in A.
+    assert scored["automatic_50"].metrics["gtvp_dsc_mean"].value == pytest.approx((8 / 18 + 0) / 2)
+    assert evaluation.rank(scored, bootstraps=0).order == ("semi_automatic_50", "automatic_50")
+
+
+def test_a_component_has_the_label_that_it_shares_most_voxels_with(cohort, add_case, blank, grid):
+    """One component over four voxels of GTVp and three of GTVn is GTVp; another over GTVn alone is GTVn."""
+    mask, suv = blank(), np.zeros(grid.array_shape)
+    mask[3, 3, 2:6], mask[3, 3, 6:9], mask[6, 8, 0:3] = 1, 2, 2
+    suv[3, 3, 2:9] = suv[6, 8, 0:4] = 10
+    add_case("C", mask, suv)
+    study(cohort, "--percents", "50:50:1", "--target", "tumour", "--masks", "semi_automatic:50")
+    predicted = written(cohort, "semi_automatic_50", "C")
+    assert predicted[3, 3].tolist() == [0, 0, *[1] * 7, *[0] * (grid.array_shape[2] - 9)]
+    assert predicted[6, 8, :5].tolist() == [2, 2, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--masks", "semi_automatic:42"), "--masks: found semi_automatic:42, expected one of --percents"),
+        (("--masks", "automatic:40", "--target", "tumour"), "--masks: automatic masks of the tumour"),
+    ],
+)
+def test_masks_that_the_study_does_not_make_are_refused(cohort, options, message):
+    with pytest.raises(HecktorError, match=message):
+        study(cohort, *options)
