@@ -30,6 +30,7 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postprocessing": ("baseline.postprocessing.record", ("PostprocessingRecord",)),
     "rehearsal": ("rehearsal.pipeline", ("RehearsalRecord",)),
     "submission": ("rehearsal.submission.record", ("SubmissionDocument",)),
+    "phase": ("hecktor.phase.settings", ("PhaseSettings",)),
     "description": ("baseline.package.description", ("Description",)),
 }
 

@@ -137,7 +137,12 @@ def _numeric_aggregates(metrics: Any) -> tuple[str, ...]:
 
 
 def _paths(names: Iterable[object]) -> tuple[str, ...]:
-    return tuple(f"aggregates.{name}.value" for name in names)
+    return tuple(metric_path(str(name)) for name in names)
+
+
+def metric_path(name: str, figure: str = "value") -> str:
+    """The leaderboard's path of a metric's figure in metrics.json."""
+    return f"aggregates.{name}.{figure}"
 
 
 def _is_number(value: Any) -> bool:

@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from rehearsal.submission.images import BuiltImages
 
 _BUILDS: Final = ("cpu", "cuda")
-_OF_IMAGES: Final = ("images", "engine", "gpus", "revision", "level")
+_OF_IMAGES: Final = ("engine", "revision", "level")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    unused = [name for name in _OF_IMAGES if arguments.model_only and getattr(arguments, name)]
-    if unused:
-        parser.error(f"argument --{unused[0]}: found with --model-only, expected one of them")
+    if arguments.model_only:
+        refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
     from rehearsal.submission.folder import without_archives  # after --help: these take seconds
-    from rehearsal.submission.images import find_images
+    from rehearsal.submission.images import BuiltImages
     from rehearsal.submission.pipeline import SubmissionOptions, make_submission
     from rehearsal.submission.record import MODEL
     from rehearsal.submission.tries import KINDS
@@ -45,17 +44,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         kinds=tuple(arguments.phantom) or KINDS,
         code=tuple(arguments.code),
     )
-    images: BuiltImages | None = None
-    missing: EngineError | None = None
+    images, missing = None, None
     if not arguments.model_only:
-        try:
-            images = find_images(
-                arguments.engine, options.torch, arguments.gpus, arguments.level or 5, arguments.revision
-            )
-            images = replace(images, code=options.code)
-        except EngineError as problem:
-            missing = problem
-            print(f"{problem.message}: only the model is made, and rehearsed with plain processes", flush=True)
+        images, missing = images_or_reason(arguments, BuiltImages, options.torch, with_gpus=arguments.gpus)
+    if images is not None:
+        images = replace(images, code=options.code)
     make_submission(options, images, lambda line: print(line, flush=True))
     if missing is not None:
         raise without_archives(missing, MODEL, "--model-only")
@@ -105,3 +98,26 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     label = "label of the images, so that the platform does not refuse them as known; any new text"
     add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")
+
+
+def refuse_image_options(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, option: str, *further: str
+) -> None:
+    """End with status 2 for an option of images, or one of `further`, that stands beside `option`, which makes none."""
+    unused = [name for name in (*further, *_OF_IMAGES) if getattr(arguments, name)]
+    if unused:
+        parser.error(f"argument --{unused[0]}: found with {option}, expected one of them")
+
+
+def images_or_reason(
+    arguments: argparse.Namespace, made_by: type[BuiltImages], torch: str = "cpu", *, with_gpus: bool = False
+) -> tuple[BuiltImages | None, EngineError | None]:
+    """The builder of images, or the reason why this machine has none, which is printed."""
+    from rehearsal.submission.images import find_images
+
+    level, revision = arguments.level or 5, arguments.revision
+    try:
+        return find_images(arguments.engine, torch, with_gpus, level, revision, made_by=made_by), None
+    except EngineError as problem:
+        print(f"{problem.message}: no image is made, and plain processes are rehearsed", flush=True)
+        return None, problem

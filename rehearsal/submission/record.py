@@ -119,9 +119,10 @@ class SubmissionRecord:
     def _files(self) -> str:
         purpose = "container image of the algorithm for task"
         rows = [
-            [one.file, f"{purpose} {one.task.number}, {one.task.title}", *_size(one.entry)] for one in self.archives
+            [one.file, f"{purpose} {one.task.number}, {one.task.title}", *size_and_sum(one.entry)]
+            for one in self.archives
         ]
-        rows.append([MODEL, "model of each of these algorithms", *_size(self.model)])
+        rows.append([MODEL, "model of each of these algorithms", *size_and_sum(self.model)])
         return table(["File", "Upload as", "Size", "sha256"], rows)
 
     def _notes(self) -> list[str]:
@@ -186,6 +187,7 @@ def _slugs(sockets: Iterable[Socket]) -> str:
     return ", ".join(socket.slug for socket in sockets)
 
 
-def _size(entry: Mapping[str, Any]) -> tuple[str, str]:
+def size_and_sum(entry: Mapping[str, Any]) -> tuple[str, str]:
+    """A file's size and sha256 for a table."""
     size = int(entry["size"])
     return f"{size / 1e9:.2f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB", str(entry["sha256"])

@@ -1,0 +1,53 @@
+"""Command line of `hecktor phase`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from contract.options import add_edition_options, chosen_algorithm
+from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make and try the files of a phase; if only the engine is missing, the ground truth is made before the error."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.no_image:
+        refuse_image_options(parser, arguments, "--no-image")
+    from evaluation.editions.profile import profile_of_edition  # after --help: these take seconds
+    from hecktor.phase.pipeline import PhaseOptions, make_phase
+    from hecktor.phase.readme import GROUND_TRUTH
+    from rehearsal.submission.folder import without_archives
+    from rehearsal.submission.images import EvaluationImages
+
+    edition, algorithm = chosen_algorithm(parser, arguments)
+    profile = profile_of_edition(edition.source)
+    task, truth, output = profile.task(algorithm.name), arguments.ground_truth.resolve(), arguments.output.resolve()
+    predictions = None if arguments.predictions is None else arguments.predictions.resolve()
+    options = PhaseOptions(edition, profile, task, truth, output, predictions)
+    images, missing = None, None
+    if not arguments.no_image:
+        images, missing = images_or_reason(arguments, EvaluationImages)
+    make_phase(options, images, lambda line: print(line, flush=True))
+    if missing is not None:
+        raise without_archives(missing, GROUND_TRUTH, "--no-image")
+    print(f"phase in {options.output}; README.md describes the files and the settings", flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="hecktor phase", description="Make and try the files of a phase, and write its settings into README.md."
+    )
+    add = parser.add_argument
+    add_edition_options(parser)
+    truth = "reference as for `hecktor evaluate`: a folder of masks, a CSV table, or a folder with both"
+    add("--ground-truth", type=Path, required=True, help=truth)
+    add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the tries")
+    predictions = "also try these predictions: a folder of masks, a CSV table, or a folder with both"
+    add("--predictions", type=Path, help=predictions)
+    add("--no-image", action="store_true", help="make no image, and try the evaluation with a plain process")
+    add_image_options(parser)
+    return parser
