@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from contract.archives import pack, unpack
 from contract.editions import Edition
@@ -103,21 +104,21 @@ def _check(options: PhaseOptions, name: str, submission: TrialSubmission, scratc
     input_dir.mkdir(parents=True)
     submission.stage(options.task, input_dir)
     scored = evaluate_submission(options.request(scratch / "ground_truth", input_dir))
-    values, unranked = ranked_values(scored)
+    unranked = ranked_values(scored)[1]
     problems = [f"{one['case']}: {one['why']}" for one in scored["cases"]["failed"]]
     problems += [*scored["warnings"], *unranked] if unranked else []
     if problems:
         raise HecktorError(f"{name} submission", problems[0])
     if name == PERFECT:
-        _check_best(options.task, values)
+        _check_best(options.task, scored)
 
 
-def _check_best(task: TaskProfile, values: Mapping[str, float]) -> None:
+def _check_best(task: TaskProfile, scored: Mapping[str, Any]) -> None:
     best_of = {name: metric.best for name, (_, metric) in known_metrics(task.answers, task.edition).items()}
     for name, metric in task.metrics.items():
-        value, terms = values[metric_path(name)], metric.terms or {name: 1.0}
+        value, terms = value_at(scored, metric_path(name)), metric.terms or {name: 1.0}
         best = sum(weight * best_of[term] for term, weight in terms.items())
-        if abs(value - best) > 1e-9:
+        if value is not None and abs(value - best) > 1e-9:
             raise HecktorError("perfect submission", f"{name} {value:.6g}", f"{best:g}, its best value")
 
 
@@ -144,8 +145,9 @@ def _tried(name: str, runner: Runner, settings: PhaseSettings, scratch: Path, re
         run = run_evaluation(runner, output_dir / "input", scratch / "ground_truth", output_dir, Path(work_dir))
     if run.problem is not None:
         raise HecktorError(f"{name} submission", run.problem)
-    absent = [f"nothing at {path} of metrics.json" for path in settings.paths if value_at(run.metrics, path) is None]
-    if problems := [*ranked_values(run.metrics)[1], *absent]:
+    figures = {path: value_at(run.metrics, path.rpartition(".")[0]) or {} for path in settings.paths}
+    absent = [path for path, figure in figures.items() if path.rpartition(".")[2] not in figure]
+    if problems := [*ranked_values(run.metrics)[1], *(f"metrics.json: found no {path}" for path in absent)]:
         raise HecktorError(f"{name} submission", problems[0])
     for warning in (*run.warnings, *run.metrics["warnings"]):
         report(f"{name} submission: warning: {warning}")

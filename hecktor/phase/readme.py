@@ -12,7 +12,7 @@ from contract.files import json_text
 from contract.packages import file_entry
 from evaluation.editions.task import TaskProfile
 from hecktor.phase.settings import SETTINGS, PhaseSettings, platform_ranking
-from rehearsal.platform import EVALUATION_LIMITS, EvaluationRun, ranked_values
+from rehearsal.platform import EVALUATION_LIMITS, EvaluationRun, value_at
 from rehearsal.runners.runner import GIB
 from rehearsal.submission.folder import REHEARSAL
 from rehearsal.submission.record import size_and_sum
@@ -24,9 +24,7 @@ _ABOUT: Final = {
     EMPTY: "an empty mask, the same risk and the first class for every case.",
     GIVEN: "the files of `--predictions`.",
 }
-_CPUS: Final = (
-    f"CPUs follow from memory: {EVALUATION_LIMITS.cpus:g} for the evaluation; for algorithms 4, 8 with 32 GB."
-)
+_CPUS: Final = f"CPUs follow from memory: {EVALUATION_LIMITS.cpus:g} for the evaluation; for algorithms 4 (32 GB: 8)."
 _HIDDEN: Final = "`display_all_metrics` is off since metrics.json holds each patient's reference; organisers see it."
 _FEW: Final = "Submissions are limited because each one reveals a part of the reference."
 _REFUSED: Final = (
@@ -110,8 +108,9 @@ class Phase:
         return [_NAMES, *([_INTERFACES] if self.task.algorithm.optional_inputs else [])]
 
     def _tries(self) -> str:
-        values = [ranked_values(run.metrics)[0] for run in self.tries.values()]
-        rows = [[path, *(f"{one[path]:.4f}" for one in values)] for path in values[0]]
+        paths = [self.settings.score_jsonpath, *(column.path for column in self.settings.extra_results_columns)]
+        values = {path: [value_at(run.metrics, path) for run in self.tries.values()] for path in paths}
+        rows = [[path, *("-" if one is None else f"{one:.4f}" for one in of)] for path, of in values.items()]
         outcomes = [run.outcome for run in self.tries.values() if run.outcome is not None]
         rows.append(["seconds", *(f"{one.seconds:.1f}" for one in outcomes)])
         memory = [one.peak_memory_bytes for one in outcomes]
