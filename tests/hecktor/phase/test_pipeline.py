@@ -1,0 +1,267 @@
+"""The files of a phase, which get their names once every try has passed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from contract.archives import unpack
+from contract.editions import Algorithm, load_edition
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_mask, write_volume
+from contract.predictions import read_predictions
+from evaluation.editions.profile import profile_of_edition
+from hecktor.cli import main
+from hecktor.phase.pipeline import PhaseOptions, make_phase
+from rehearsal.runners.runner import ProcessRunner, Runner
+
+GRID = Geometry((6, 5, 4), (1.0, 2.0, 3.0), (-10.0, 4.0, 100.0))
+EVALUATION = (*shlex.split(sys.executable), "-m", "evaluation", "--task", "rfs")
+# A and B end on the same day, A by a recurrence; D is the second recurrence; E has no follow-up.
+FOLLOW_UP = "PatientID,Relapse,RFS\nA-1,1,100\nB-2,0,100\nC-3,0,300\nD-4,1,200\nE-5,,\n"
+FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
+
+
+@dataclass
+class StubImages:
+    """An archive of a few bytes whose image is a command."""
+
+    command: tuple[str, ...] = EVALUATION
+    built: list[str] = field(default_factory=list)
+
+    def name(self, task: Algorithm) -> str:
+        return f"toy-{task.evaluation_image}:latest"
+
+    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+        log.write_text("built\n")
+        self.built += [task.name for task in tasks]
+
+    def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
+        archive = folder / "toy_20260101.tar.gz"
+        archive.write_text(task.name)
+        return archive
+
+    def load(self, archive: Path) -> Runner:
+        return ProcessRunner(self.command)
+
+
+def request(ground_truth: Path, output: Path, task: str | None = "rfs", edition: str = "hecktor2025", **more: Any):
+    profile = profile_of_edition(edition)
+    return PhaseOptions(load_edition(edition), profile, profile.task(task), ground_truth, output, **more)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "follow_up.csv"
+    path.write_text(FOLLOW_UP)
+    return path
+
+
+@pytest.fixture
+def masks(tmp_path: Path) -> Path:
+    """P1 has both structures, P2 a GTVp in a floating NIfTI; beside them lie a table of centres and a note."""
+    folder = tmp_path / "reference"
+    first, second = np.zeros((2, *GRID.array_shape), dtype=np.uint8)
+    first[1, 1, 1:3], first[2, 3, 1:5], second[1, 2, 2:4] = 1, 2, 1
+    folder.mkdir()
+    write_mask(folder / "P1.mha", first, GRID)
+    write_volume(folder / "P2.nii.gz", Volume(second.astype(np.float32), GRID))
+    (folder / "outcomes.csv").write_text(
+        "PatientID,CenterID,T-stage,N-stage,Relapse,RFS\nP1,X,T1,N1,1,100\nP2,Y,T2,N0,0,900\nP3,Y,T3,N2,1,50\nP4,Y,T4,N3,1,9\n"
+    )
+    (folder / "note.txt").write_text("not for the platform")
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def values(folder: Path) -> dict[str, Any]:
+    """The JSON value of each case of a staged submission."""
+    jobs = read_predictions(folder / "predictions.json")
+    return {
+        (job.input_image_name("ct-image") or "").removesuffix(".mha"): read_json(
+            folder / job.pk / "output" / "rfs.json"
+        )
+        for job in jobs
+    }
+
+
+def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
+    """Comparable pairs: A before B, C and D, and D before C; perfect risks order all four, equal ones none.
+
+    Ranks of the follow-up: A 1, B 2 (censored on the same day), D 3, C 4, and risks are their negatives.
+    """
+    output, images, lines = tmp_path / "phase", StubImages(), list[str]()
+    (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\nD-4,2\nE-5,1\n")
+    phase = make_phase(request(table, output, predictions=tmp_path / "risks.csv"), images, lines.append)
+    assert names(output) == [
+        "README.md", "ground_truth.tar.gz", "hecktor-evaluation-rfs.tar.gz", "phase.json", "rehearsal",
+    ]  # fmt: skip
+    assert (images.built, (output / "hecktor-evaluation-rfs.tar.gz").read_text()) == (["rfs"], "rfs")
+    unpack(output / "ground_truth.tar.gz", tmp_path / "unpacked")
+    assert (names(tmp_path / "unpacked"), (tmp_path / "unpacked" / table.name).read_text()) == ([table.name], FOLLOW_UP)
+    tries = output / "rehearsal"
+    assert values(tries / "perfect" / "input") == {"A-1": -1, "B-2": -2, "D-4": -3, "C-3": -4}
+    assert values(tries / "empty" / "input") == dict.fromkeys(("A-1", "B-2", "C-3", "D-4"), 1)
+    results = {name: read_json(tries / name / "metrics.json") for name in phase.tries}
+    c_index = {name: one["aggregates"]["c_index"]["value"] for name, one in results.items()}
+    assert c_index == {"perfect": 1.0, "empty": 0.5, "predictions": 3.5 / 4}  # C and D are tied
+    readme = (output / "README.md").read_text()
+    assert "| `score_jsonpath` | aggregates.c_index.value |" in readme
+    assert "| `score_error_jsonpath` | aggregates.c_index.ci95_half_width |" in readme
+    assert "| aggregates.c_index.value | 1.0000 | 0.5000 | 0.8750 |" in readme
+    assert "| optional input | `rt-dose` | RT Dose | Image | `images/rt-dose` |" in readme
+    assert "The reference has 4 cases." in readme
+    assert read_json(output / "phase.json")["score_error_jsonpath"] == "aggregates.c_index.ci95_half_width"
+    assert "predictions submission: aggregates.c_index.value 0.8750" in lines
+
+
+def test_a_phase_of_four_answers_of_an_own_edition(masks: Path, tmp_path: Path) -> None:
+    """Masks become 8-bit .mha; P3 and P4 have no reference mask, and so no output; days are ranks of the follow-up."""
+    output = tmp_path / "phase"
+    phase = make_phase(request(masks, output, None, str(FOUR_ANSWERS)), None, lambda _: None)
+    unpack(output / "ground_truth.tar.gz", tmp_path / "unpacked")
+    assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "outcomes.csv"]
+    folder = output / "rehearsal" / "perfect" / "input"
+    jobs = {job.input_image_name("ct-volume"): job for job in read_predictions(folder / "predictions.json")}
+    assert sorted(jobs) == ["P1.mha", "P2.mha", "P3.mha", "P4.mha"]
+    (mask,) = (folder / jobs["P2.mha"].pk / "output" / "images" / "tumour-mask").iterdir()
+    array = read_volume(mask).array
+    assert (array.dtype, array.sum(), mask.suffix) == (np.uint8, 2, ".mha")
+    assert [one.slug for one in jobs["P3.mha"].outputs] == ["t-stage", "n-stage", "survival"]
+    days = [
+        read_json(folder / jobs[name].pk / "output" / "survival.json")
+        for name in ("P4.mha", "P3.mha", "P1.mha", "P2.mha")
+    ]
+    assert days == [1, 2, 3, 4]
+    blank = output / "rehearsal" / "empty" / "input"
+    assert all(read_volume(path).array.max() == 0 for path in blank.rglob("*.mha"))
+    perfect = phase.tries["perfect"].metrics["aggregates"]
+    ranked = phase.tries["perfect"].metrics["provenance"]["ranked_metrics"]
+    assert {name: perfect[name]["value"] for name in ranked} == dict.fromkeys(ranked, 1.0)
+    assert "No image was made" in (output / "README.md").read_text()
+
+
+ONE_CLASS = "PatientID,HPV Status\nA-1,1\nB-2,1\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "message"),
+    [
+        ("rfs", None, "truth.csv: not found in "),
+        ("hpv", ONE_CLASS, "balanced_accuracy: the reference holds one class only, expected at least two"),
+        ("hpv", FOLLOW_UP, "truth.csv: columns PatientID, Relapse, RFS; expected one CSV file with the columns PatientID, HPV Status"),
+        ("rfs", FOLLOW_UP.replace("100", "-1"), "truth.csv, line 2: RFS is negative, expected days, 0 or more"),
+        ("segmentation", FOLLOW_UP, "ground truth: no folder 'truth.csv', expected the reference data in it"),
+    ],
+)  # fmt: skip
+def test_a_wrong_ground_truth_ends_before_an_image_is_built(
+    task: str, content: str | None, message: str, tmp_path: Path
+) -> None:
+    truth, images = tmp_path / "truth.csv", StubImages()
+    if content is not None:
+        truth.write_text(content)
+    with pytest.raises(HecktorError) as error:
+        make_phase(request(truth, tmp_path / "phase", task), images, lambda _: None)
+    assert str(error.value).startswith(message)
+    assert (images.built, (tmp_path / "phase").exists()) == ([], False)
+
+
+@pytest.mark.parametrize("fault", ["label", "truncated"])
+def test_an_unusable_mask_ends_before_an_image_is_built(masks: Path, tmp_path: Path, fault: str) -> None:
+    images, path = StubImages(), masks / "P1.mha"
+    if fault == "label":
+        write_volume(path, Volume(np.full(GRID.array_shape, 7, np.uint8), GRID))
+    else:
+        path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(HecktorError, match=r"^P1\.mha: "):
+        make_phase(request(masks, tmp_path / "phase", "segmentation"), images, lambda _: None)
+    assert (images.built, (tmp_path / "phase").exists()) == ([], False)
+
+
+def test_predictions_must_be_complete(table: Path, tmp_path: Path) -> None:
+    """The platform fails the submission of an algorithm that leaves a case out."""
+    (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,9\nB-2,1\nC-3,2\n")
+    images = StubImages()
+    with pytest.raises(HecktorError) as error:
+        make_phase(request(table, tmp_path / "phase", predictions=tmp_path / "risks.csv"), images, lambda _: None)
+    assert str(error.value) == "--predictions: rfs of D-4: no prediction, expected one for each case"
+    assert (images.built, (tmp_path / "phase").exists()) == ([], False)
+
+
+def test_a_mask_on_another_grid_ends_before_an_image_is_built(masks: Path, tmp_path: Path) -> None:
+    given, images = Path(shutil.copytree(masks, tmp_path / "given")), StubImages()
+    moved = replace(GRID, origin_mm=(0.0, 0.0, 0.0))
+    write_mask(given / "P1.mha", np.zeros(moved.array_shape, np.uint8), moved)
+    with pytest.raises(HecktorError, match=r"^predictions submission: P1: .*its grid is"):
+        make_phase(request(masks, tmp_path / "phase", "segmentation", predictions=given), images, lambda _: None)
+    assert images.built == []
+
+
+def test_a_failed_try_keeps_the_earlier_files(table: Path, tmp_path: Path) -> None:
+    """An evaluation without one of the leaderboard's figures, or that ends with an error: logs, and no new file."""
+    output = tmp_path / "phase"
+    make_phase(request(table, output), None, lambda _: None)
+    earlier = (output / "phase.json").read_bytes()
+    python = shlex.split(sys.executable)
+    script = tmp_path / "evaluation.py"
+    script.write_text(
+        "import json, sys\n"
+        "folder = sys.argv[sys.argv.index('--output') + 1]\n"
+        "json.dump({'aggregates': {'c_index': {'value': 1}}}, open(folder + '/metrics.json', 'w'))\n"
+    )
+    for command, message in (
+        ((*python, str(script)), r"^perfect submission: metrics\.json: found no aggregates\.c_index\.ci95_half_width; no"),
+        ((*python, "-c", "raise SystemExit('broken')"), r"^perfect submission: evaluation: exit status 1.*broken.*logs in f"),
+    ):  # fmt: skip
+        with pytest.raises(HecktorError, match=message):
+            make_phase(request(table, output), StubImages(command), lambda _: None)
+        assert (output / "phase.json").read_bytes() == earlier
+        assert names(output) == ["README.md", "failed", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+        assert (output / "failed" / "images.log").read_text() == "built\n"
+
+
+def test_a_folder_with_other_content_is_refused(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(HecktorError, match=r"exists and is no phase, expected a new name or a phase's$"):
+        make_phase(request(table, table.parent), None, lambda _: None)
+
+
+def test_a_rule_under_which_nobody_is_perfect_is_shown(masks: Path, tmp_path: Path) -> None:
+    """P2 has no GTVn: with `gtvn_empty=zero` its DSC is 0, the mean of two cases 1/2."""
+    profile = json.loads((Path(__file__).parents[3] / "evaluation" / "editions" / "hecktor2026.json").read_text())
+    profile["name"] = "strict"
+    profile["tasks"]["combined"]["answers"]["segmentation"]["rules"]["gtvn_empty"] = "zero"
+    (tmp_path / "strict.json").write_text(json.dumps(profile))
+    declared = json.loads((Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json").read_text())
+    (tmp_path / "own.json").write_text(json.dumps({**declared, "name": "own", "evaluation_profile": "strict.json"}))
+    lines: list[str] = []
+    make_phase(request(masks, tmp_path / "phase", None, str(tmp_path / "own.json")), None, lines.append)
+    assert "perfect submission: warning: gtvn_dsc_mean 0.5, not its best value 1" in lines
+
+
+def test_without_an_engine_only_the_ground_truth_is_made(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["phase", "--task", "2", "--ground-truth", str(table), "--output", str(tmp_path / "phase")]
+    assert main([*options, "--engine", "no-such-client"]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("error: no container engine that can build answers (tried no-such-client)")
+    assert message.endswith("(`scripts/engine` on Debian) and run this again, or use --no-image\n")
+    assert names(tmp_path / "phase") == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    assert main([*options, "--no-image"]) == 0
+    with pytest.raises(SystemExit):
+        main([*options, "--no-image", "--level", "3"])
+    assert "argument --level: found with --no-image" in capsys.readouterr().err

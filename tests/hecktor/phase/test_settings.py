@@ -1,0 +1,97 @@
+"""The fields of a phase's settings, and the platform's rankings beside those of an edition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import rankdata
+
+from evaluation.editions.document import MetricProfile
+from evaluation.editions.profile import load_profile
+from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank, Scheme
+from evaluation.ranking.rank import TeamsTable, scheme_ranks
+from hecktor.phase.settings import PhaseSettings, platform_ranking
+
+A, B, C = "a", "b", "c"
+
+
+def settings(edition: str, task: str | None = None) -> PhaseSettings:
+    return PhaseSettings.of(load_profile(edition).task(task))
+
+
+def test_settings_of_the_nested_borda_count() -> None:
+    """The score and both columns count, by their mean rank: 600 s, 8 GiB, and the 32 GB of a T4."""
+    made = settings("hecktor2025", "segmentation")
+    assert (made.score_title, made.score_jsonpath) == ("GTVp mean DSC", "aggregates.gtvp_dsc_mean.value")
+    assert (made.scoring_method_choice, made.score_default_sort, made.display_all_metrics) == ("avg", "desc", False)
+    assert next(one.model_dump() for one in made.extra_results_columns) == {
+        "title": "GTVn aggregated DSC",
+        "path": "aggregates.gtvn_dsc_agg.value",
+        "error_path": "aggregates.gtvn_dsc_agg.ci95_half_width",
+        "order": "desc",
+        "exclude_from_ranking": False,
+    }
+    assert [one.exclude_from_ranking for one in made.extra_results_columns] == [False, False]
+    assert (made.algorithm_time_limit, made.evaluation_time_limit) == (600, 3600)
+    assert (made.evaluation_requires_memory_gb, made.algorithm_maximum_settable_memory_gb) == (8, 32)
+    assert made.paths == tuple(
+        f"aggregates.{name}.{figure}"
+        for name in ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
+        for figure in ("value", "ci95_half_width")
+    )
+
+
+def test_columns_beside_a_single_score_do_not_rank() -> None:
+    """A metric that does not decide, or only breaks ties, must not leave a result unranked."""
+    newest, hpv = settings("hecktor2026"), settings("hecktor2025", "hpv")
+    assert (newest.score_jsonpath, newest.scoring_method_choice) == ("aggregates.score.value", "abs")
+    assert len(newest.extra_results_columns) == 8
+    assert all(one.exclude_from_ranking for one in (*newest.extra_results_columns, *hpv.extra_results_columns))
+    assert [one.title for one in hpv.extra_results_columns] == ["Specificity", "Sensitivity"]
+
+
+def test_a_metric_in_mm_is_sorted_from_the_lowest() -> None:
+    """2021: mean DSC, and median HD95 of which less is better."""
+    made = settings("hecktor2021", "segmentation")
+    assert next((one.path, one.order) for one in made.extra_results_columns) == (
+        "aggregates.gtvp_hd95_median_mm.value",
+        "asc",
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [
+        (A, ("abs", (A,), True)),
+        (Borda(parts=(A, B)), ("avg", (A, B), True)),
+        (Borda(parts=(A, B), weights=(2.0, 2.0)), ("avg", (A, B), True)),
+        (Borda(parts=(A, B), weights=(1.0, 2.0)), ("avg", (A, B), False)),
+        (Borda(parts=(A, Borda(parts=(B, C)))), ("avg", (A, B, C), False)),
+        (Borda(parts=(A, A, B)), ("avg", (A, B), False)),
+        (MeanRank(parts=(A, B)), ("avg", (A, B), True)),
+        (MedianRank(parts=(A, B, C)), ("med", (A, B, C), True)),
+        (Lexicographic(parts=(Borda(parts=(A, B)), C)), ("avg", (A, B), False)),
+        (Lexicographic(parts=(A,)), ("abs", (A,), True)),
+    ],
+)
+def test_the_nearest_ranking_of_the_platform(scheme: Scheme, expected: object) -> None:
+    assert platform_ranking(scheme) == expected
+
+
+VALUES = st.lists(st.tuples(*[st.integers(0, 4)] * 3), min_size=2, max_size=6)
+
+
+@given(values=VALUES, make=st.sampled_from([Borda, MeanRank, MedianRank]))
+def test_an_exact_ranking_gives_the_order_of_the_scheme(values: list[tuple[int, ...]], make: type[Borda]) -> None:
+    """Oracle: the platform's mean or median of each result's ranks, with the least rank for ties."""
+    scheme = make(parts=(A, B, C))
+    columns = dict(zip((A, B, C), np.array(values, dtype=float).T, strict=True))
+    profiles = {name: MetricProfile(name, higher_is_better=True) for name in columns}
+    table = TeamsTable(tuple(map(str, range(len(values)))), columns, profiles)
+    method, metrics, is_exact = platform_ranking(scheme)
+    assert is_exact
+    ranks = [rankdata(-columns[name], method="min") for name in metrics]
+    positions = {"avg": np.mean, "med": np.median}[method](ranks, axis=0)
+    np.testing.assert_array_equal(rankdata(positions, method="min"), scheme_ranks(table, scheme, "min").ranks)
