@@ -114,7 +114,7 @@ class Phase:
         outcomes = [run.outcome for run in self.tries.values() if run.outcome is not None]
         rows.append(["seconds", *(f"{one.seconds:.1f}" for one in outcomes)])
         memory = [one.peak_memory_bytes for one in outcomes]
-        rows.append(["memory, GiB", *("-" if one is None else f"{one / 1024**3:.1f}" for one in memory)])
+        rows.append(["memory, GiB", *("-" if one is None else f"{one / GIB:.2f}" for one in memory)])
         return table(["In metrics.json", *self.tries], rows)
 
     def _about(self) -> list[str]:
