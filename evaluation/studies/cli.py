@@ -22,6 +22,7 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
     "baselines": ("evaluation.studies.scans", "tumour volume and SUVmax as submitted risks"),
     "cohort": ("evaluation.studies.cohort", "patients, volumes, SUVmax, nodes, stages, outcomes by split and centre"),
+    "boxes": ("evaluation.studies.boxes", "a box of 144 mm around the oropharynx, found from the PET below the brain"),
     "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
     "failures": ("evaluation.studies.failures", "whether an expected DSC predicts which masks failed"),
     "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
