@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import resource
 import sys
-from functools import cached_property
 
 import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import OwnFeatures, folders_of
+from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.head_hook import own_heads
 from algorithm.heads.values import check_head
 from algorithm.network.resident import Resident
@@ -37,7 +36,7 @@ class RunContext:
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.output = CaseOutput(request, self.stages)
         self.disagreement = None if request.uncertainty_dir is None else Disagreement()
-        self.outcome: Features = {}  # of the outcome network and of the entrant's code, once they have answered
+        self.hooked: Features = {}  # features of hooks, once they are measured
         self.out_of_memory = False
         self._traced: set[str] = set()
 
@@ -53,20 +52,20 @@ class RunContext:
         check_head(answer, head, name)
         return head
 
-    @cached_property
-    def own_features(self) -> list[OwnFeatures]:
-        """The entrant's classes that measure features of the package's heads."""
-        if not self._may_name_code:
+    def feature_hooks(self, *, by_network: bool) -> list[FeatureHook]:
+        """The hooks that measure features of the package's heads; fitted ones have seen masks of networks alone."""
+        if not by_network and not self._may_name_code:
             return []
-        package = self.resident.package
-        return [OwnFeatures(package.code, folder) for folder in folders_of(package.heads.values())]
+        return [hook for hook in self.resident.package.features if by_network or not hook.folds]
 
     @property
     def calls_own_code(self) -> bool:
         """True if an entrant's code answers or measures, which may never end."""
         if not self._may_name_code:
             return False
-        return bool(self.own_features or any(own_heads(head) for head in self.resident.package.heads.values()))
+        package = self.resident.package
+        hooked = any(not hook.is_built_in for hook in package.features)
+        return hooked or any(own_heads(head) for head in package.heads.values())
 
     @property
     def _may_name_code(self) -> bool:

@@ -113,7 +113,7 @@ def write_early(run: RunContext, make: Callable[[], Segmented]) -> None:
         mask = restore(run, segmented)
         if run.output.answers is not None and run.output.answers.is_prepared:
             run.output.write(answer(run, mask, Measured()))  # should the features or a head never end
-        run.output.write(answer(run, mask, measure(run, segmented, with_outcome=False)))
+        run.output.write(answer(run, mask, measure(run, segmented, is_early=True)))
     except HecktorError:
         raise
     except Exception as problem:  # noqa: BLE001  better answers follow
@@ -128,17 +128,16 @@ def write_best(run: RunContext, segmented: Segmented) -> None:
     if run.calls_own_code:
         write_early(run, lambda: segmented)
     try:
-        answers = answers_of(run, segmented, with_outcome=True)
+        answers = answers_of(run, segmented)
     except MemoryError as problem:
         run.trace("too little memory for the answers, which are made once more", problem)
         run.out_of_memory = True
     else:
         run.output.write(answers, final=True)
         return
-    run.output.write(answers_of(run, segmented, with_outcome=True), final=True)
+    run.output.write(answers_of(run, segmented), final=True)
 
 
-def answers_of(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> CaseAnswers:
+def answers_of(run: RunContext, segmented: Segmented) -> CaseAnswers:
     """All answers of a case, from its segmentation."""
-    mask = restore(run, segmented)
-    return answer(run, mask, measure(run, segmented, with_outcome=with_outcome))
+    return answer(run, restore(run, segmented), measure(run, segmented))

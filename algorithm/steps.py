@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
 from algorithm.context import RunContext
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import FeatureImages
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers
@@ -90,10 +90,8 @@ def segment(
 
             resident = run.resident
             resident.load()
-            if resident.package.outcome is not None and run.request.algorithm.heads:
-                from algorithm.outcome.measure import check_outcome
-
-                check_outcome(resident.package.outcome)
+            for hook in resident.package.features if run.request.algorithm.heads else ():
+                hook.prepare()
             ensemble = resident.ensemble(run.request.most_passes)
         with run.stages("segment"):
             observer = {} if run.disagreement is None else {"on_pass": run.disagreement.add}
@@ -123,26 +121,25 @@ class Measured:
     is_early: bool = False
 
 
-def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Measured:
+def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) -> Measured:
     """Features of lesions and patient for the heads; a bug leaves none if all heads have a fallback.
 
-    The package's outcome network answers only `with_outcome`, since it takes time.
+    Hooks, which take time, measure theirs for the best answers alone.
     """
     heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
     if not heads:
         return Measured()
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_body:
-        return Measured(clinical, is_early=not with_outcome)
-    if segmented.by_network and with_outcome:  # it was trained on masks of the network
-        _measure_outcome(run, segmentation, clinical)
-    if with_outcome:
-        _measure_own(run, segmentation, case, clinical)
+        return Measured(clinical, is_early=is_early)
     try:
+        images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+        for hook in [] if is_early else run.feature_hooks(by_network=segmented.by_network):
+            with run.stages(hook.title):
+                run.hooked = {**run.hooked, **_hooked(run, hook, FeatureImages(*images, clinical))}
         with run.stages("measure"):
-            images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
-            measured = image_features(segmentation.mask(), *images, run.smallest_lesions)
-            return Measured({**measured, **clinical, **run.outcome}, is_early=not with_outcome)
+            measured = image_features(*images, run.smallest_lesions)
+            return Measured({**measured, **clinical, **run.hooked}, is_early=is_early)
     except Exception as problem:
         if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
             raise
@@ -151,32 +148,23 @@ def measure(run: RunContext, segmented: Segmented, *, with_outcome: bool) -> Mea
         return Measured(fault=fault)
 
 
-def _measure_outcome(run: RunContext, segmentation: Segmentation, clinical: Features) -> None:
-    """Let the package's outcome network answer, if it has one."""
-    if (folds := run.resident.package.outcome) is None:
-        return
-    from algorithm.outcome.measure import outcome_features
-
-    with run.stages("outcome network"):
-        run.outcome = outcome_features(folds, segmentation, clinical, run.deadline, run.resident.device)
-
-
-def _measure_own(run: RunContext, segmentation: Segmentation, case: Case, clinical: Features) -> None:
-    """Let the entrant's code measure the features that the package's heads name; those that fail are missing."""
-    for own in run.own_features:
-        images = segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
+    """The features of a hook, on the CPU if the card fails; missing with a notice if it does."""
+    try:
+        device = str(run.resident.device) if hook.folds else "cpu"
         try:
-            with run.stages("own features"):
-                values = own.measured(FeatureImages(segmentation.mask(), *images, clinical))
-        except (ModelPackageError, MemoryError) as problem:
-            if run.is_retried(problem):
+            return hook.measured(images, run.deadline, device)
+        except (RuntimeError, MemoryError) as problem:
+            if device == "cpu":
                 raise
-            found = str(problem) if isinstance(problem, ModelPackageError) else "too little memory"
-            run.notices.note(
-                Finding(f"features of {own.folder}", found, action="the heads take their training medians")
-            )
-        else:
-            run.outcome = {**run.outcome, **values}
+            LOGGER.warning("*** WARNING *** %s: %s failed (%s), going on with the CPU", hook.title, device, problem)
+        return hook.measured(images, run.deadline)
+    except (RuntimeError, MemoryError, ModelPackageError) as problem:
+        if run.is_retried(problem):
+            raise
+        found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
+        run.notices.note(Finding(hook.title, found, action="the heads take their training medians"))
+        return {}
 
 
 def grid_alone(run: RunContext) -> Segmented:
@@ -220,7 +208,7 @@ def _over_folds(
         return {}
     case, clinical = answers.segmented.case, run.request.edition.clinical
     by_name = answers_over_folds(
-        heads, case, clinical, segmentation, disagreement, run.deadline, run.outcome, run.smallest_lesions
+        heads, case, clinical, segmentation, disagreement, run.deadline, run.hooked, run.smallest_lesions
     )
     if len(algorithm.answers) > 1:
         return {"answers": by_name}

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import folders_of, own_features
+from algorithm.heads.feature_hook import FeatureHook, folders_of, own_features
 from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
@@ -33,14 +33,23 @@ from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.network.progress import duration
-from baseline.outcome.folds import TooFewOutcomesError, outcome_features, train_outcome, trained_outcome
+from baseline.outcome.folds import (
+    TooFewOutcomesError,
+    code_of_fits,
+    fit_over_folds,
+    fitted_hooks,
+    forget_fits,
+    outcome_features,
+    own_fit,
+    train_outcome,
+)
 from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import check_spacing, existing_networks, networks_record, record_export, use_networks
 from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
 from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
-from baseline.release.cases import read_cases, read_release
+from baseline.release.cases import ReleaseCase, read_cases, read_release
 from baseline.release.prepare import check_release, prepare_release
 from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
@@ -127,7 +136,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
             train_outcome(work, options.outcome, machine.device, jobs, show)
         except TooFewOutcomesError as problem:  # the package is smaller, but there is one
             show(str(problem))
-    show(fit_heads(work, features, jobs, code))
+    show(fit_heads(work, features, jobs, code, machine.device))
     report = make_report(work, jobs)
     export_model(work, options.output, description, code)
     show(
@@ -239,12 +248,19 @@ def _run_of_package(work: WorkFolders, package: ModelPackage, device: str, code:
     return OutOfFoldRun(lambda: package.root, None, networks_record(package)["sha256"], device, code)
 
 
-def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1, code: Code | None = None) -> str:
+def fit_heads(
+    work: WorkFolders,
+    features: Mapping[str, Features],
+    jobs: int = 1,
+    code: Code | None = None,
+    device: str = "auto",
+) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
     out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`. Its
-    features are measured on the masks of `features`.
+    features are measured on the masks of `features`; those that are fitted to outcomes are fitted on `device`, and
+    measured out-of-fold.
     """
     own, hooks = None, own_features(code)
     if code:
@@ -253,9 +269,10 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
     cases = [case for case in read_cases(work) if case.patient_id in features]
     record = {} if own is None else own.record()
     seed, by_network = read_splits(work).seed, outcome_features(work, cases)
-    by_code = measure_own_features(work, cases, hooks, jobs)
+    by_hooks = [by_network, *_features_of_code(work, cases, hooks, jobs, device)]
     key = heads_key(work, cases, record)
-    features = {name: {**row, **by_network.get(name, {}), **by_code.get(name, {})} for name, row in features.items()}
+    for rows in by_hooks:
+        features = {name: {**row, **rows.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
     targets = [with_own_features(target, [name for hook in hooks for name in hook.units]) for target in targets]
@@ -270,6 +287,16 @@ def fit_heads(work: WorkFolders, features: Mapping[str, Features], jobs: int = 1
         write_json(work.heads_json, fitted.as_json())
         write_json(work.cross_validation_json, document | {"made_from": key} | ({OWN: record} if record else {}))
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
+
+
+def _features_of_code(
+    work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[FeatureHook], jobs: int, device: str
+) -> list[dict[str, Features]]:
+    """The features of an entrant's classes by patient ID: measured once, or fitted over the folds."""
+    forget_fits(work, hooks)
+    plain = measure_own_features(work, cases, [hook for hook in hooks if not hook.is_fitted], jobs)
+    fitted = [fit_over_folds(work, cases, own_fit(hook), device, jobs) for hook in hooks if hook.is_fitted]
+    return [plain, *fitted]
 
 
 def export_model(
@@ -313,7 +340,8 @@ def export_model(
     }
     heads = {name: one.head for name, one in fitted.items()}
     if own := folders_of(heads.values()):
-        manifest["code"] = {name: digest for name, digest in code_of_features(work).items() if name in own}
+        digests = code_of_features(work) | code_of_fits(work)
+        manifest["code"] = {name: digest for name, digest in digests.items() if name in own}
     package = _export(work, output, heads, manifest, model_card(work, description), code)
     record_export(work, package)
     return package
@@ -336,20 +364,20 @@ def _export(
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
-    outcome = trained_outcome(work) if heads else None
+    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if code:
         check_own_heads(heads.values(), code)
     if existing is not None:
         own = work.own_heads
         if code:
             code.use(existing.manifest.code)
-        return export_contents(output, PackageContents(existing, heads, manifest, card, outcome, code, own))
+        return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
     described = {**manifest, "mirror_axes": list(shared_mirror_axes(work))}
     if work.is_ensemble:
         # The measurement, which has no heads yet, makes all passes of a fold in any order.
         members = ensemble_members(order_of_plans(work) if heads else work.members)
         contents = {**described, "average": "probabilities"}
         own = work.own_heads
-        return export_contents(output, PackageContents(members, heads, contents, card, outcome, None, own))
+        return export_contents(output, PackageContents(members, heads, contents, card, features, None, own))
     plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
-    return export_package(output, plans, final, heads, described, card, outcome, own)
+    return export_package(output, plans, final, heads, described, card, features, own)

@@ -245,7 +245,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
         features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
-    _show(fit_heads(target, features, jobs, code))
+    _show(fit_heads(target, features, jobs, code, arguments.device))
     return 0
 
 
@@ -323,7 +323,7 @@ def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
         measured = measure_out_of_fold(work, arguments.device, arguments.jobs, code)
         features = postprocess_masks(work, measured, arguments.jobs)
         _show(postprocessing_lines(work))
-        _show(fit_heads(work, features, arguments.jobs, code))
+        _show(fit_heads(work, features, arguments.jobs, code, arguments.device))
     package = export_model(work, arguments.output, read_description(arguments.description), code)
     code.check_used()
     _show(f"model package in {package}")

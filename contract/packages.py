@@ -143,7 +143,7 @@ class Manifest(Document):
         networks_from: the package whose networks were reused.
         out_of_fold: metric and penalty of each head.
         cross_validation: metrics of each head's cross-validations.
-        outcome_network: plan and weight files of the outcome network.
+        outcome_network: plan and weight files of the outcome network, in packages of version 0.2.
         code: sha256 of each folder of an entrant's code that the package was made with, by its name.
         files: checksum and size of every other file.
     """

@@ -23,6 +23,7 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("LinearHead", "EnsembleHead", "OwnHead", "ClassHead", "ClassEnsembleHead", "OwnClassHead"),
     ),
     "own_features": ("baseline.heads.own_features", ("OwnFeatureTable",)),
+    "fold_features": ("baseline.outcome.folds", ("FoldFeatures",)),
     "outcome_plan": ("algorithm.outcome.plan", ("OutcomePlan",)),
     "plan": ("baseline.network.plans", ("StoredPlan",)),
     "prepare": ("baseline.release.record", ("Preparation",)),

@@ -1,25 +1,44 @@
-"""An entrant's own features: named numbers, measured by the same code in training and in inference.
+"""Features by a hook: named numbers, measured by the same code in training and in inference.
 
-They are measured by a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
+They are measured by a class in an entrant's code, or by one of `BUILT_IN`. It needs no import of ours
+(docs/own-model.md)::
 
     class Features:
         names = {"rim_suv": "SUV"}                     # name and unit of each feature
         def measure(self, mask, ct, pet, dose, spacing_mm, clinical): ...   # {"rim_suv": 3.2}
 
-A feature enters the heads as `my_code:rim_suv`, so that its name cannot collide with that of another one.
+With `cube`, the edge in voxels and their size in mm, it sees the images around the tumour instead. With `fit`, it is
+fitted once for each fold of the training, made from the folder of files that the fit wrote, and answers with the mean
+over the folds::
+
+    class Features:
+        names = {"deep_risk": "log hazard"}
+        cube = (48, 2.0)
+        @classmethod
+        def fit(cls, folder, device, cubes, clinical, outcomes, seed): ...
+        def __init__(self, folder, device): ...
+        def measure(self, cube, clinical): ...
+
+A feature of an entrant enters the heads as `my_code:rim_suv`, so that its name cannot collide with that of another one.
 """
 
 from __future__ import annotations
 
+import importlib
+import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from algorithm.deadline import Deadline
+from algorithm.heads.cube import Cube, tumour_cube
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
 from algorithm.heads.parts import LARGEST_NUMBER
@@ -28,14 +47,24 @@ from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
-# Its name in a folder of code.
+LOGGER = logging.getLogger("hecktor")
+
+# Its name in a folder of code, and the folder of fitted features in a package.
 FEATURES: Final = "Features"
+FOLDER: Final = "features"
+# Hooks of ours by name: module and class.
+OUTCOME_NETWORK: Final = "outcome_network"
+BUILT_IN: Final[Mapping[str, tuple[str, str]]] = {
+    OUTCOME_NETWORK: ("algorithm.outcome.features", "OutcomeFeatures"),
+}
+_ATTRIBUTES: Final = ("names", "cube", "margin")
 _KIND: Final = "features"
 _SEPARATOR: Final = ":"
 _NAMES: Final = 'names of features with units, such as {"rim_suv": "SUV"}'
+_LARGEST_CUBE: Final = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureImages:
     """The images and the patient that features are measured on.
 
@@ -54,61 +83,176 @@ class FeatureImages:
     grid: Geometry
     dose: Volume | None
     clinical: Features
+    _cubes: dict[tuple[int, float], Cube | None] = field(default_factory=dict)
+
+    def cube(self, voxels: int, spacing_mm: float) -> Cube | None:
+        """`tumour_cube`, cut once; None without a PET or a tumour."""
+        if self.pet is None:
+            return None
+        size = voxels, spacing_mm
+        if size not in self._cubes:
+            self._cubes[size] = tumour_cube(self.mask, self.ct, self.pet, self.grid, *size)
+        return self._cubes[size]
 
 
 @dataclass(frozen=True)
-class OwnFeatures:
-    """The class `Features` in one folder of an entrant's code."""
+class FeatureHook:
+    """The class `Features` in one folder of an entrant's code, or a built-in one.
+
+    `folds` are the files that it is made from: a folder for each fold in which it was fitted; empty for none.
+    """
 
     code: Code
-    folder: str
+    name: str
+    folds: tuple[Path, ...] = ()
+
+    @property
+    def is_built_in(self) -> bool:
+        return self.name in BUILT_IN
+
+    @property
+    def title(self) -> str:
+        """Its name in the log."""
+        return self.name.replace("_", " ") if self.is_built_in else f"features of {self.name}"
 
     @property
     def reference(self) -> str:
         """The class, such as `my_code:Features`."""
-        return f"{self.folder}{_SEPARATOR}{FEATURES}"
+        return self.name if self.is_built_in else f"{self.name}{_SEPARATOR}{FEATURES}"
+
+    @property
+    def prefix(self) -> str:
+        """What the heads' names of its features begin with."""
+        return "" if self.is_built_in else f"{self.name}{_SEPARATOR}"
+
+    @cached_property
+    def hook(self) -> Any:
+        """The class. Raises `ModelPackageError` for a missing method, or an attribute that cannot be."""
+        if self.is_built_in:
+            module, name = BUILT_IN[self.name]
+            return getattr(importlib.import_module(module), name)
+        hook = self.code.find(self.reference, _KIND)
+        check_spelling(hook, _ATTRIBUTES, f"{_KIND} {self.reference}")
+        if not callable(getattr(hook, "measure", None)):
+            raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
+        check_cube(hook, f"{_KIND} {self.reference}")
+        if hasattr(hook, "fit") and not hasattr(hook, "cube"):
+            raise ModelPackageError(f"{_KIND} {self.reference}", "fit without cube", "cube, such as (48, 2.0)")
+        return hook
+
+    @property
+    def is_fitted(self) -> bool:
+        """True for a class that is fitted to outcomes."""
+        return self.is_built_in or hasattr(self.hook, "fit")
+
+    def prepare(self) -> None:
+        """Load what a built-in hook needs, before the time becomes short; a fault shows when it measures.
+
+        An entrant's may never end, so that it is called once other answers are written.
+        """
+        if self.is_built_in and self.folds:
+            with suppress(ModelPackageError, MemoryError):
+                self.made(self.folds[0], "cpu")
 
     @cached_property
     def units(self) -> dict[str, str]:
         """Units by the names that heads use. Raises `ModelPackageError` for a class that declares none."""
-        hook = self.code.find(self.reference, _KIND)
-        check_spelling(hook, ("names",), f"{_KIND} {self.reference}")
+        return self._units(self.made(self.folds[0], "cpu") if self.folds else self.hook)
+
+    def _units(self, hook: Any) -> dict[str, str]:
         names = getattr(hook, "names", None)
         if not isinstance(names, Mapping) or not names or not all(map(_is_declared, names.items())):
             raise ModelPackageError(f"{_KIND} {self.reference}", f"found names {names!r}", _NAMES)
-        if not callable(getattr(hook, "measure", None)):
-            raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
-        return {f"{self.folder}{_SEPARATOR}{name}": unit for name, unit in names.items()}
+        return {f"{self.prefix}{name}": unit for name, unit in names.items()}
 
-    def measured(self, images: FeatureImages) -> dict[str, float | None]:
-        """The features of one patient by the names that heads use.
+    def measured(
+        self, images: FeatureImages, deadline: Deadline | None = None, device: str = "cpu"
+    ) -> dict[str, float | None]:
+        """The features of one patient by the names that heads use: the mean over the folds.
 
-        The entrant's code gets copies, so that it changes no image of ours.
+        The code gets copies, so that it changes no image of ours. Folds for which the time does not suffice are left
+        out; without time for any the result is empty.
 
         Raises:
             ModelPackageError: it fails, or returns other names, or something else than finite numbers and None.
+            MemoryError, RuntimeError: as from the code; the latter from a card alone, which may have failed.
         """
-        what, names = f"{_KIND} {self.reference}", [name.partition(_SEPARATOR)[2] for name in self.units]
-        values = self._returned(images)
+        if not self.folds:
+            return self._measured(self._call("made", device, self.hook), images, device)
+        rows, longest_s = list[dict[str, float | None]](), 0.0
+        if deadline is not None and (deadline.stopped() or deadline.left_s() <= 0):
+            LOGGER.warning("*** WARNING *** %s: left out, no time", self.title)
+            return {}
+        for fold in self.folds:
+            if deadline is not None and (deadline.stopped() or (rows and not deadline.fits(longest_s))):
+                LOGGER.warning("*** WARNING *** %s: no time for %d folds", self.title, self._left(rows))
+                break
+            begun_s = 0.0 if deadline is None else deadline.elapsed_s()
+            rows.append(self._measured(self.made(fold, device), images, device))
+            longest_s = max(longest_s, 0.0 if deadline is None else deadline.elapsed_s() - begun_s)
+        LOGGER.info("%s: %d of %d folds on %s", self.title, len(rows), len(self.folds), device)
+        return {name: _mean([row[name] for row in rows]) for name in rows[0]} if rows else {}
+
+    def _left(self, rows: list[Any]) -> int:
+        return len(self.folds) - len(rows)
+
+    def made(self, fold: Path, device: str) -> Any:
+        """The object of one fold. Raises as `measured`."""
+        return self._call("made", device, self.hook, fold, device)
+
+    def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
+        """The features of a patient with this cube. Raises as `measured`."""
+        return self._checked(hook, self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
+
+    def _measured(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
+        if (size := getattr(hook, "cube", None)) is not None:
+            if (cube := images.cube(*size)) is None:
+                absent = "PET" if images.pet is None else "tumour"
+                LOGGER.info("%s: left out, no %s", self.title, absent)
+                return dict.fromkeys(self._units(hook))
+            return self.of_cube(hook, cube, images.clinical, device)
+        dose = None if images.dose is None else dose_on(images.dose, images.grid)
+        arrays = [None if one is None else one.copy() for one in (images.mask, images.ct, images.pet, dose)]
+        clinical = dict(images.clinical)
+        return self._checked(
+            hook, self._call("measure", device, hook.measure, *arrays, images.grid.spacing_mm, clinical)
+        )
+
+    def _checked(self, hook: Any, values: Any) -> dict[str, float | None]:
+        what, names = f"{_KIND} {self.reference}", [name.removeprefix(self.prefix) for name in self._units(hook)]
         if not isinstance(values, Mapping) or set(values) != set(names):
             found = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
             raise ModelPackageError(what, f"measure returns {found}", f"values of {', '.join(names)}")
         if bad := [name for name in names if not _is_value(values[name])]:
             raise ModelPackageError(what, f"{bad[0]} is {values[bad[0]]!r}", "a finite number, or None if missing")
-        return {f"{self.folder}{_SEPARATOR}{name}": _as_float(values[name]) for name in names}
+        return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
 
-    def _returned(self, images: FeatureImages) -> Any:
-        dose = None if images.dose is None else dose_on(images.dose, images.grid)
-        arrays = [None if one is None else one.copy() for one in (images.mask, images.ct, images.pet, dose)]
-        hook = self.code.find(self.reference, _KIND)
+    def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:
         try:
-            return hook().measure(*arrays, images.grid.spacing_mm, dict(images.clinical))
+            return function(*values)
         except MemoryError:
             raise
         except (Exception, SystemExit) as problem:
-            raise ModelPackageError(
-                f"{_KIND} {self.reference}: measure", f"found {failure_of(problem)}", "values"
-            ) from problem
+            if device != "cpu" and isinstance(problem, RuntimeError):
+                raise
+            what = f"{_KIND} {self.reference}: {step}"
+            raise ModelPackageError(what, f"found {failure_of(problem)}", "values") from problem
+
+
+def check_cube(hook: Any, what: str) -> None:
+    """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
+    cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
+    is_pair = isinstance(cube, tuple | list) and len(cube) == 2
+    if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
+        expected = f"voxels a side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
+        raise ModelPackageError(what, f"cube {cube!r}", expected)
+    if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
+        raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _is_declared(pair: tuple[Any, Any]) -> bool:
@@ -133,12 +277,24 @@ def _as_float(value: Any) -> float | None:
         return None
 
 
-def own_features(code: Code | None) -> list[OwnFeatures]:
+def own_features(code: Code | None) -> list[FeatureHook]:
     """The classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
-    return [] if code is None else [OwnFeatures(code, name.partition(_SEPARATOR)[0]) for name in code.offered(FEATURES)]
+    return [] if code is None else [FeatureHook(code, name.partition(_SEPARATOR)[0]) for name in code.offered(FEATURES)]
 
 
 def folders_of(heads: Iterable[Head]) -> list[str]:
     """The folders of code that measure the own features of these heads, sorted."""
     names = {name for head in heads for name in head.features if _SEPARATOR in name}
     return sorted({name.partition(_SEPARATOR)[0] for name in names})
+
+
+def hooks_in(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
+    """The hooks that measure features of heads: built-in ones whose files lie below `root`, then those of the code."""
+    built_in = [name for name in BUILT_IN if (root / FOLDER / name).is_dir()]
+    return tuple(FeatureHook(code, name, folds_in(root, name)) for name in (*built_in, *folders_of(heads)))
+
+
+def folds_in(root: Path, name: str) -> tuple[Path, ...]:
+    """The folders of the files of a fitted hook, by the number of the fold."""
+    folders = (path for path in (root / FOLDER / name).glob("fold_*") if path.is_dir())
+    return tuple(sorted(folders, key=lambda path: (len(path.name), path.name)))

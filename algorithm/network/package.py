@@ -8,7 +8,7 @@ A package is a folder::
     networks/<k>/          an entrant's own network in place of a fold: its files, in any format
     heads/<name>.json      coefficients, imputation, thresholds
     heads/<name>/<class>/  an entrant's own head: its files, in any format
-    outcome/fold_<k>.safetensors   optional, the outcome network's weights; its plan is in the manifest
+    features/<name>/fold_<k>/      optional, features that were fitted: the files of each fold, in any format
     MODEL_CARD.md          optional, for people: training data, licence, expected results, limits
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head, read_head
-from algorithm.heads.feature_hook import folders_of
+from algorithm.heads.feature_hook import FOLDER, OUTCOME_NETWORK, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
-from algorithm.outcome.plan import OutcomeFolds, outcome_folds
+from algorithm.outcome.plan import folds_of_version_0_2
 from contract import platform
 from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
@@ -63,7 +63,8 @@ class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
     Its folds may belong to several members: networks of different configurations with the same channels and labels.
-    `code` is where an entrant's own networks are looked for; their `fold_files` are folders.
+    `code` is where an entrant's own networks are looked for; their `fold_files` are folders. `features` are the hooks
+    that measure features of the heads.
     """
 
     root: Path
@@ -71,7 +72,7 @@ class ModelPackage:
     plans: Mapping[str, Any]
     fold_files: tuple[Path, ...]
     heads: Mapping[str, Head]
-    outcome: OutcomeFolds | None = None
+    features: tuple[FeatureHook, ...] = ()
     code: Code = field(default_factory=lambda: Code({}))
 
     @property
@@ -220,12 +221,25 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
         for name, path in files.items()
         if Path(name).parent == Path(HEADS)
     }
-    outcome = outcome_folds(manifest.outcome_network, files, MANIFEST)
-    for folder in folders_of(heads.values()):
-        if folder not in manifest.code:
-            expected = f"code {folder}, which measures features of its heads"
+    return ModelPackage(root, manifest, plans, folds, heads, _features(root, manifest, files, heads, found), found)
+
+
+def _features(
+    root: Path, manifest: Manifest, files: Mapping[str, Path], heads: Mapping[str, Head], code: Code
+) -> tuple[FeatureHook, ...]:
+    """The hooks that measure features of the heads; every file that they are made from is verified."""
+    hooks = hooks_in(root, heads.values(), code)
+    if manifest.outcome_network is not None:
+        old = folds_of_version_0_2(manifest.outcome_network, files)
+        hooks = (FeatureHook(code, OUTCOME_NETWORK, old), *hooks)
+    for path in (root / FOLDER).rglob("*"):
+        if path.is_file():
+            _listed(files, path.relative_to(root).as_posix())
+    for hook in hooks:
+        if not hook.is_built_in and hook.name not in manifest.code:
+            expected = f"code {hook.name}, which measures features of its heads"
             raise ModelPackageError(MANIFEST, f"found code {', '.join(manifest.code) or 'none'}", expected)
-    return ModelPackage(root, manifest, plans, folds, heads, outcome, found)
+    return hooks
 
 
 def _fold(root: Path, files: Mapping[str, Path], plans: Mapping[str, Any], name: str, configuration: str) -> Path:

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from algorithm.outcome.plan import CHANNELS, OutcomePlan
+from algorithm.heads.cube import CHANNELS
+from algorithm.outcome.plan import OutcomePlan
 from contract.errors import ModelPackageError
 
 _BLOCKS: Final = [2, 2, 2, 2]

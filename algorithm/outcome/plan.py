@@ -1,23 +1,21 @@
-"""Inputs and answers of an outcome network, a part of the package's manifest."""
+"""Inputs and answers of an outcome network, a file beside its weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from contract.documents import Document, parse_document
+from contract.documents import Document, parse_document, read_document
 from contract.errors import ModelPackageError
+from contract.packages import MANIFEST, read_manifest
 
-# Key of the manifest, folder of the package, and prefix of the features.
+# Key of the manifest in version 0.2, prefix of the features, and file of the plan.
 KEY: Final = "outcome_network"
-FOLDER: Final = "outcome"
 PREFIX: Final = "outcome_"
-# CT, PET, GTVp and GTVn.
-CHANNELS: Final = 4
+PLAN: Final = "plan.json"
 _Size = Annotated[int, Field(gt=0, le=256)]
 
 
@@ -57,36 +55,28 @@ class OutcomePlan(Document):
 
 
 class _Entry(Document):
-    """The manifest's entry: the plan and a list of weight files."""
+    """The manifest's entry in version 0.2: the plan and a list of weight files."""
 
     plan: OutcomePlan
     folds: Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-@dataclass(frozen=True)
-class OutcomeFolds:
-    """The plan and one weights file for each fold."""
-
-    plan: OutcomePlan
-    files: tuple[Path, ...]
-
-    def entry(self) -> dict[str, Any]:
-        """The manifest's entry."""
-        return _Entry(plan=self.plan, folds=tuple(f"{FOLDER}/{path.name}" for path in self.files)).model_dump(
-            mode="json"
-        )
-
-
-def outcome_folds(entry: Mapping[str, Any] | None, files: Mapping[str, Path], name: str) -> OutcomeFolds | None:
-    """The outcome network of a package by the manifest's entry, None without one; `files` are the verified ones.
+def folds_of_version_0_2(entry: Any, files: Mapping[str, Path]) -> tuple[Path, ...]:
+    """The weight files that the manifest of an earlier package names.
 
     Raises:
         ModelPackageError: the entry is no outcome network, or the manifest lists no file of a fold.
     """
-    if entry is None:
-        return None
-    parsed = parse_document(entry, _Entry, f"{name}.{KEY}", error=ModelPackageError)
+    parsed = parse_document(entry, _Entry, f"{MANIFEST}.{KEY}", error=ModelPackageError)
     for fold in parsed.folds:
         if fold not in files:
-            raise ModelPackageError(name, f"does not list {fold}", "an entry with size and sha256")
-    return OutcomeFolds(parsed.plan, tuple(files[fold] for fold in parsed.folds))
+            raise ModelPackageError(MANIFEST, f"does not list {fold}", "an entry with size and sha256")
+    return tuple(files[fold] for fold in parsed.folds)
+
+
+def plan_of(fold: Path) -> OutcomePlan:
+    """The plan in a fold's folder; the manifest's for a file of version 0.2. Raises `ModelPackageError`."""
+    if fold.is_file():
+        entry = read_manifest(fold.parents[1]).outcome_network
+        return parse_document(entry, _Entry, f"{MANIFEST}.{KEY}", error=ModelPackageError).plan
+    return read_document(fold / PLAN, OutcomePlan, error=ModelPackageError)

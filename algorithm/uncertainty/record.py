@@ -173,12 +173,12 @@ def answers_over_folds(
     segmentation: Segmentation,
     disagreement: Disagreement,
     deadline: Deadline,
-    outcome: Features,
+    hooked: Features,
     smallest: SmallestLesions,
 ) -> dict[str, dict[str, Any]]:
     """Each head's answers from each fold's own unmirrored mask, and their spread, by the answer's name.
 
-    The features of the outcome network, `outcome`, are the same for all folds. Each fold's mask rules out classes as
+    The features of hooks, `hooked`, are the same for all folds. Each fold's mask rules out classes as
     the written one does.
 
     `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
@@ -194,7 +194,7 @@ def answers_over_folds(
         if segmentation.postprocessed is not None:
             mask = segmentation.postprocessed.applied_to(mask)
         image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose, smallest)
-        features[fold] = {**image, **clinical_features(case.patient, clinical), **outcome}
+        features[fold] = {**image, **clinical_features(case.patient, clinical), **hooked}
     left_out = len(unmirrored) - len(features)
     return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
 

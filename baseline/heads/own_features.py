@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import FeatureImages, OwnFeatures
+from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.measure import clinical_features
-from algorithm.region.grids import resample_mask
 from baseline.cache import key_of, map_items
+from baseline.heads.cubes import image_paths, images_of, mask_path
 from baseline.release.cases import ReleaseCase
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.documents import Document, read_document
 from contract.errors import HecktorError
 from contract.files import write_json
-from contract.images.volumes import read_volume
-from contract.packages import CHANNELS
 
 # Increment when the same masks, images and code give other features.
 _VERSION = 1
@@ -47,7 +42,7 @@ class OwnFeatureTable(Document):
 
 
 def measure_own_features(
-    work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[OwnFeatures], jobs: int = 1
+    work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[FeatureHook], jobs: int = 1
 ) -> dict[str, Features]:
     """The features of the entrant's classes by patient ID; empty without one.
 
@@ -61,7 +56,7 @@ def measure_own_features(
         work.own_features_json.unlink(missing_ok=True)
         return {}
     units = {name: unit for hook in hooks for name, unit in hook.units.items()}
-    digests = {hook.folder: hook.code.digest(hook.folder) for hook in hooks}
+    digests = {hook.name: hook.code.digest(hook.name) for hook in hooks}
     stored, keys = _stored(work), {case.patient_id: _key(work, case, digests) for case in cases}
     rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
     waiting = [case for case in cases if case.patient_id not in rows]
@@ -93,32 +88,14 @@ def _stored(work: WorkFolders) -> OwnFeatureTable | None:
     return read_document(path, OwnFeatureTable) if path.is_file() else None
 
 
-def _mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
-    """The mask that the heads are fitted on; for heads of reference masks, which write no masks, the reference."""
-    from baseline.release.data_set import label_path  # imports torch
-
-    return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
-
-
 def _key(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> str:
-    from baseline.release.data_set import image_path  # imports torch
-
-    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
     clinical = clinical_features(case.patient, edition_of(work).clinical)
     made_from = {"version": _VERSION, "code": dict(digests), "clinical": clinical}
-    return key_of((*images, _mask_path(work, case), case.dose), made_from)
+    return key_of((*image_paths(work, case), mask_path(work, case), case.dose), made_from)
 
 
-def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[OwnFeatures]) -> tuple[str, dict[str, float | None]]:
-    from baseline.release.data_set import image_path, read_dose  # imports torch
-
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    stored = read_volume(_mask_path(work, case), np.uint8)
-    mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)
-    usable_pet, clinical = pet.array if pet.array.any() else None, edition_of(work).clinical
-    images = FeatureImages(
-        mask, ct.array, usable_pet, ct.geometry, read_dose(case), clinical_features(case.patient, clinical)
-    )
+def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[FeatureHook]) -> tuple[str, dict[str, float | None]]:
+    images = images_of(case, work)
     try:
         return case.patient_id, {name: value for hook in hooks for name, value in hook.measured(images).items()}
     except HecktorError as problem:

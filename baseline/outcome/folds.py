@@ -1,149 +1,197 @@
-"""The outcome network over the training's folds: resumed, measured out-of-fold, ready for the package."""
+"""Features that are fitted to outcomes, over the training's folds: resumed, measured out-of-fold, for the package.
+
+The outcome network is one of them, the features of an entrant's code with a `fit` are the others.
+"""
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from algorithm.heads.documents import Features
-from algorithm.outcome.plan import OutcomeFolds, OutcomePlan
+import numpy as np
+import pandas as pd
+
+from algorithm.heads.documents import Features, Head
+from algorithm.heads.feature_hook import BUILT_IN, FOLDER, OUTCOME_NETWORK, FeatureHook, folds_in, hooks_in
+from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import cache, key_of, load_cached
+from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path
 from baseline.network.nnunet import explained_failures
-from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
+from baseline.network.plans import OUTCOME_PRESETS
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
-from baseline.release.splits import Splits, read_splits
+from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
+from contract.code import Code, failure_of
 from contract.documents import Document, read_document
-from contract.errors import HecktorError
-from contract.files import atomic_path, write_json
+from contract.errors import HecktorError, ModelPackageError
+from contract.files import whole_folder, write_json
 
-if TYPE_CHECKING:  # imports torch, which only the training needs
-    import torch
-
-    from baseline.outcome.cohort import OutcomeCohort
-
-# Increment when the same images and masks give other networks.
-_VERSION: Final = 1
+# Increment when the same images and masks give other features.
+_VERSION: Final = 2
 # Fewer cannot be normalised over a batch.
 _LEAST_PATIENTS: Final = 4
+_RESULT: Final = "features.json"
 _IF_FULL: Final = "a GPU or RAM with more free memory, or --size small (`train all`: --outcome-network small)"
 _IF_LOST: Final = "a device that answers; the same command goes on with the unfinished folds"
 _Show = Callable[[str], object]
 
 
-class _Result(Document):
-    """Plan and out-of-fold features of the trained folds; `key` is a digest of everything that they are made from."""
+class FoldFeatures(Document):
+    """Out-of-fold features of the fitted folds; `key` is a digest of everything that they are made from."""
 
     key: str
-    preset: str
-    plan: OutcomePlan
+    settings: dict[str, Any]
     features: Mapping[str, Features]
 
 
 class TooFewOutcomesError(HecktorError):
-    """The release has too few patients or outcomes for the outcome network."""
+    """The release has too few patients or outcomes to fit features."""
 
 
 @dataclass(frozen=True)
-class OutcomeFolders:
-    """Files of the outcome network, beside the out-of-fold masks that it sees."""
+class Fit:
+    """A hook that is fitted, its `fit`, and settings that its files depend on; cubes are wider by `margin`."""
 
-    root: Path
+    hook: FeatureHook
+    fit: Callable[..., object]
+    cube: tuple[int, float]
+    margin: int
+    settings: Mapping[str, Any]
 
-    @classmethod
-    def of(cls, work: WorkFolders) -> OutcomeFolders:
-        return cls(work.masks.parent / "outcome")
 
-    @property
-    def result(self) -> Path:
-        """Plan and out-of-fold features; written once all folds are trained."""
-        return self.root / "outcome.json"
-
-    def weights(self, fold: int) -> Path:
-        return self.root / f"fold_{fold}.safetensors"
-
-    def record(self, fold: int) -> Path:
-        """A fold's features of its held-out patients; written after the weights."""
-        return self.root / f"fold_{fold}.json"
+def own_fit(hook: FeatureHook) -> Fit:
+    """The fit of an entrant's class."""
+    one = hook.hook
+    return Fit(hook, one.fit, one.cube, getattr(one, "margin", 0), {"code": hook.code.digest(hook.name)})
 
 
 def train_outcome(
     work: WorkFolders, preset: str, device: str = "auto", threads: int = 1, show: _Show = lambda _: None
 ) -> dict[str, Features]:
-    """Train the outcome network over all folds and return its out-of-fold features by patient ID.
+    """Fit the outcome network over all folds and return its out-of-fold features by patient ID.
 
-    Finished folds of the same masks, images and outcomes are skipped. Answers that cannot be learnt are left out, with
-    a line to `show`.
+    Answers that cannot be learnt are left out, with a line to `show`.
 
     Raises:
         TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
         HecktorError: no mask of a patient, or the device does not answer, is full or is lost.
     """
-    from algorithm.network.devices import prepared_device
-    from baseline.outcome.cohort import plan_outcome, read_cohort
+    from baseline.outcome.cohort import margin_of, plan_outcome
+    from baseline.outcome.trainer import OutcomeFit
 
-    cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
-    size = OUTCOME_PRESETS[preset]
+    cases, size = read_cases(work), OUTCOME_PRESETS[preset]
     _check_masks(work, cases)
-    plan, why_not = plan_outcome(edition, cases, splits, size)
+    plan, why_not = plan_outcome(edition_of(work), cases, read_splits(work), size)
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
     if plan is None:
         raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
-    folders, key = OutcomeFolders.of(work), _key(work, cases, splits, plan, preset)
-    waiting = [n for n in range(len(splits.folds)) if not _is_done(folders, n, key)]
+    hook = FeatureHook(Code({}), OUTCOME_NETWORK)
+    settings = {"plan": plan.model_dump(mode="json"), "preset": asdict(size)}
+    fit = Fit(hook, OutcomeFit(plan, size, threads), (plan.voxels, plan.spacing_mm), margin_of(plan), settings)
+    return fit_over_folds(work, cases, fit, device, threads, show)
+
+
+def fit_over_folds(
+    work: WorkFolders,
+    cases: Sequence[ReleaseCase],
+    fit: Fit,
+    device: str = "auto",
+    jobs: int = 1,
+    show: _Show = lambda _: None,
+) -> dict[str, Features]:
+    """Fit a hook without each fold of the training and measure the fold's patients; features by patient ID.
+
+    Finished folds of the same masks, images, outcomes and settings are skipped.
+
+    Raises:
+        TooFewOutcomesError: a fold has too few patients.
+        HecktorError: the hook fails, or the device does not answer, is full or is lost.
+    """
+    from algorithm.network.devices import prepared_device
+
+    folds, key, root = read_splits(work).folds, _key(work, cases, fit.settings), _root(work, fit.hook.name)
+    waiting = [n for n in range(len(folds)) if not _is_done(root, n, key)]
     if waiting:
-        run = _Training(splits, plan, size, prepared_device(device), threads)
-        with explained_failures("outcome network", _IF_FULL, _IF_LOST):
-            cohort = read_cohort(work, cases, edition, plan, threads)
-        _check_size(cohort, splits)
-        folders.result.unlink(missing_ok=True)  # an interruption leaves networks of two sizes or inputs
+        name = str(prepared_device(device))
+        with explained_failures(fit.hook.title, _IF_FULL, _IF_LOST):
+            known, cubes = cut_cubes(work, cases, fit.cube[0] + 2 * fit.margin, fit.cube[1], jobs)
+        least = min(len({case.patient_id for case in known} - set(fold)) for fold in folds)
+        if least < _LEAST_PATIENTS:
+            found = f"{least} training patients with a tumour and a PET in a fold"
+            raise TooFewOutcomesError(fit.hook.title, found, f"at least {_LEAST_PATIENTS}")
+        (root / _RESULT).unlink(missing_ok=True)  # an interruption leaves folds of two sizes or inputs
         for fold in waiting:
-            with explained_failures(f"outcome network, fold {fold}", _IF_FULL, _IF_LOST):
-                _train(folders, fold, key, cohort, run, show)
-    features: dict[str, Features] = {case.patient_id: dict.fromkeys(plan.features) for case in cases}
-    for fold in range(len(splits.folds)):
-        features |= load_cached(folders.record(fold), key)["features"]
-    write_json(folders.result, _Result(key=key, preset=preset, plan=plan, features=features).model_dump(mode="json"))
+            with explained_failures(f"{fit.hook.title}, fold {fold}", _IF_FULL, _IF_LOST):
+                _fit_fold(work, fold, key, (known, cubes), fit, name, show)
+    names = replace(fit.hook, folds=folds_in(root.parents[1], fit.hook.name)).units
+    features: dict[str, Features] = {case.patient_id: dict.fromkeys(names) for case in cases}
+    for fold in range(len(folds)):
+        features |= load_cached(_record(root, fold), key)
+    content = FoldFeatures(key=key, settings=dict(fit.settings), features=features)
+    write_json(root / _RESULT, content.model_dump(mode="json"))
     return features
 
 
-@dataclass(frozen=True)
-class _Training:
-    splits: Splits
-    plan: OutcomePlan
-    preset: OutcomePreset
-    device: torch.device
-    threads: int
+def _fit_fold(
+    work: WorkFolders,
+    fold: int,
+    key: str,
+    patients: tuple[list[ReleaseCase], Any],
+    fit: Fit,
+    device: str,
+    show: _Show,
+) -> None:
+    (cases, cubes), splits, edition = patients, read_splits(work), edition_of(work)
+    begun, held = time.monotonic(), set(splits.folds[fold])
+    train = np.array([n for n, case in enumerate(cases) if case.patient_id not in held], dtype=np.int64)
+    some, root = [cases[n] for n in train], _root(work, fit.hook.name)
+    rows = [clinical_features(case.patient, edition.clinical) for case in cases]
+    ids = [case.patient_id for case in some]
+    clinical = pd.DataFrame([rows[n] for n in train], ids, list(clinical_names(edition.clinical)), np.float64)
+    _record(root, fold).unlink(missing_ok=True)  # of other files
+    with whole_folder(root / f"fold_{fold}") as folder:
+        given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
+        line = _fitted(fit, folder, device, *given, splits.seed + fold)
+    hook, inner = fit.hook.made(root / f"fold_{fold}", device), slice(fit.margin, fit.margin + fit.cube[0])
+    features = {}
+    for n, case in enumerate(cases):
+        if case.patient_id in held:
+            cube = cubes[n, :, inner, inner, inner].astype(np.float32)
+            features[case.patient_id] = fit.hook.of_cube(hook, cube, rows[n], device)
+    cache(_record(root, fold), key, features)
+    show(f"{fit.hook.title}, fold {fold}: {f'{line} ' if line else ''}in {time.monotonic() - begun:.0f} s")
 
 
-def _train(folders: OutcomeFolders, fold: int, key: str, cohort: OutcomeCohort, run: _Training, show: _Show) -> None:
-    import torch
-    from safetensors.torch import save
+def _fitted(fit: Fit, *given: Any) -> object:
+    from algorithm.network.devices import is_device_failure
 
-    from baseline.outcome.trainer import FoldJob, predicted, train_fold
+    try:
+        return fit.fit(*given)
+    except (Exception, SystemExit) as problem:
+        if fit.hook.is_built_in or is_device_failure(problem):
+            raise
+        what = f"features {fit.hook.reference}: fit"
+        raise ModelPackageError(what, f"found {failure_of(problem)}", "files in its folder") from problem
 
-    torch.set_num_threads(run.threads)
-    begun, losses = time.monotonic(), list[float]()
-    held = set(run.splits.folds[fold])
-    train = torch.tensor([n for n, name in enumerate(cohort.ids) if name not in held])
-    rest = torch.tensor([n for n, name in enumerate(cohort.ids) if name in held], dtype=torch.int64)
-    job = FoldJob(run.plan, run.preset, train, run.splits.seed + fold, run.device)
-    network = train_fold(cohort, job, losses.append)
-    answers = predicted(network, cohort, rest, job).tolist()
-    rows = zip(rest.tolist(), answers, strict=True)
-    features = {cohort.ids[number]: dict(zip(run.plan.features, row, strict=True)) for number, row in rows}
-    folders.record(fold).unlink(missing_ok=True)  # of other weights
-    with atomic_path(folders.weights(fold)) as partial:
-        # `save_file` ignores the umask.
-        partial.write_bytes(save({name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}))
-    seconds = round(time.monotonic() - begun, 1)
-    cache(folders.record(fold), key, {"seconds": seconds, "losses": losses, "features": features})
-    show(f"outcome network, fold {fold}: loss {losses[0]:.3f} to {losses[-1]:.3f} in {seconds:.0f} s")
+
+def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:
+    """Outcomes of patients, NaN where missing: `rfs_days` and `rfs_event` of a risk, the number of a class."""
+    columns: dict[str, list[float]] = {}
+    for answer in head_answers(edition_of(work)):
+        known = [case.outcome(answer) if case.has(answer) else None for case in cases]
+        if answer.kind == "risk":
+            days = [case.outcomes.get(answer.columns["time"]) if case.has(answer) else None for case in cases]
+            columns[f"{answer.name}_days"] = [np.nan if one is None else float(str(one)) for one in days]
+            columns[f"{answer.name}_event"] = [np.nan if one is None else float(bool(one)) for one in known]
+        else:
+            columns[answer.name] = [np.nan if one is None else float(answer.classes.index(one)) for one in known]
+    return pd.DataFrame(columns, [case.patient_id for case in cases], dtype=np.float64)
 
 
 def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Features]:
@@ -152,38 +200,62 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
     Raises:
         HecktorError: it was trained on other masks, images or outcomes.
     """
-    content = _result(work)
-    if content is None:
+    root, content = _root(work, OUTCOME_NETWORK), _result(work, OUTCOME_NETWORK)
+    outdated = (work.masks.parent / "outcome").is_dir()  # of version 0.2
+    if content is None and not outdated:
         return {}
-    if content.key != _key(work, cases, read_splits(work), content.plan, content.preset):
-        folder = OutcomeFolders.of(work).root
+    if content is None or content.key != _key(work, cases, content.settings):
+        folder = work.masks.parent / "outcome" if content is None else root
         expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
     return dict(content.features)
 
 
-def trained_outcome(work: WorkFolders) -> OutcomeFolds | None:
-    """The trained networks for the package, None if there are none."""
-    content, folders = _result(work), OutcomeFolders.of(work)
-    if content is None:
-        return None
-    files = tuple(folders.weights(fold) for fold in range(len(read_splits(work).folds)))
-    return OutcomeFolds(content.plan, files)
+def fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
+    """The hooks that measure features of heads, with the files of those that were fitted in the folder `root`."""
+    hooks = hooks_in(root, heads, code)
+    return [hook for hook in hooks if not hook.folds or (root / FOLDER / hook.name / _RESULT).is_file()]
 
 
-def outcome_stamp(work: WorkFolders) -> dict[str, Any]:
-    """The outcome network's part of the heads' key; empty if no outcome network was trained."""
-    content = _result(work)
-    return {} if content is None else {"outcome_network": content.key}
+def fits_stamp(work: WorkFolders) -> dict[str, Any]:
+    """The part of the heads' key that fitted features are; empty without any."""
+    keys = {name: content.key for name, content in _results(work).items()}
+    return {"fitted": keys} if keys else {}
 
 
-def _result(work: WorkFolders) -> _Result | None:
-    path = OutcomeFolders.of(work).result
-    return read_document(path, _Result) if path.is_file() else None
+def code_of_fits(work: WorkFolders) -> dict[str, str]:
+    """The sha256 of the code of each entrant's fitted features, by its folder."""
+    return {name: one.settings["code"] for name, one in _results(work).items() if name not in BUILT_IN}
 
 
-def _is_done(folders: OutcomeFolders, fold: int, key: str) -> bool:
-    return folders.weights(fold).is_file() and load_cached(folders.record(fold), key) is not None
+def forget_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
+    """Remove the fitted features of code that is not among these hooks."""
+    for name in code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}:
+        shutil.rmtree(_root(work, name))
+
+
+def _results(work: WorkFolders) -> dict[str, FoldFeatures]:
+    names = sorted(path.parent.name for path in (work.heads_json.parent / FOLDER).glob(f"*/{_RESULT}"))
+    return {name: content for name in names if (content := _result(work, name)) is not None}
+
+
+def _result(work: WorkFolders, name: str) -> FoldFeatures | None:
+    path = _root(work, name) / _RESULT
+    return read_document(path, FoldFeatures) if path.is_file() else None
+
+
+def _root(work: WorkFolders, name: str) -> Path:
+    """The folder of a hook's files, beside the heads."""
+    return work.heads_json.parent / FOLDER / name
+
+
+def _record(root: Path, fold: int) -> Path:
+    """A fold's features of its held-out patients; written after its files."""
+    return root / f"fold_{fold}.json"
+
+
+def _is_done(root: Path, fold: int, key: str) -> bool:
+    return (root / f"fold_{fold}").is_dir() and load_cached(_record(root, fold), key) is not None
 
 
 def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
@@ -193,24 +265,14 @@ def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
         raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", expected)
 
 
-def _check_size(cohort: OutcomeCohort, splits: Splits) -> None:
-    least = min(len(set(cohort.ids) - set(fold)) for fold in splits.folds)
-    if least < _LEAST_PATIENTS:
-        found = f"{least} training patients with a tumour and a PET in a fold"
-        raise TooFewOutcomesError("outcome network", found, f"at least {_LEAST_PATIENTS}")
-
-
-def _key(work: WorkFolders, cases: Sequence[ReleaseCase], splits: Splits, plan: OutcomePlan, preset: str) -> str:
-    """A digest of everything that the networks are made from."""
-    from baseline.release.data_set import CHANNELS, image_path  # imports torch
-
-    images = [image_path(work.raw, case, number) for case in cases for number in range(len(CHANNELS))]
-    answers = head_answers(edition_of(work))
-    columns = [column for answer in answers for column in answer.columns.values()]
+def _key(work: WorkFolders, cases: Sequence[ReleaseCase], settings: Mapping[str, Any]) -> str:
+    """A digest of everything that the files of a fit are made from."""
+    files = [path for case in cases for path in (*image_paths(work, case), mask_path(work, case))]
+    columns = [column for answer in head_answers(edition_of(work)) for column in answer.columns.values()]
     patients = [
         [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]
         for case in cases
     ]
-    made_from = {"plan": plan.model_dump(mode="json"), "preset": asdict(OUTCOME_PRESETS[preset]), "seed": splits.seed}
-    made_from |= {"folds": splits.folds, "patients": patients, "version": _VERSION}
-    return key_of((*images, *(work.mask(case.patient_id) for case in cases)), made_from)
+    splits = read_splits(work)
+    made_from = {"settings": dict(settings), "seed": splits.seed, "folds": splits.folds, "patients": patients}
+    return key_of(files, made_from | {"version": _VERSION})

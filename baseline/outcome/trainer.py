@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+import pandas as pd
 import torch
+from safetensors.torch import save
 from torch.nn import functional
 
+from algorithm.outcome.features import WEIGHTS
 from algorithm.outcome.network import OutcomeNetwork
-from algorithm.outcome.plan import OutcomePlan
+from algorithm.outcome.plan import PLAN, OutcomePlan
+from baseline.heads.cubes import CubesOf
 from baseline.network.plans import OutcomePreset
-from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
+from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget, cohort_of
+from contract.files import write_json
 
 # Answers of a fold with less spread than this are constant.
 _LEAST_SD: Final = 1e-3
@@ -23,35 +29,58 @@ _LARGEST_GRADIENT: Final = 5.0
 
 @dataclass(frozen=True)
 class FoldJob:
-    """One network to train: patients (indices of the cohort), seed and device."""
+    """One network to train: its plan and preset, the seed and the device."""
 
     plan: OutcomePlan
     preset: OutcomePreset
-    train: torch.Tensor
     seed: int
     device: torch.device
+
+
+@dataclass(frozen=True)
+class OutcomeFit:
+    """The outcome network's `fit`, as of every hook that is fitted: it writes plan and weights of one fold."""
+
+    plan: OutcomePlan
+    preset: OutcomePreset
+    threads: int
+
+    def __call__(
+        self, folder: Path, device: str, cubes: CubesOf, clinical: pd.DataFrame, outcomes: pd.DataFrame, seed: int
+    ) -> str:
+        """A line about the losses."""
+        torch.set_num_threads(self.threads)
+        losses = list[float]()
+        job = FoldJob(self.plan, self.preset, seed, torch.device(device))
+        network = train_fold(cohort_of(self.plan, cubes, clinical, outcomes), job, losses.append)
+        write_json(folder / PLAN, self.plan.model_dump(mode="json"))
+        # `save_file` ignores the umask.
+        weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
+        (folder / WEIGHTS).write_bytes(save(weights))
+        return f"loss {losses[0]:.3f} to {losses[-1]:.3f}"
 
 
 def train_fold(
     cohort: OutcomeCohort, job: FoldJob, on_epoch: Callable[[float], object] = lambda _: None
 ) -> OutcomeNetwork:
-    """The network trained on the job's patients, in evaluation mode; `on_epoch` gets each epoch's mean loss.
+    """The network trained on the cohort, in evaluation mode; `on_epoch` gets each epoch's mean loss.
 
     The last epoch's weights are used: nothing is selected on held-out patients.
     """
     torch.manual_seed(job.seed)
     network = OutcomeNetwork(job.plan).to(job.device)
-    _learn_clinical(network, cohort.clinical[job.train])
+    _learn_clinical(network, cohort.clinical)
     rng, preset = torch.Generator().manual_seed(job.seed), job.preset
     optimiser = torch.optim.AdamW(network.parameters(), preset.learning_rate, weight_decay=preset.weight_decay)
-    steps = preset.epochs * len(list(_batches(job, rng)))
+    patients = len(cohort.cubes)
+    steps = preset.epochs * len(list(_batches(patients, preset, rng)))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, preset.learning_rate, total_steps=steps)
-    weights = [_class_weights(target, job.train).to(job.device) for target in cohort.targets]
+    weights = [_class_weights(target).to(job.device) for target in cohort.targets]
     network.train()
     for _ in range(preset.epochs):
         losses = []
-        for batch in _batches(job, rng):
-            cubes = _augmented(cohort.cubes[batch].to(job.device), cohort.margin, rng)
+        for batch in _batches(patients, preset, rng):
+            cubes = _augmented(cohort.cubes_of(batch).to(job.device), cohort.margin, rng)
             outputs = network(cubes, cohort.clinical[batch].to(job.device))
             loss = _loss(outputs, cohort, batch, weights)
             optimiser.zero_grad()
@@ -66,27 +95,10 @@ def train_fold(
     return network
 
 
-@torch.inference_mode()
-def predicted(
-    network: OutcomeNetwork, cohort: OutcomeCohort, patients: torch.Tensor, job: FoldJob, scaled: bool = True
-) -> torch.Tensor:
-    """The answers of patients, (patients, features); without `scaled` before their standardisation."""
-    if not len(patients):  # `split` would give one empty batch
-        return torch.zeros(0, len(job.plan.features))
-    parts = []
-    for batch in patients.split(job.preset.batch_size):
-        cubes = _centred(cohort.cubes[batch], cohort.margin).to(job.device).float()
-        clinical = cohort.clinical[batch].to(job.device)
-        answers = network.answers(cubes, clinical) if scaled else network.unscaled(network(cubes, clinical))
-        parts.append(answers.cpu())
-    return torch.cat(parts)
-
-
-def _batches(job: FoldJob, rng: torch.Generator) -> Iterator[torch.Tensor]:
+def _batches(patients: int, preset: OutcomePreset, rng: torch.Generator) -> Iterator[torch.Tensor]:
     """The patients in random order, in batches of about the same size, at least two patients each."""
-    order = job.train[torch.randperm(len(job.train), generator=rng)]
-    count = max(1, round(len(order) / job.preset.batch_size))
-    yield from order.tensor_split(count)
+    order = torch.randperm(patients, generator=rng)
+    yield from order.tensor_split(max(1, round(patients / preset.batch_size)))
 
 
 def _loss(
@@ -126,9 +138,9 @@ def _centred(cubes: torch.Tensor, margin: int) -> torch.Tensor:
     return cubes[..., inner, inner, inner]
 
 
-def _class_weights(target: OutcomeTarget, train: torch.Tensor) -> torch.Tensor:
-    values = target.values[train]
-    return torch.zeros(0) if target.is_risk else balanced_weights(values[values >= 0], len(target.answer.classes))
+def _class_weights(target: OutcomeTarget) -> torch.Tensor:
+    known = target.values[target.values >= 0]
+    return torch.zeros(0) if target.is_risk else balanced_weights(known, len(target.task.classes) or 2)
 
 
 def _learn_clinical(network: OutcomeNetwork, clinical: torch.Tensor) -> None:
@@ -141,9 +153,14 @@ def _learn_clinical(network: OutcomeNetwork, clinical: torch.Tensor) -> None:
     network.clinical_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]
 
 
+@torch.inference_mode()
 def _learn_scale(network: OutcomeNetwork, cohort: OutcomeCohort, job: FoldJob) -> None:
     """Mean and standard deviation of the answers to the training patients."""
-    answers = predicted(network, cohort, job.train, job, scaled=False)
+    parts = []
+    for batch in torch.arange(len(cohort.cubes)).split(job.preset.batch_size):
+        cubes = _centred(cohort.cubes_of(batch), cohort.margin).to(job.device).float()
+        parts.append(network.unscaled(network(cubes, cohort.clinical[batch].to(job.device))).cpu())
+    answers = torch.cat(parts)
     sd = answers.std(0, correction=0)
     network.answer_mean.copy_(answers.mean(0))  # type: ignore[operator]
     network.answer_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head
-from algorithm.heads.feature_hook import OwnFeatures, folders_of
+from algorithm.heads.feature_hook import FeatureHook, folders_of
 from algorithm.heads.head_hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
+from baseline.outcome.folds import fitted_hooks
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
 from baseline.package.members import EnsembleMember
@@ -164,6 +165,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             **({"code": code_of_features} if code_of_features else {}),
             "training": training[0] if len(training) == 1 else {"members": training},
         },
+        features=_hooks(request, heads, code),
         code=code,
         own_heads=None if request.heads is None else request.heads.parent / HEADS,
     )
@@ -247,8 +249,8 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
     records = read_fitted_heads(content, path.name)
     heads = {name: one.head if isinstance(one, FittedHead) else one for name, one in records.items()}
-    own = [OwnFeatures(code or Code({}), folder) for folder in folders_of(heads.values())]
-    features = known_features(edition).union(*(one.units for one in own))
+    hooks = fitted_hooks(path.parent, heads.values(), code or Code({}))
+    features = known_features(edition).union(*(one.units for one in hooks))
     for name, head in heads.items():
         unknown = [feature for feature in head.features if feature not in features]
         if unknown:
@@ -257,6 +259,10 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
         check_head(answer_of[name], head, name)
     fallbacks = fallbacks_of(edition, records)
     return heads, ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
+
+
+def _hooks(request: PackageRequest, heads: Mapping[str, Head], code: Code) -> list[FeatureHook]:
+    return [] if request.heads is None else fitted_hooks(request.heads.parent, heads.values(), code)
 
 
 def known_features(edition: Edition) -> frozenset[str]:

@@ -15,14 +15,13 @@ import torch
 from safetensors import SafetensorError
 
 from algorithm.heads.documents import Head
+from algorithm.heads.feature_hook import FOLDER, FeatureHook
 from algorithm.heads.head_hook import check_own_heads, code_of_heads
 from algorithm.heads.head_hook import own_heads as own_heads_of
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.own import HookFailedError, OwnNetwork
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
-from algorithm.outcome.network import load_outcome_network
-from algorithm.outcome.plan import FOLDER, KEY, OutcomeFolds
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
@@ -47,7 +46,7 @@ class PackageContents:
         heads: heads by name.
         description: entries of the manifest: name, purpose, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
-        outcome: the outcome network, whose files are copied; None for none.
+        features: hooks that measure features of the heads; the files of fitted ones are copied.
         code: where an entrant's own parts are found; None for the code of the image.
         own_heads: the folder with the files of entrants' heads; None for none.
     """
@@ -56,7 +55,7 @@ class PackageContents:
     heads: Mapping[str, Head]
     description: Mapping[str, Any]
     card: str | None = None
-    outcome: OutcomeFolds | None = None
+    features: Sequence[FeatureHook] = ()
     code: Code | None = None
     own_heads: Path | None = None
 
@@ -68,7 +67,7 @@ def export_package(
     heads: Mapping[str, Head],
     description: Mapping[str, Any],
     card: str | None = None,
-    outcome: OutcomeFolds | None = None,
+    features: Sequence[FeatureHook] = (),
     own_heads: Path | None = None,
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
@@ -82,7 +81,7 @@ def export_package(
         for name, paths in checkpoints.items()
     ]
     described = {**description, "average": "probabilities"}
-    return export_contents(target, PackageContents(members, heads, described, card, outcome, None, own_heads))
+    return export_contents(target, PackageContents(members, heads, described, card, features, None, own_heads))
 
 
 def export_contents(target: Path, contents: PackageContents) -> Path:
@@ -124,9 +123,9 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
         _try_networks(package)
     except HookFailedError as problem:
         raise ModelPackageError(str(problem)) from problem
-    if package.outcome is not None:
-        for path in package.outcome.files:
-            load_outcome_network(package.outcome.plan, path)
+    for hook in package.features:
+        for fold in hook.folds if hook.is_built_in or hook.name in package.code.folders else ():
+            hook.made(fold, "cpu")
     return package
 
 
@@ -162,7 +161,9 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     for name, head in contents.heads.items():
         write_json(folder / HEADS / f"{name}.json", head.as_json())
         _copy_own_heads(head, contents.own_heads, folder / HEADS)
-    outcome = {} if contents.outcome is None else {KEY: _copy_outcome(folder, contents.outcome)}
+    for hook in contents.features:
+        for number, fold in enumerate(hook.folds):
+            shutil.copytree(fold, folder / FOLDER / hook.name / f"fold_{number}")
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
     described = contents.description.get("code", {})
@@ -175,7 +176,6 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         "channels": list(CHANNELS),
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         **networks,
-        **outcome,
         "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},
     }
     write_json(folder / MANIFEST, manifest)
@@ -188,11 +188,3 @@ def _copy_own_heads(head: Head, source: Path | None, target: Path) -> None:
         if source is None or not (source / own.folder).is_dir():
             raise ModelPackageError(f"head {own.hook}", f"no files {HEADS}/{own.folder}", "them beside heads.json")
         shutil.copytree(source / own.folder, target / own.folder)
-
-
-def _copy_outcome(folder: Path, outcome: OutcomeFolds) -> dict[str, Any]:
-    """Copy the outcome network's weights into the package; returns its entry of the manifest."""
-    (folder / FOLDER).mkdir()
-    for path in outcome.files:
-        shutil.copyfile(path, folder / FOLDER / path.name)
-    return outcome.entry()

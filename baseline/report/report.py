@@ -13,7 +13,7 @@ from baseline.heads.document import OWN
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.own_features import own_features_stamp
-from baseline.outcome.folds import outcome_stamp
+from baseline.outcome.folds import fits_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of, read_preparation, smallest_lesions_of
@@ -129,7 +129,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
     ]
     models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
-    made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **outcome_stamp(work)}
+    made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
     made_from |= {OWN: dict(own)} if own else {}
     return key_of((work.features_json,), made_from | own_features_stamp(work))
 

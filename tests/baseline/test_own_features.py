@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from algorithm import Predictor
-from algorithm.heads.feature_hook import folders_of
+from algorithm.heads.feature_hook import FeatureImages, folders_of
 from algorithm.network.package import load_package
 from baseline.cli import main
 from baseline.heads.models.targets import targets_of, with_own_features
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
+from baseline.release.splits import read_splits
 from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.code import Code
@@ -176,3 +178,104 @@ def test_a_family_with_own_features_beside_those_without() -> None:
         assert tuple(others) == target.families
         assert list(transforms) == [*(few.transforms or {}), NAME]
         assert with_own_features(target, []) is target
+
+
+FITTED = """
+import json
+
+import numpy as np
+
+
+class Features:
+    names = {"mean_ct": "1"}
+    cube = (6, 8.0)
+    margin = 1
+
+    @classmethod
+    def fit(cls, folder, device, cubes, clinical, outcomes, seed):
+        assert cubes.shape == (len(outcomes), 4, 8, 8, 8) and np.asarray(cubes).shape == cubes.shape
+        assert list(clinical.index) == list(outcomes.index) and device == "cpu"
+        events = {"rfs_days", "rfs_event", "hpv"}
+        assert set(outcomes) == events
+        (folder / "fit.json").write_text(json.dumps({"patients": sorted(outcomes.index), "seed": seed}))
+
+    def __init__(self, folder, device):
+        self.shift = json.loads((folder / "fit.json").read_text())["seed"]
+
+    def measure(self, cube, clinical):
+        assert cube.shape == (4, 6, 6, 6) and cube.dtype == np.float32 and "age_years" in clinical
+        return {"mean_ct": float(cube[0].mean()) + 10 * self.shift}
+"""
+
+
+def test_features_that_are_fitted_to_outcomes(
+    prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
+) -> None:
+    """Each fold is fitted without its patients, who are measured with that fit; it adds 10 for each fold to a mean of
+    -1 to 1. In a case the answer is the mean over both folds: 10 times 0.5 and the seed. They are fitted once.
+    """
+    work, masks = prepared
+    for number, case in enumerate(read_cases(work)):
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
+    folder = written(tmp_path)
+    (folder / "__init__.py").write_text(FITTED)
+    heads(work, masks, "--code", str(folder), "--device", "cpu")
+    root, splits = work.root / "features" / "my_code", read_splits(work)
+    features = read_json(root / "features.json")["features"]
+    for number, held in enumerate(splits.folds):
+        fitted = read_json(root / f"fold_{number}" / "fit.json")
+        assert set(fitted["patients"]) == {case.patient_id for case in read_cases(work)} - set(held)
+        for name in held:
+            assert abs(features[name]["my_code:mean_ct"] - 10 * (splits.seed + number)) <= 1
+    stamp = (root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns
+    heads(work, masks, "--code", str(folder), "--device", "cpu")
+    assert stamp == ((root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns)
+
+    package = tmp_path / "package"
+    package_training(PackageRequest((results,), work.heads_json, package, code=(folder,)))
+    assert {f"features/my_code/fold_{n}/fit.json" for n in (0, 1)} <= set(read_manifest(package).files)
+    (hook,) = load_package(package, Code.of([folder])).features
+    case = images(case_folder)
+    assert hook.measured(case)["my_code:mean_ct"] == pytest.approx(10 * (splits.seed + 0.5), abs=1)
+    record = Predictor(package, task="2", device="cpu", code=[folder]).predict(case_folder.write().input).record
+    assert "features of my_code" in record.seconds
+    assert "my_code" not in str(record.notices)
+
+    heads(work, masks)
+    assert not root.exists()
+
+
+def images(case: CaseFolder) -> FeatureImages:
+    """The case's CT, a PET of SUV 1, and a tumour of 4 voxels a side."""
+    mask = np.zeros(case.ct.geometry.array_shape, np.uint8)
+    mask[8:12, 10:14, 10:14] = 1
+    ct = case.ct.array.astype(np.float32)
+    return FeatureImages(mask, ct, np.ones_like(ct), case.ct.geometry, None, {"age_years": 61.0})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("    cube = (6, 8.0)\n", "", "features my_code:Features: fit without cube, expected cube, such as"),
+        (
+            "(6, 8.0)",
+            "(6.5, 8.0)",
+            r"features my_code:Features: cube \(6.5, 8.0\), expected voxels a side, at most 256",
+        ),
+        ("margin = 1", "margin = 9", "features my_code:Features: margin 9, expected voxels on each side"),
+        ("margin = 1", "margins = 1", "features my_code:Features: found attribute margins, .* expected margin"),
+        ("assert set", "1 / 0; assert set", "features my_code:Features: fit: found ZeroDivisionError"),
+        ("cls, folder", "cls", "features my_code:Features: fit: found TypeError"),
+        ("float(cube", "float('nan') * float(cube", "features my_code:Features: mean_ct is nan"),
+    ],
+)
+def test_each_fault_of_a_fit_is_one_line(
+    prepared: tuple[WorkFolders, Path], tmp_path: Path, before: str, after: str, message: str
+) -> None:
+    work, masks = prepared
+    folder = written(tmp_path)
+    assert before in FITTED
+    (folder / "__init__.py").write_text(FITTED.replace(before, after))
+    with pytest.raises(HecktorError, match="^" + message):
+        heads(work, masks, "--code", str(folder), "--device", "cpu")
+    assert not work.heads_json.is_file()

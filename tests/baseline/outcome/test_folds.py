@@ -9,8 +9,7 @@ from unittest.mock import DEFAULT, MagicMock
 import pytest
 
 from algorithm.network.package import load_package
-from algorithm.outcome.network import load_outcome_network
-from algorithm.outcome.plan import OutcomeTask
+from algorithm.outcome.plan import OutcomeTask, plan_of
 from baseline import pipeline
 from baseline.cli import main
 from baseline.heads.models.targets import OUTCOME_NETWORK
@@ -18,13 +17,14 @@ from baseline.network.given_masks import measure_masks
 from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
-from baseline.outcome.folds import OutcomeFolders, outcome_stamp, train_outcome, trained_outcome
+from baseline.outcome.folds import fits_stamp, fitted_hooks, train_outcome
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
 from baseline.release.record import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
+from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import read_json
 from tests.baseline.test_given_masks import heads
@@ -36,6 +36,20 @@ NAMES = {"outcome_rfs", "outcome_hpv"}
 @pytest.fixture(autouse=True)
 def tiny_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OUTCOME_PRESETS, "small", TINY)  # type: ignore[misc]
+
+
+class Folders:
+    """Files of the outcome network."""
+
+    def __init__(self, work: WorkFolders) -> None:
+        self.root = work.root / "features" / "outcome_network"
+        self.result = self.root / "features.json"
+
+    def weights(self, fold: int) -> Path:
+        return self.root / f"fold_{fold}" / "weights.safetensors"
+
+    def record(self, fold: int) -> Path:
+        return self.root / f"fold_{fold}.json"
 
 
 def outcome(work: WorkFolders) -> None:
@@ -56,7 +70,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     heads(work, masks)
     first = work.heads_json.stat().st_mtime_ns
     outcome(work)
-    folders = OutcomeFolders.of(work)
+    folders = Folders(work)
     features = read_json(folders.result)["features"]
     assert set(features) == {case.patient_id for case in read_cases(work)}
     assert all(row.keys() == NAMES and None not in row.values() for row in features.values())
@@ -92,14 +106,14 @@ def check_reference_masks(work: WorkFolders) -> None:
 
 
 def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
-    """The package lists plan and weights of both folds."""
+    """The package holds plan and weights of both folds."""
     use_networks(work, networks, (9.0, 9.0, 9.0))
     assert main(["export", "--work", str(work.root), "--output", str(root / "package")]) == 0
     package = load_package(root / "package")
-    assert package.outcome is not None
-    assert package.outcome.plan.tasks == (OutcomeTask(answer="rfs"), OutcomeTask(answer="hpv"))
-    assert [path.name for path in package.outcome.files] == ["fold_0.safetensors", "fold_1.safetensors"]
-    assert "outcome/fold_1.safetensors" in package.manifest.files
+    (hook,) = package.features
+    assert [path.name for path in hook.folds] == ["fold_0", "fold_1"]
+    assert plan_of(hook.folds[1]).tasks == (OutcomeTask(answer="rfs"), OutcomeTask(answer="hpv"))
+    assert "features/outcome_network/fold_1/weights.safetensors" in package.manifest.files
 
 
 @pytest.mark.parametrize("last", ["train_fold", "cache"])
@@ -114,7 +128,7 @@ def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
     work, masks = prepared
     measure_masks(work, masks)
     outcome(work)
-    folders = OutcomeFolders.of(work)
+    folders = Folders(work)
     before = folders.result.read_bytes()
     monkeypatch.setitem(OUTCOME_PRESETS, "full", replace(TINY, width=4))  # type: ignore[misc]
     with monkeypatch.context() as patch:
@@ -123,13 +137,12 @@ def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
         patch.setattr(f"{module}.{last}", MagicMock(wraps=real, side_effect=[DEFAULT, KeyboardInterrupt]))
         with pytest.raises(HecktorError, match=r"^interrupted: "):
             main(["outcome", "--work", str(work.root), "--size", "full", "--jobs", "1"])
-    assert trained_outcome(work) is None
-    assert outcome_stamp(work) == {}
+    assert fitted_hooks(work.root, [], Code({})) == []
+    assert fits_stamp(work) == {}
     outcome(work)
     assert folders.result.read_bytes() == before
-    networks = trained_outcome(work)
-    assert networks is not None
-    assert [load_outcome_network(networks.plan, path).plan.width for path in networks.files] == [2, 2]
+    (hook,) = fitted_hooks(work.root, [], Code({}))
+    assert [plan_of(fold).width for fold in hook.folds] == [2, 2]
 
 
 @pytest.mark.parametrize(

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from algorithm.outcome.features import OutcomeFeatures
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
+from baseline.heads.cubes import CubesOf
 from baseline.network.plans import OutcomePreset
-from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget
-from baseline.outcome.trainer import FoldJob, balanced_weights, class_loss, cox_loss, predicted, train_fold
-from tests.baseline.prepared import HPV
+from baseline.outcome.trainer import OutcomeFit, balanced_weights, class_loss, cox_loss
 
 PLAN = OutcomePlan(voxels=16, spacing_mm=8.0, width=2, clinical=("age",), tasks=(OutcomeTask(answer="hpv"),))
 PRESET = OutcomePreset(voxels=16, spacing_mm=8.0, width=2, epochs=1, batch_size=4)
 
 
-def test_a_fold_without_a_tumour_has_no_answers() -> None:
-    """No held-out patient has a cube: zero rows of the plan's one feature. The network answers the others."""
-    values = torch.tensor([0, 1, 0, 1])
-    target = OutcomeTarget(HPV.answer, PLAN.tasks[0], values, torch.zeros(4))
-    cubes = torch.rand(4, 4, 18, 18, 18, generator=torch.Generator().manual_seed(0)).half()
-    cohort = OutcomeCohort(("a", "b", "c", "d"), cubes, 1, torch.full((4, 1), 60.0), (target,))
-    job = FoldJob(PLAN, PRESET, torch.arange(4), 0, torch.device("cpu"))
-    network = train_fold(cohort, job)
-    assert predicted(network, cohort, torch.zeros(0, dtype=torch.int64), job).shape == (0, 1)
-    assert predicted(network, cohort, torch.arange(3), job).shape == (3, 1)
+def test_a_fit_writes_what_the_hook_measures_with(tmp_path: Path) -> None:
+    """Four patients, half of them positive; their answers are standardised: mean 0, SD 1."""
+    cubes = np.random.default_rng(0).random((4, 4, 18, 18, 18)).astype(np.float16)
+    ids = ["a", "b", "c", "d"]
+    clinical = pd.DataFrame({"age": [60.0, np.nan, 70.0, 50.0]}, ids)
+    outcomes = pd.DataFrame({"hpv": [0.0, 1.0, 0.0, 1.0], "rfs_days": 1.0, "rfs_event": np.nan}, ids)
+    line = OutcomeFit(PLAN, PRESET, 1)(tmp_path, "cpu", CubesOf(cubes, np.arange(4)), clinical, outcomes, 0)
+    assert line.startswith("loss ")
+    hook = OutcomeFeatures(tmp_path, "cpu")
+    assert hook.cube == (16, 8.0)
+    inner = cubes[:, :, 1:17, 1:17, 1:17].astype(np.float32)
+    rows = [hook.measure(cube, {"age": age}) for cube, age in zip(inner, (60.0, None, 70.0, 50.0), strict=True)]
+    values = np.array([row["outcome_hpv"] for row in rows])
+    assert values.mean() == pytest.approx(0, abs=1e-4)
+    assert values.std() == pytest.approx(1, abs=1e-3)
 
 
 # Losses

@@ -1,4 +1,4 @@
-"""Cubes of the outcome network's patients."""
+"""Cubes of the training patients."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.outcome.plan import OutcomePlan, OutcomeTask
-from baseline.outcome import cohort
-from baseline.outcome.cohort import read_cohort
+from baseline.heads import cubes
+from baseline.heads.cubes import CubesOf, cut_cubes
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
 from contract.patient import Patient
-from tests.baseline.prepared import EDITION
 
 PATIENTS, EDGE = 20, 28
 CUBE_BYTES = 4 * EDGE**3 * 2
@@ -31,19 +29,27 @@ def test_cubes_lie_in_memory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         whole = np.full((4, EDGE, EDGE, EDGE), number, np.float16)
         return case.patient_id, whole if number % 10 else None
 
-    monkeypatch.setattr(cohort, "_cube", cube)
+    monkeypatch.setattr(cubes, "_cube", cube)
     image = Path("image")
     cases = [ReleaseCase(str(number), "A", image, image, None, Patient()) for number in range(PATIENTS)]
-    plan = OutcomePlan(voxels=24, spacing_mm=4.0, width=2, clinical=(), tasks=(OutcomeTask(answer="rfs"),))
     tracemalloc.start()
     try:
-        read = read_cohort(WorkFolders(tmp_path), cases, EDITION, plan, 1)
+        known, array = cut_cubes(WorkFolders(tmp_path), cases, EDGE, 4.0, 1)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     numbers = [number for number in range(PATIENTS) if number % 10]
-    assert read.ids == tuple(map(str, numbers))
-    assert read.cubes.shape == (18, 4, EDGE, EDGE, EDGE)
-    assert read.cubes[:, 0, 0, 0, 0].tolist() == numbers
-    assert read.margin == 2
+    assert [case.patient_id for case in known] == [str(number) for number in numbers]
+    assert array.shape == (18, 4, EDGE, EDGE, EDGE)
+    assert array[:, 0, 0, 0, 0].tolist() == numbers
     assert 20 * CUBE_BYTES < peak < 24 * CUBE_BYTES
+
+
+def test_cubes_of_some_patients() -> None:
+    """Patients 3 and 1 of four: the second of them is 1, and all are those two."""
+    array = np.arange(4, dtype=np.float16).reshape(4, 1, 1, 1, 1)
+    some = CubesOf(array, np.array([3, 1]))
+    assert (len(some), some.shape) == (2, (2, 1, 1, 1, 1))
+    assert some[1].item() == 1
+    assert some[np.array([1, 0])].ravel().tolist() == [1, 3]
+    assert np.asarray(some, np.float32).ravel().tolist() == [3, 1]

@@ -18,13 +18,15 @@ from algorithm.case.read import Case
 from algorithm.cli import main
 from algorithm.context import RunContext
 from algorithm.deadline import Deadline
+from algorithm.heads.documents import Features
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.methods import method_for
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
-from algorithm.outcome.measure import check_outcome, outcome_features
+from algorithm.outcome.features import OutcomeFeatures
 from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
-from algorithm.outcome.plan import OutcomeFolds, OutcomePlan, OutcomeTask
+from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.prediction import PredictRequest
 from algorithm.steps import measure
 from contract.editions import load_edition
@@ -45,7 +47,6 @@ PLAN = OutcomePlan(
     tasks=(OutcomeTask(answer="rfs"), OutcomeTask(answer="t_stage", classes=("T1", "T2", "T3", "T4"))),
 )
 EDITION = load_edition("hecktor2026")
-CPU = torch.device("cpu")
 
 
 def constant_network(path: Path, rfs: float) -> None:
@@ -66,7 +67,7 @@ def constant_network(path: Path, rfs: float) -> None:
 
 
 def sign(root: Path, **changes: Any) -> None:
-    """Sign the package with an outcome network of two folds."""
+    """Sign the package with an outcome network of two folds, as version 0.2 did."""
     manifest = {key: value for key, value in read_json(root / "manifest.json").items() if key != "files"}
     entry = {
         "plan": PLAN.model_dump(mode="json"),
@@ -88,10 +89,16 @@ def package(combined_package: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def folds(package: Path) -> OutcomeFolds:
-    found = load_package(package).outcome
-    assert found is not None
+def hook(package: Path) -> FeatureHook:
+    (found,) = load_package(package).features
     return found
+
+
+def outcome_features(
+    hook: FeatureHook, case: Segmentation, clinical: Features, deadline: Deadline, device: str = "cpu"
+) -> Features:
+    images = FeatureImages(case.mask(), case.ct, case.pet, case.grid, None, clinical)
+    return hook.measured(images, deadline, device)
 
 
 def segmentation(tumour: bool = True, pet: bool = True, plan: str = "all") -> Segmentation:
@@ -127,7 +134,7 @@ def test_command_answers_with_the_mean_of_the_folds(
     record = predicted(case_folder, package, tmp_path)
     assert record["answers"]["rfs"] == days(0.75)
     assert record["fallbacks"] == []
-    assert "outcome network: 2 of 2 networks on cpu" in capfd.readouterr().err
+    assert "outcome network: 2 of 2 folds on cpu" in capfd.readouterr().err
     assert record["seconds"]["outcome network"] > 0
 
 
@@ -141,7 +148,7 @@ def test_command_without_time_for_the_network(
     """Where the passes used up the time the head takes the feature's median of the training, 1: again 0.75, but
     without a network; the other answers stay.
     """
-    monkeypatch.setattr("algorithm.outcome.measure._answers", lambda *_: pytest.fail("the network ran"))
+    monkeypatch.setattr(OutcomeFeatures, "measure", lambda *_: pytest.fail("the network ran"))
     monkeypatch.setattr(Deadline, "left_s", lambda _: 0.0)
     record = predicted(case_folder, package, tmp_path)
     assert record["answers"]["rfs"] == days(0.75)
@@ -149,21 +156,33 @@ def test_command_without_time_for_the_network(
     assert "outcome network" not in record["seconds"]
 
 
-def test_answers_of_a_case(folds: OutcomeFolds) -> None:
+def test_answers_of_a_case(hook: FeatureHook) -> None:
     """Four equal stages have the log probability -log 4 each."""
-    features = outcome_features(folds, segmentation(), {"age_years": None}, Deadline(600), CPU)
+    features = outcome_features(hook, segmentation(), {"age_years": None}, Deadline(600))
     stages = {f"outcome_t_stage_T{n}": pytest.approx(-math.log(4)) for n in range(1, 5)}
     assert features == {"outcome_rfs": pytest.approx(1.0), **stages}
 
 
-def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(
-    folds: OutcomeFolds, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lost_card_leaves_the_outcome_network_to_the_cpu(package: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = run_of(package)
     with fake_card() as card:
+        run.resident.__dict__["device"] = torch.device("cuda", 0)
         card.lost = True
-        features = outcome_features(folds, segmentation(), {}, Deadline(600), torch.device("cuda", 0))
-    assert features["outcome_rfs"] == pytest.approx(1.0)
+        assert measured(run, segmentation())["outcome_rfs"] == pytest.approx(1.0)
     assert "outcome network: cuda:0 failed (CUDA error: unspecified launch failure" in caplog.text
+
+
+def run_of(package: Path) -> RunContext:
+    algorithm = EDITION.algorithms[0]
+    method = method_for("baseline", EDITION, algorithm)
+    request = PredictRequest(EDITION, algorithm, method, package, None, "cpu", 600)
+    return RunContext(request, Resident(package, "cpu"))
+
+
+def measured(run: RunContext, case: Segmentation) -> Features:
+    features = measure(run, Segmented(Case(Volume(case.ct, case.grid), None, Patient()), case)).features
+    assert features is not None
+    return features
 
 
 def clock(*seconds: float) -> Callable[[], float]:
@@ -173,12 +192,12 @@ def clock(*seconds: float) -> Callable[[], float]:
     return lambda: next(times, last)
 
 
-def test_folds_without_time_are_left_out_of_the_mean(folds: OutcomeFolds, caplog: pytest.LogCaptureFixture) -> None:
+def test_folds_without_time_are_left_out_of_the_mean(hook: FeatureHook, caplog: pytest.LogCaptureFixture) -> None:
     """Of 100 s the reserve takes 10. The first network runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
     deadline = Deadline(100, clock(0.0, 50.0, 50.0, 75.0))
-    features = outcome_features(folds, segmentation(), {}, deadline, CPU)
+    features = outcome_features(hook, segmentation(), {}, deadline)
     assert features["outcome_rfs"] == pytest.approx(0.5)
-    assert "no time for 1 networks" in caplog.text
+    assert "outcome network: no time for 1 folds" in caplog.text
 
 
 def stopped() -> Deadline:
@@ -198,17 +217,16 @@ def stopped() -> Deadline:
     ids=["no tumour", "no PET", "reserve", "must end"],
 )
 def test_network_is_left_out(
-    folds: OutcomeFolds,
+    hook: FeatureHook,
     case: Segmentation,
     deadline: Callable[[], Deadline],
     line: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "hecktor")
-    assert outcome_features(folds, case, {}, deadline(), CPU) == dict.fromkeys(PLAN.features)
-    assert caplog.messages == [f"outcome network: left out, {line}"] or (
-        caplog.messages == [f"*** WARNING *** outcome network: left out, {line}"]
-    )
+    features = outcome_features(hook, case, {}, deadline())
+    assert all(value is None for value in features.values())
+    assert f"outcome network: left out, {line}" in caplog.text
 
 
 def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> None:
@@ -216,13 +234,7 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     be unusable.
     """
     shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
-    algorithm, threshold = EDITION.algorithms[0], segmentation(plan="")
-    method = method_for("baseline", EDITION, algorithm)
-    request = PredictRequest(EDITION, algorithm, method, tmp_path, None, "cpu", 600)
-    run = RunContext(request, Resident(tmp_path, "cpu"))
-    segmented = Segmented(Case(Volume(threshold.ct, threshold.grid), None, Patient()), threshold)
-    features = measure(run, segmented, with_outcome=True).features
-    assert features is not None
+    features = measured(run_of(tmp_path), segmentation(plan=""))
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
@@ -295,15 +307,30 @@ def damage(path: Path, kind: str) -> None:
         ("nan", "last.bias holds NaN or infinity"),
     ],
 )
-def test_weights_of_another_network_are_refused(package: Path, kind: str, message: str) -> None:
-    """Before the passes by the headers alone; numbers that are not finite when they are read."""
+def test_weights_of_another_network_are_left_out(package: Path, kind: str, message: str) -> None:
+    """The head takes its training median, with a notice."""
     path = package / "outcome" / "fold_0.safetensors"
     damage(path, kind)
     sign(package)
-    found = load_package(package).outcome
-    assert found is not None
     with pytest.raises(ModelPackageError, match=message):
-        load_outcome_network(found.plan, path)
-    if kind != "nan":
-        with pytest.raises(ModelPackageError, match=message):
-            check_outcome(found)
+        load_outcome_network(PLAN, path)
+    run = run_of(package)
+    assert "outcome_rfs" not in measured(run, segmentation())
+    (notice,) = run.notices.findings
+    assert (notice.what, notice.action) == ("outcome network", "the heads take their training medians")
+
+
+def test_a_package_of_today_answers_as_one_of_version_0_2(package: Path, hook: FeatureHook, tmp_path: Path) -> None:
+    """Each fold has its plan beside its weights; a file that the manifest does not list is refused."""
+    before = outcome_features(hook, segmentation(), {}, Deadline(600))
+    for fold in (0, 1):
+        folder = package / "features" / "outcome_network" / f"fold_{fold}"
+        folder.mkdir(parents=True)
+        write_json(folder / "plan.json", CONTENT)
+        (package / "outcome" / f"fold_{fold}.safetensors").rename(folder / "weights.safetensors")
+    sign(package, outcome_network=None)
+    (found,) = load_package(package).features
+    assert outcome_features(found, segmentation(), {}, Deadline(600)) == before
+    (package / "features" / "outcome_network" / "more.txt").write_text("")
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: does not list features/outcome_network/more\.txt"):
+        load_package(package)

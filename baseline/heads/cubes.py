@@ -1,0 +1,98 @@
+"""Images of the training patients as hooks see them: on the prepared grid, or as cubes around the tumour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.heads.cube import CHANNELS as CUBE_CHANNELS
+from algorithm.heads.feature_hook import FeatureImages
+from algorithm.heads.measure import clinical_features
+from algorithm.region.grids import resample_mask
+from baseline.cache import map_items
+from baseline.release.cases import ReleaseCase
+from baseline.release.record import edition_of
+from baseline.work import WorkFolders
+from contract.images.volumes import read_volume
+from contract.packages import CHANNELS
+
+_Cubes = npt.NDArray[np.float16]
+
+
+@dataclass(frozen=True)
+class CubesOf:
+    """Cubes of some patients, shape (patients, 4, z, y, x), without a copy of all: index it by patients."""
+
+    cubes: _Cubes
+    rows: npt.NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.cubes.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, patients: Any) -> Any:
+        return self.cubes[self.rows[patients]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.cubes[self.rows], dtype)
+
+
+def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
+    """The mask that the heads are fitted on; for heads of reference masks, which write no masks, the reference."""
+    from baseline.release.data_set import label_path  # imports torch
+
+    return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
+
+
+def image_paths(work: WorkFolders, case: ReleaseCase) -> list[Path]:
+    """The prepared CT and PET."""
+    from baseline.release.data_set import image_path  # imports torch
+
+    return [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
+
+
+def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -> FeatureImages:
+    """A training patient's images on the prepared grid."""
+    from baseline.release.data_set import read_dose  # imports torch
+
+    ct, pet = (read_volume(path, "float32") for path in image_paths(work, case))
+    stored = read_volume(mask_path(work, case), np.uint8)
+    mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)
+    clinical = clinical_features(case.patient, edition_of(work).clinical)
+    dose = read_dose(case) if with_dose else None
+    return FeatureImages(mask, ct.array, pet.array if pet.array.any() else None, ct.geometry, dose, clinical)
+
+
+def cut_cubes(
+    work: WorkFolders, cases: Sequence[ReleaseCase], voxels: int, spacing_mm: float, jobs: int
+) -> tuple[list[ReleaseCase], _Cubes]:
+    """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array, filled without a
+    second copy; `jobs` is the number of processes.
+    """
+    rows = {case.patient_id: row for row, case in enumerate(cases)}
+    cubes, filled = np.zeros((0, CUBE_CHANNELS, voxels, voxels, voxels), np.float16), set[int]()
+    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm)
+    for name, cube in map_items(cut, cases, jobs, "cut cubes"):
+        if cube is not None:
+            if not filled:
+                cubes = np.empty((len(cases), *cube.shape), np.float16)
+            cubes[rows[name]] = cube
+            filled.add(rows[name])
+    for target, row in enumerate(sorted(filled)):
+        if target != row:
+            cubes[target] = cubes[row]
+    return [cases[row] for row in sorted(filled)], cubes[: len(filled)]
+
+
+def _cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
+    cube = images_of(case, work, with_dose=False).cube(voxels, spacing_mm)
+    return case.patient_id, None if cube is None else cube.astype(np.float16)
