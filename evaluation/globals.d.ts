@@ -3,7 +3,7 @@ declare const d3: any;
 declare const Plot: any;
 
 interface Window {
-  page: { isDrawn: () => boolean };
+  page: { isDrawn: () => boolean; addContours?: (parts: any) => void };
   viewer: unknown;
 }
 

@@ -169,7 +169,7 @@ def draw_case(case: ReleaseCase, masks: Mapping[str, Path], colours: Mapping[str
 
     pet = read_training_images(case, Notices()).pet
     patient = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, masks)
-    return draw_patient(PictureRequest(patient, colours, pet)).jpeg
+    return draw_patient(PictureRequest(patient, colours, pet, drawn=True)).jpeg
 
 
 def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:

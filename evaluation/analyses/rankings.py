@@ -10,7 +10,7 @@ from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded, scheme_title, title_of
 
 _EXCHANGE: Final = "exact_exchange"
-_TESTS: Final = {
+TESTS: Final = {
     "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
     "bootstrap_difference": "Student's t of the difference over its bootstrap deviation",
     "kang": "Kang's test",
@@ -71,6 +71,7 @@ def _blobs(board: Mapping[str, Any]) -> Analysis:
             "low": "ci95_low",
             "high": "ci95_high",
             "facet": "ranking",
+            "pick": True,
         },
         source="HECKTOR 2021 overview, Figs. 4 and 8, after Wiesenfarth et al. 2021",
     )
@@ -161,6 +162,7 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "y": "team",
                 "value": "p_holm",
                 "facet": "metric",
+                "pick": True,
                 "scale": "significance",
             },
             notes=tuple(_test_notes(comparisons)),
@@ -188,7 +190,7 @@ def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The tests and the metrics that each compares, and how many pairs the exact exchange decides."""
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
-        tests = [_TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
+        tests = [TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
         by_test.setdefault(", beside it ".join(tests), []).append(title)
     notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
     exchanged = {

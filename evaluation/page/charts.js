@@ -1,12 +1,12 @@
-// The life of a chart: drawn when it comes into view or the browser is idle, again when the selection, the width or the
-// colour scheme changes, and at the width of paper before printing.
+// The life of a chart: read when its fold opens, drawn when it comes into view or the browser is idle, again when the
+// selection, the width or the colour scheme changes, and at the width of paper before printing.
 /* global d3 */
 
 import { create, describeRow, readData, rowsOf, toCsv } from "./data.js";
 import { bars, blobs, intervals, lines, points } from "./kinds.js";
 import { layOut } from "./layout.js";
-import { medium, unique } from "./marks.js";
-import { KEYS, matchesSelection, onSelection, startSelection, toggle } from "./selection.js";
+import { colourOfTeam, medium, unique } from "./marks.js";
+import { KEYS, clearSelection, matchesSelection, onSelection, startSelection, toggle } from "./selection.js";
 import { saveFile, standaloneSvg } from "./svg.js";
 import { activateTable, tableOf } from "./tables.js";
 import { boxes, matrix } from "./wide.js";
@@ -15,6 +15,9 @@ const PAPER_PX = 686;
 const KINDS = { bars, blobs, boxes, intervals, lines, matrix, points };
 const charts = [];
 const waiting = new Set();
+
+// Whether a closed <details> hides the element.
+const isFolded = (element) => Boolean(element.closest("details:not([open])"));
 
 function facetsOf(rows, chart, plan) {
   if (plan.inRow) return d3.range(0, rows.length, plan.inRow).map((start) => ({ title: "", rows: rows.slice(start, start + plan.inRow) }));
@@ -26,8 +29,9 @@ function facetsOf(rows, chart, plan) {
   }));
 }
 
-// Panels of what is selected; all of them if nothing is, or if none would be left.
-function selectedRows(rows, chart) {
+// Panels of what is selected; all of them if nothing is, or if none would be left. Of panels to pick from, one.
+function selectedRows(rows, chart, picked) {
+  if (picked !== undefined) return rows.filter((row) => row[chart.facet] === picked);
   if (!KEYS.includes(chart.facet)) return rows;
   const left = rows.filter((row) => matchesSelection({ [chart.facet]: row[chart.facet] }));
   return left.length ? left : rows;
@@ -36,9 +40,10 @@ function selectedRows(rows, chart) {
 function draw(one) {
   waiting.delete(one);
   const width = medium.isPaper ? PAPER_PX : one.drawing.clientWidth;
-  if (!width) return;
+  one.isStale = !width || isFolded(one.drawing);
+  if (one.isStale) return;
   const { data } = one;
-  const rows = selectedRows(one.rows, data.chart);
+  const rows = selectedRows(one.rows, data.chart, one.picker?.value);
   const plan = KINDS[data.chart.kind](data, rows, data.chart, width);
   const images = layOut(facetsOf(rows, data.chart, plan), plan, width, medium.isPaper);
   for (const image of images) {
@@ -47,9 +52,6 @@ function draw(one) {
   }
   one.drawing.replaceChildren(...images);
   one.drawing.style.minHeight = "0";
-  const scrolls = one.drawing.scrollWidth > one.drawing.clientWidth;
-  one.drawing.toggleAttribute("tabindex", scrolls);
-  if (scrolls) one.drawing.tabIndex = 0;
   one.width = width;
 }
 
@@ -78,6 +80,16 @@ function drawWaiting() {
   });
 }
 
+// Of many panels one at a time: the reader picks which.
+function addPicker(one) {
+  const { facet, pick } = one.data.chart;
+  const values = pick ? unique(one.rows.map((row) => row[facet])) : [];
+  if (values.length < 2) return;
+  one.picker = create("select", {}, ...values.map((value) => create("option", { value }, value)));
+  one.picker.addEventListener("change", () => draw(one));
+  one.drawing.before(create("label", { class: "pick" }, `${one.data.columns[facet].title} `, one.picker));
+}
+
 function addTools(section, one) {
   const button = (text, action) => {
     const made = create("button", { type: "button", "aria-label": `Save ${one.title} as ${text}` }, text);
@@ -92,31 +104,58 @@ function addTools(section, one) {
 }
 
 function addChart(section) {
+  section.dataset.ready = "";
   const data = readData(section.querySelector('script[type="application/json"]'));
   if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
-  const drawing = create("div", { class: "drawing" });
+  const drawing = create("div", { class: "drawing", role: "group", tabindex: "0" });
   const title = section.querySelector("h3").textContent;
   const about = section.querySelector(".about");
   const one = { data, rows: rowsOf(data), drawing, title, label: `${title}. ${about.textContent} The figures follow as a table.` };
+  drawing.setAttribute("aria-label", `${title}: arrow keys read the values`);
+  drawing.addEventListener("keydown", (event) => readNext(event, one));
+  drawing.addEventListener("blur", () => showTip(null));
   about.after(drawing);
+  addPicker(one);
   addTools(section, one);
   charts.push(one);
+  waiting.add(one);
 }
 
-function showTip(event) {
+// Makes charts and tables work whose fold has opened.
+function wake() {
+  for (const table of document.querySelectorAll("main table:not([data-ready])")) if (!isFolded(table)) activateTable(table);
+  for (const section of document.querySelectorAll("section.chart:not([data-ready])")) if (!isFolded(section.querySelector(".about"))) addChart(section);
+  for (const one of charts) if (one.isStale && !isFolded(one.drawing)) waiting.add(one);
+  [...waiting].filter(inView).forEach(draw);
+  drawWaiting();
+}
+
+// Shows the values of a mark beside a point of the window; hides them without a mark.
+function showTip(marked, left = 0, top = 0) {
   const tip = document.getElementById("tip");
-  const marked = event.target.closest?.("[data-row]");
   const section = marked?.closest("section.chart");
   tip.hidden = !section || marked.pageRow.index === undefined;
   if (tip.hidden) return;
   tip.textContent = describeRow(charts.find((one) => section.contains(one.drawing)).data, marked.pageRow);
-  const [x, y] = [event.clientX + 14, event.clientY + 14];
-  tip.style.left = `${Math.min(x, window.innerWidth - tip.offsetWidth - 8)}px`;
-  tip.style.top = `${y + tip.offsetHeight > window.innerHeight ? event.clientY - tip.offsetHeight - 10 : y}px`;
+  tip.style.left = `${Math.min(left + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
+  tip.style.top = `${top + 14 + tip.offsetHeight > window.innerHeight ? top - tip.offsetHeight - 10 : top + 14}px`;
 }
 
-function selectMarked(event) {
-  const row = event.target.closest?.("[data-row]")?.pageRow;
+// Arrow keys go from mark to mark of a chart that has the focus, and Enter selects.
+function readNext(event, one) {
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  const marks = [...one.drawing.querySelectorAll('[data-row]:not([data-row=""])')];
+  if (event.key === "Enter" && marks[one.place]) selectMarked(marks[one.place]);
+  if (!step || !marks.length) return;
+  event.preventDefault();
+  one.place = ((one.place ?? (step > 0 ? -1 : 0)) + step + marks.length) % marks.length;
+  marks[one.place].scrollIntoView({ block: "nearest", inline: "nearest" });
+  const box = marks[one.place].getBoundingClientRect();
+  showTip(marks[one.place], box.right, box.bottom);
+}
+
+function selectMarked(marked) {
+  const row = marked?.pageRow;
   const key = row && ["case", ...KEYS].find((one) => typeof row[one] === "string");
   if (key) toggle(key, row[key]);
 }
@@ -126,26 +165,38 @@ function print(starts) {
   charts.forEach(draw);
 }
 
+// Escape hides the values, and then clears the selection.
+function escape(event) {
+  if (event.key !== "Escape" || event.target.closest("input, select")) return;
+  if (document.getElementById("tip").hidden) clearSelection();
+  else showTip(null);
+}
+
+// Teams that share the grey have a colour while they are selected, also beside their names.
+function colourNames() {
+  for (const mark of document.querySelectorAll("tr[data-team] .swatch")) mark.style.background = colourOfTeam(mark.closest("tr").dataset.team);
+}
+
 function startCharts() {
-  document.querySelectorAll("section.chart").forEach(addChart);
-  document.body.append(create("div", { id: "tip", hidden: "" }));
+  document.body.append(create("div", { id: "tip", role: "status", hidden: "" }));
   const main = document.querySelector("main");
-  main.addEventListener("pointermove", showTip);
-  main.addEventListener("pointerleave", showTip);
-  main.addEventListener("click", selectMarked);
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") document.getElementById("tip").hidden = true;
-  });
+  const marked = (event) => event.target.closest?.("[data-row]");
+  main.addEventListener("pointermove", (event) => showTip(marked(event), event.clientX, event.clientY));
+  main.addEventListener("pointerleave", () => showTip(null));
+  main.addEventListener("click", (event) => selectMarked(marked(event)));
+  main.addEventListener("toggle", wake, true);
+  document.addEventListener("keydown", escape);
   onSelection(redrawAll);
-  new ResizeObserver(() => !medium.isPaper && charts.some((one) => one.drawing.clientWidth !== one.width) && redrawAll()).observe(main);
+  onSelection(colourNames);
+  const isResized = (one) => !isFolded(one.drawing) && one.drawing.clientWidth !== one.width;
+  new ResizeObserver(() => !medium.isPaper && charts.some(isResized) && redrawAll()).observe(main);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
   document.addEventListener("scroll", () => [...waiting].filter(inView).forEach(draw), { passive: true });
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));
-  redrawAll();
+  wake();
 }
 
-document.querySelectorAll("main table").forEach(activateTable);
 startCharts();
 startSelection();
 // For scripts that wait until everything is drawn.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.page.html import Cell, Row, choice, json_element, notes, paragraph, table
+from evaluation.page.html import Cell, Row, choice, json_element, notes, table
 
 # Columns whose values a reader can select.
 KEYS: Final = ("team", "centre", "case")
@@ -19,21 +19,27 @@ _MOST_LINES: Final = 16
 _FIGURES: Final = 4
 
 
-def figure(analysis: Analysis, anchor: str) -> str:
-    """An analysis with heading, caption, chart and notes. `anchor` is its id, unique on the page."""
-    about = analysis.caption + (f" Source: {analysis.source}." if analysis.source else "")
-    head = f'<h3>{escape(analysis.title)}</h3><p class="about">{escape(about)}</p>'
+def figure(analysis: Analysis, anchor: str, *, fold: Literal["", "open", "closed"] = "") -> str:
+    """An analysis with heading, caption, chart and notes; empty without rows.
+
+    `anchor` is its id, unique on the page. With a `fold`, open or closed, it folds away behind its heading; a chart
+    of a single bar or point is then left out, otherwise it is a table.
+    """
     kind = str(analysis.chart.get("kind", ""))
-    if not analysis.rows:
-        content, css = paragraph("No data."), "listing"
-    elif not kind or len(analysis.rows) == 1:  # a chart of one bar or point says less than its number
+    if not analysis.rows or (fold and kind and len(analysis.rows) == 1):
+        return ""
+    about = analysis.caption + (f" Source: {analysis.source}." if analysis.source else "")
+    head, caption = f"<h3>{escape(analysis.title)}</h3>", f'<p class="about">{escape(about)}</p>'
+    if not kind or len(analysis.rows) == 1:  # a chart of one bar or point says less than its number
         rows = [_row(row, analysis.columns) for row in analysis.rows]
         content, css = table(analysis.title, list(analysis.columns.values()), rows), "listing"
     else:
-        narrow = kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES
+        narrow = not fold and kind in _NARROW and "facet" not in analysis.chart and _lines(analysis) <= _MOST_LINES
         content, css = json_element(compact(analysis)), f"chart {kind}{' narrow' if narrow else ''}"
-    remarks = notes(analysis.notes, "remarks")
-    return f'<section class="{css}" id="{escape(anchor)}">{head}{content}{remarks}</section>'
+    content = f"{caption}{content}{notes(analysis.notes, 'remarks')}"
+    is_open = " open" if fold == "open" else ""
+    html = f"<details{is_open}><summary>{head}</summary>{content}</details>" if fold else f"{head}{content}"
+    return f'<section class="{css}" id="{escape(anchor)}">{html}</section>'
 
 
 def _lines(analysis: Analysis) -> int:

@@ -69,16 +69,18 @@ export function describeRow(data, row) {
 // As in contract/files.py: a spreadsheet must not calculate the name of a team.
 const FORMULA = /^[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)/;
 
+function quote(value) {
+  const plain = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
+  const text = typeof value === "string" && FORMULA.test(plain) ? `'${plain}` : plain;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export const csvLine = (values) => `${values.map(quote).join(",")}\r\n`;
+
 export function toCsv(data) {
-  const quote = (value) => {
-    const plain = value === null || value === undefined ? "" : Array.isArray(value) ? value.join(" ") : String(value);
-    const text = typeof value === "string" && FORMULA.test(plain) ? `'${plain}` : plain;
-    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-  };
-  const columns = Object.values(data.columns);
-  const lines = [columns.map((column) => quote(column.title))];
-  for (const row of rowsOf(data)) lines.push(Object.keys(data.columns).map((key) => quote(row[key])));
-  return lines.map((line) => line.join(",") + "\r\n").join("");
+  const keys = Object.keys(data.columns);
+  const heads = keys.map((key) => data.columns[key].title);
+  return [heads, ...rowsOf(data).map((row) => keys.map((key) => row[key]))].map(csvLine).join("");
 }
 
 export function create(name, attributes = {}, ...children) {

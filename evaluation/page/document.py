@@ -10,9 +10,9 @@ from html import escape
 from importlib.resources import files
 from posixpath import normpath
 from string import Template
-from typing import Final
+from typing import Any, Final, Literal
 
-from evaluation.page.html import NEUTRAL, json_element, paragraph
+from evaluation.page.html import NEUTRAL, REFERENCE_COLOUR, json_element, paragraph
 
 # Makes tables and charts of every page work; other scripts run after it.
 _MAIN: Final = "page/charts.js"
@@ -23,12 +23,16 @@ _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICE
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with its heading; `navigation` is its name in the page's navigation."""
+    """A part of the page with its heading.
+
+    `navigation` is its name in the page's navigation. With a `fold`, open or closed, it folds away behind its heading.
+    """
 
     anchor: str
     heading: str
     html: str
     navigation: str = ""
+    fold: Literal["", "open", "closed"] = ""
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,22 @@ def document_html(document: HtmlPage) -> str:
         navigation=" ".join(f'<a href="#{escape(anchor)}">{escape(text)}</a>' for anchor, text in links),
         sections="\n".join(_section(one) for one in document.sections),
         footer=escape(document.footer),
-        colours=json_element({"teams": dict(document.colours), "neutral": NEUTRAL}, "page-colours"),
+        colours=json_element(_colours(document.colours), "page-colours"),
         scripts=_scripts(document.scripts),
     )
 
 
+def _colours(of_teams: Mapping[str, str]) -> dict[str, Any]:
+    return {"teams": dict(of_teams), "neutral": NEUTRAL, "reference": REFERENCE_COLOUR}
+
+
 def _section(section: Section) -> str:
-    heading = f"{section.anchor}-heading"
-    return (
-        f'<section class="part" id="{escape(section.anchor)}" aria-labelledby="{escape(heading)}">'
-        f'<h2 id="{escape(heading)}">{escape(section.heading)}</h2>{section.html}</section>'
-    )
+    anchor, heading = escape(section.anchor), escape(section.heading)
+    title = f'<h2 id="{anchor}-heading">{heading}</h2>'
+    if section.fold:
+        is_open = " open" if section.fold == "open" else ""
+        return f'<details class="part fold" id="{anchor}"{is_open}><summary>{title}</summary>{section.html}</details>'
+    return f'<section class="part" id="{anchor}" aria-labelledby="{anchor}-heading">{title}{section.html}</section>'
 
 
 def _scripts(further: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Final
@@ -115,13 +115,23 @@ class Row:
     css_class: str = ""
 
 
-def table(caption: str, heads: Sequence[str], rows: Sequence[Row], *, header_column: int = 0) -> str:
+def table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Sequence[Row],
+    *,
+    header_column: int = 0,
+    best_last: Collection[str] = (),
+    css_class: str = "",
+) -> str:
     """A table; the cell in `header_column` names its row.
 
     Texts and counts are shown as they are, values with three digits, estimates with their interval, None as a dash.
+    The first click on a header sorts in rising order, on one of `best_last` in falling order.
     """
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in heads)
-    wide = ' class="wide"' if len(heads) > WIDE_TABLE else ""
+    falling = (' data-first="descending"' if text in best_last else "" for text in heads)
+    head = "".join(f'<th scope="col"{first}>{escape(text)}</th>' for text, first in zip(heads, falling, strict=True))
+    wide = _class(" ".join(filter(None, [css_class, "wide" if len(heads) > WIDE_TABLE else ""])))
     body = "\n".join(_row(row, header_column) for row in rows)
     return (
         f'<div class="scroll"><table{wide}><caption>{escape(caption)}</caption>'

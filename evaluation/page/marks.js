@@ -3,10 +3,10 @@
 
 import { COLOURS } from "./data.js";
 import { shorten, textWidth } from "./svg.js";
-import { KEYS, isConcerned, isSelected, matchesSelection } from "./selection.js";
+import { KEYS, isConcerned, isSelected, matchesSelection, selectedValues } from "./selection.js";
 
 // Of series that are no teams: other colours than those of teams.
-const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
+export const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 const FADED = 0.22;
 const MANY = 16;
 
@@ -17,9 +17,12 @@ export const isDark = () => !medium.isPaper && window.matchMedia("(prefers-color
 export const unique = (values) => [...new Set(values.filter((value) => value !== null && value !== undefined))];
 export const has = (row, ...keys) => keys.every((key) => typeof row[key] === "number");
 
+// A team's own colour; beyond ten teams one of the series while it is selected, else grey.
 export function colourOfTeam(team) {
-  const own = COLOURS.teams[team] || COLOURS.neutral;
-  return own === COLOURS.neutral && isSelected("team", team) ? "var(--accent)" : own;
+  const own = (one) => COLOURS.teams[one] || COLOURS.neutral;
+  if (own(team) !== COLOURS.neutral || !isSelected("team", team)) return own(team);
+  const grey = selectedValues("team").filter((one) => own(one) === COLOURS.neutral);
+  return PALETTE[grey.indexOf(team) % PALETTE.length];
 }
 
 // The team's colour, or that of bars.

@@ -27,6 +27,11 @@ export function toggle(key, value) {
   announce();
 }
 
+export function clearSelection() {
+  selected.forEach((values) => values.clear());
+  announce();
+}
+
 function announce() {
   writeHash();
   showBar();
@@ -57,7 +62,8 @@ function readHash() {
   const target = anchor && document.getElementById(decoded(anchor));
   if (!target) return;
   target.hidden = false;
-  if (target.tagName === "DETAILS") target.open = true;
+  const own = target.querySelector(":scope > details");
+  for (let fold = own || target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   target.scrollIntoView();
 }
 
@@ -82,10 +88,7 @@ function showBar() {
   const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
   const shows = links.map(([id, value]) => create("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
   const clear = create("button", { type: "button", class: "clear" }, "Clear");
-  clear.addEventListener("click", () => {
-    selected.forEach((values) => values.clear());
-    announce();
-  });
+  clear.addEventListener("click", clearSelection);
   bar.replaceChildren(create("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
 }
 

@@ -1,7 +1,8 @@
 // Tables: sorted by a click on a header, searched where they are long, filtered by the selection.
 
-import { create, digitsOf, rowsOf, showValue } from "./data.js";
+import { create, csvLine, digitsOf, rowsOf, showValue } from "./data.js";
 import { KEYS, activateChoices, isConcerned, matchesSelection, onSelection } from "./selection.js";
+import { saveFile } from "./svg.js";
 
 const SEARCHED = 15;
 const TALL = 60;
@@ -23,7 +24,8 @@ function compare(a, b, sign) {
 
 function sortBy(table, place) {
   const heads = [...table.tHead.rows[0].cells];
-  const ascending = heads[place].getAttribute("aria-sort") !== "ascending";
+  const now = heads[place].getAttribute("aria-sort");
+  const ascending = now === "none" ? heads[place].dataset.first !== "descending" : now !== "ascending";
   heads.forEach((head) => head.setAttribute("aria-sort", "none"));
   heads[place].setAttribute("aria-sort", ascending ? "ascending" : "descending");
   const body = table.tBodies[0];
@@ -70,13 +72,76 @@ function filterTable(table) {
   }
 }
 
+// A value with its interval becomes three columns.
+function boardCsv(table) {
+  const cellsOf = (row) =>
+    [...row.cells].flatMap((cell, place) => {
+      const interval = cell.querySelector(".interval");
+      const text = (cell.querySelector(".value, .choice") ?? cell).textContent.trim();
+      const ends = interval ? interval.textContent.trim().split(" to ") : ["", ""];
+      return hasInterval[place] ? [text, ...ends] : [text];
+    });
+  const rows = [...table.tBodies[0].rows];
+  const hasInterval = [...table.tHead.rows[0].cells].map((_, place) => rows.some((row) => row.cells[place]?.querySelector(".interval")));
+  const heads = [...table.tHead.rows[0].cells].flatMap((head, place) => {
+    const title = head.textContent.trim();
+    return hasInterval[place] ? [title, `${title}, 95% interval from`, "to"] : [title];
+  });
+  return [heads, ...rows.map(cellsOf)].map(csvLine).join("");
+}
+
+// Hides a column; cells over several columns end where the table ends.
+function showColumns(table, hidden) {
+  const heads = [...table.tHead.rows[0].cells];
+  const shown = heads.filter((_, place) => !hidden.has(place)).length;
+  for (const row of [...table.tHead.rows, ...table.tBodies[0].rows]) {
+    [...row.cells].forEach((cell, place) => {
+      if (cell.dataset.spans || cell.colSpan > 1) {
+        cell.dataset.spans = "";
+        const before = heads.filter((_, number) => number < place && !hidden.has(number)).length;
+        cell.colSpan = Math.max(1, shown - before);
+      } else cell.hidden = hidden.has(place);
+    });
+  }
+}
+
+// Above a leaderboard: its data as CSV, a choice of columns, and a hint where more of them lie to the right.
+function addBoardTools(table, scroller) {
+  const hidden = new Set();
+  const csv = create("button", { type: "button" }, "CSV");
+  const name = `${table.closest("[id]").id}-leaderboard.csv`;
+  csv.addEventListener("click", () => saveFile(name, "text/csv", boardCsv(table)));
+  const choices = [...table.tHead.rows[0].cells].map((head, place) => {
+    const box = create("input", { type: "checkbox", checked: "" });
+    box.addEventListener("change", () => {
+      if (box.checked) hidden.delete(place);
+      else hidden.add(place);
+      showColumns(table, hidden);
+      hint();
+    });
+    return head.textContent.trim() === "Team" ? "" : create("label", {}, box, ` ${head.textContent}`);
+  });
+  const columns = create("details", {}, create("summary", {}, "Columns"), create("div", { class: "columns" }, ...choices));
+  const more = create("span", { class: "more" }, "More columns to the right \u2192");
+  const hint = () => {
+    const rest = scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft > 2;
+    more.hidden = !rest;
+    scroller.classList.toggle("cut", rest);
+  };
+  scroller.addEventListener("scroll", hint, { passive: true });
+  new ResizeObserver(hint).observe(scroller);
+  scroller.before(create("div", { class: "tools" }, csv, columns, more));
+}
+
 // Called once for each table, also for those that scripts add.
 export function activateTable(table) {
+  table.dataset.ready = "";
   const scroller = table.closest(".scroll");
   const rows = [...table.tBodies[0].rows];
   const teams = rows.filter((row) => row.dataset.team !== undefined && Object.keys(row.dataset).length === 1).map((row) => row.dataset.team);
   table.comparesTeams = rows.length > 0 && new Set(teams).size === rows.length;
   activateChoices(table);
+  if (table.classList.contains("board")) addBoardTools(table, scroller);
   addSorting(table);
   if (rows.length > SEARCHED) addSearch(table, scroller);
   scroller.classList.toggle("tall", rows.length > TALL);

@@ -1,23 +1,32 @@
-// The cases of a challenge: cards with every team's answers, and summaries of the selected teams in the table.
+// The cases of a challenge: cards with every team's answers and a picture with the contours of three teams, and
+// summaries of the selected teams in the table.
 /* global d3 */
 
-import { readColumn } from "../page/data.js";
+import { COLOURS, create, readColumn } from "../page/data.js";
+import { PALETTE, colourOfTeam } from "../page/marks.js";
 import { matchesSelection, onSelection, selectedValues } from "../page/selection.js";
+import { svgElement } from "../page/svg.js";
 import { tableOf } from "../page/tables.js";
 
 /** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases whose reference lacks the structure */
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
+/** @typedef {Object<string, [string, string]>} Contours SVG paths of GTVp and GTVn by team, the reference under "" */
 
+const MOST_CONTOURS = 3;
 /** @type {NodeListOf<HTMLDetailsElement>} */
 const cards = document.querySelectorAll(".card");
 const filled = new Set();
 
-/** Fill a card with one case's answers when it is first opened. @param {HTMLDetailsElement} card @param {Answers} answers */
+/** Fill a card with one case's answers and contours when it is first opened. @param {HTMLDetailsElement} card @param {Answers} answers */
 function fill(card, answers) {
-  const place = answers.cases.indexOf(card.dataset.case);
-  const start = place * answers.teams.length;
-  if (!card.open || filled.has(card) || start < 0) return;
+  if (!card.open || filled.has(card)) return;
   filled.add(card);
+  /** @type {HTMLElement} */
+  const picture = card.querySelector("[data-contours]");
+  if (picture) loadContours(picture);
+  const place = answers.cases.indexOf(card.dataset.case);
+  if (place < 0) return;
+  const start = place * answers.teams.length;
   const columns = { team: { title: "Team", values: answers.teams } };
   answers.columns.forEach(({ title, values, absent }, number) => {
     const shown = values.slice(start, start + answers.teams.length);
@@ -25,6 +34,52 @@ function fill(card, answers) {
     if (!title.endsWith(" correct")) columns[`column${number}`] = { title, values: named };
   });
   card.lastElementChild.append(tableOf({ columns }, `Answers to ${card.dataset.case}`));
+}
+
+/** A page that is opened as a file loads no data, but scripts. @param {HTMLElement} picture */
+function loadContours(picture) {
+  const script = create("script", { src: picture.dataset.contours });
+  script.addEventListener("error", () => picture.after(create("p", { class: "note" }, `${picture.dataset.contours} cannot be loaded, so that the picture has no contours.`)));
+  document.head.append(script);
+}
+
+/** Called by the script of a case. @param {[string, Contours]} parts */
+function addContours([name, contours]) {
+  const card = [...cards].find((one) => one.dataset.case === name);
+  const picture = card.querySelector("[data-contours]");
+  const teams = Object.keys(contours).filter((team) => team !== "");
+  const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MOST_CONTOURS);
+  const pickers = d3.range(Math.min(MOST_CONTOURS, teams.length)).map((number) => {
+    const options = ["", ...teams].map((team) => create("option", { value: team }, team || "no contour"));
+    const select = create("select", { "aria-label": `Contour ${number + 1}` }, ...options);
+    select.value = first[number] ?? "";
+    select.addEventListener("change", update);
+    return select;
+  });
+  function update() {
+    const chosen = pickers.map((picker, number) => [picker.value, colourIn(picker.value, number)]).filter(([team]) => team !== "");
+    pickers.forEach((picker, number) => (picker.style.borderLeft = `8px solid ${picker.value ? colourIn(picker.value, number) : "transparent"}`));
+    picture.querySelector("svg")?.remove();
+    picture.append(overlay(picture.querySelector("img"), [...chosen, ["", COLOURS.reference]], contours));
+  }
+  picture.before(create("div", { class: "picture contours" }, "Contours over the picture, below the reference's: ", ...pickers));
+  const image = picture.querySelector("img");
+  if (image.complete && image.naturalWidth) update();
+  else image.addEventListener("load", update);
+}
+
+/** A grey team has the colour of its place among the three. @param {string} team @param {number} number */
+function colourIn(team, number) {
+  const own = colourOfTeam(team);
+  return own === COLOURS.neutral ? PALETTE[number] : own;
+}
+
+function overlay(image, chosen, contours) {
+  const svg = svgElement("svg", { viewBox: `0 0 ${image.naturalWidth} ${image.naturalHeight}`, fill: "none", "aria-hidden": "true" });
+  for (const [team, colour] of chosen) {
+    contours[team].forEach((d, label) => svg.append(svgElement("path", { d, stroke: colour, "stroke-width": team ? 2 : 3, "stroke-dasharray": label ? "7 4" : "none" })));
+  }
+  return svg;
 }
 
 // Of many cases only the chosen ones have their card on the page.
@@ -62,8 +117,8 @@ function summarise(table, answers) {
 function start(element) {
   const answers = JSON.parse(element.textContent);
   answers.columns.forEach(readColumn);
-  const few = Number(element.closest("section").querySelector(".cards").dataset.few);
-  const table = element.closest("section").querySelector("table");
+  const few = Number(document.querySelector(".cards").dataset.few);
+  const table = document.querySelector("#by-case table");
   for (const card of cards) {
     card.addEventListener("toggle", () => fill(card, answers));
     fill(card, answers);
@@ -81,3 +136,4 @@ function start(element) {
 
 const answers = document.getElementById("page-cases");
 if (answers) start(answers);
+window.page.addContours = addContours;

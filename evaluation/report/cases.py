@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from contract.editions import Answer
+from contract.files import json_text
 from evaluation.analyses.classes import class_name
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.sources import TaskResults, team_names
@@ -34,6 +35,7 @@ from evaluation.rows.mask import LESION_KEYS
 
 # With more cases a card is hidden until its case is chosen in the table.
 _FEW_CASES: Final = 12
+_SIZE: Final = 'width="1080" height="360"'
 _LINES: Final = (
     '<ul class="legend"><li><span class="stroke"></span>GTVp</li><li><span class="stroke dashed"></span>GTVn</li></ul>'
 )
@@ -176,17 +178,26 @@ def _is_correct(row: JsonRow, key: str) -> int | None:
 
 @dataclass(frozen=True)
 class CasePicture:
-    """A picture's address relative to the page, and notes on masks that could not be drawn."""
+    """A picture's address relative to the page, and notes on masks that could not be drawn.
+
+    `contours` is the address of the script with the contours that lie over the picture, as `contours_script` writes
+    it; empty where they are drawn.
+    """
 
     case: str
     address: str
     notes: tuple[str, ...] = ()
+    contours: str = ""
+
+
+def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
+    """The contours of a case as a script: pages that are opened as files can load no other data."""
+    return f"window.page.addContours({json_text([case, contours], indent=None).strip()});\n"
 
 
 def cases_html(
     results: Sequence[TaskResults],
     pictures: Sequence[CasePicture],
-    colours: Mapping[str, str],
     picture_notes: Sequence[str] = (),
 ) -> str:
     """Table and cards of the cases; empty if there are neither rows nor pictures."""
@@ -197,9 +208,9 @@ def cases_html(
         return ""
     known = {case: centre for result in results for case, centre in result.centres.items()}
     centres = {case: known.get(case) for case in names}
-    cards = [_card(case, cases, by_case.get(case), centres[case], opened=len(names) <= _FEW_CASES) for case in names]
+    cards = [_card(case, cases, by_case.get(case), centres[case]) for case in names]
     return (
-        f"{about_pictures(pictures, colours)}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
+        f"{about_pictures(pictures, {})}{bullets(picture_notes, 'warnings')}{_table(cases, centres, by_case)}"
         f'<div class="cards" data-few="{_FEW_CASES}">{"".join(cards)}</div>'
         f"{json_element(_answers(cases), 'page-cases')}"
     )
@@ -266,16 +277,18 @@ def _keys(case: str, centre: str | None) -> dict[str, str]:
     return {"case": case, **({"centre": centre} if centre else {})}
 
 
-def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str | None, *, opened: bool) -> str:
+def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str | None) -> str:
     image = notes = ""
     if picture is not None:
         alt = f"CT and PET of {case} in three planes with contours"
-        image = f'<img loading="lazy" width="1080" height="360" alt="{escape(alt)}" src="{quote(picture.address)}">'
+        image = f'<img loading="lazy" {_SIZE} alt="{escape(alt)}" src="{quote(picture.address)}">'
+        lines = f' data-contours="{quote(picture.contours)}"' if picture.contours else ""
+        image = f'<div class="picture"{lines}>{image}</div>'
         notes = bullets(picture.notes, "warnings")
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _keys(case, centre).items())
     facts = escape(_facts_of(case, cases))
     return (
-        f'<details class="card" id="{escape(f"case-{case}")}"{keys}{" open" if opened else ""}>'
+        f'<details class="card" id="{escape(f"case-{case}")}"{keys}>'
         f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{image}{notes}</div></details>\n"
     )
 

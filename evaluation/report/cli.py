@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.figures is not None:
         write_analyses(options.figures, analyses)
         print(f"written: {options.figures}")
-    content = PageContent(options.title, options.note, results, analyses, pictures, colours, notes)
+    day = date.today().isoformat()
+    content = PageContent(options.title, options.note, results, analyses, pictures, colours, notes, profile.title, day)
     write_text(page, build_page(content))
     print(f"written: {page}")
     if options.viewer is not None:
@@ -63,10 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
-    """Write `<page>_files/<case>.jpg`; the folder appears when all pictures are in it."""
+    """Write `<page>_files/<case>.jpg` and `.js`, its contours; the folder appears when all pictures are in it."""
     from contract.files import whole_folder, write_bytes
     from evaluation.execution import map_cases
-    from evaluation.report.cases import CasePicture
+    from evaluation.report.cases import CasePicture, contours_script
     from evaluation.report.pictures import draw_patient, without_predictions
 
     drawn = map_cases(draw_patient, requests, workers, without_predictions)
@@ -74,7 +76,12 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
     with whole_folder(folder) as partial:
         for picture in drawn:
             write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
-    return [CasePicture(one.case, f"{folder.name}/{one.case}.jpg", one.notes) for one in drawn]
+            write_bytes(partial / f"{picture.case}.js", contours_script(picture.case, picture.contours).encode())
+    places = [f"{folder.name}/{one.case}" for one in drawn]
+    return [
+        CasePicture(one.case, f"{place}.jpg", one.notes, f"{place}.js")
+        for one, place in zip(drawn, places, strict=True)
+    ]
 
 
 def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:

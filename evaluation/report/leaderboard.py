@@ -1,4 +1,4 @@
-"""The leaderboard of a task as a table, and between which teams no order is claimed."""
+"""The leaderboard of a task: as a table, and in words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,55 @@ Board = Mapping[str, Any]
 
 
 def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
-    """The table, and below it the sentence about teams that the data do not tell apart."""
+    """What the ranking says in words, and the table."""
     groups = inseparable_groups(board)
-    order = paragraph(_order_sentence(groups, len(deciding_metrics(board))), "order") if groups else ""
-    return f"{_table(board, colours, groups)}{order}"
+    return f"{paragraph(in_words(board, groups), 'words')}{_table(board, colours, groups)}"
+
+
+def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
+    """Who leads, how stable the order is, and between which teams no order is claimed."""
+    teams = [str(entry["team"]) for entry in board["teams"]]
+    if not teams:
+        return "No team is ranked."
+    sentences = [_leader_sentence(board), _tau_sentence(board)]
+    beaten = _beaten(board)
+    if beaten:
+        counts = ", ".join(
+            f"{count} in {board['metrics'][metric]}"
+            for count, metric in zip(beaten[teams[0]], deciding_metrics(board), strict=True)
+        )
+        sentences.append(
+            f"Of {len(teams) - 1} other team{'s' * (len(teams) > 2)} it is significantly better than {counts}."
+        )
+    sentences.append(_order_sentence(groups, len(deciding_metrics(board))) if groups else "")
+    return " ".join(filter(None, sentences))
+
+
+def _leader_sentence(board: Board) -> str:
+    first = [entry for entry in board["teams"] if entry["rank"] == board["teams"][0]["rank"]]
+    names = [str(entry["team"]) for entry in first]
+    metric = next(iter(deciding_metrics(board)), None)
+    if len(first) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]} share the first place."
+    figures = {} if metric is None or len(deciding_metrics(board)) > 1 else first[0]["metrics"][metric]
+    value = f" with a {board['metrics'][metric]} of {figures['value']:.3f}" if figures.get("value") is not None else ""
+    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
+    if stable is None or names[0] not in stable["teams"]:
+        return f"{names[0]} leads{value}."
+    bootstraps = board["stability"]["bootstraps"]
+    share = stable["teams"][names[0]]["times_at_rank"].get("1", 0) / bootstraps
+    return f"{names[0]} leads{value} and is first in {share:.0%} of {bootstraps} rankings of resampled patients."
+
+
+def _tau_sentence(board: Board) -> str:
+    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
+    tau = {} if stable is None else stable["kendall_tau"]
+    if tau.get("mean") is None:
+        return ""
+    return (
+        f"These agree with the order below by a Kendall's tau of {tau['mean']:.2f} on average "
+        f"(95% interval {tau['ci95_low']:.2f} to {tau['ci95_high']:.2f}; 1 is the same order)."
+    )
 
 
 def deciding_metrics(board: Board) -> list[str]:
@@ -108,7 +153,17 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     for entry in reversed(board.get("unranked_entries", ())):
         rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
     rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
-    return table(f"{_CAPTION}{_BETTER if beaten else ''}", heads, rows, header_column=1)
+    falling = [str(title) for name, title in board["metrics"].items() if _is_best_high(board, name)]
+    falling += [head for head in heads if head.startswith("Better than")]
+    caption = f"{_CAPTION}{_BETTER if beaten else ''}"
+    return table(caption, heads, rows, header_column=1, best_last=falling, css_class="board")
+
+
+def _is_best_high(board: Board, metric: str) -> bool:
+    """Whether larger values of a metric have better ranks, as far as the teams' values tell."""
+    known = [entry["metrics"][metric] for entry in board["teams"]]
+    known = sorted((one for one in known if one.get("value") is not None), key=lambda one: float(one["rank"]))
+    return not known or bool(known[0]["value"] >= known[-1]["value"])
 
 
 def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:

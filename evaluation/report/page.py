@@ -1,8 +1,8 @@
-"""The report of a challenge: leaderboards, analyses and cases on one page."""
+"""The report of a challenge on one page of three folds: the result, by answer, by case."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -11,22 +11,21 @@ from typing import Final
 from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import scheme_title
+from evaluation.analyses.tables import answer_title
 from evaluation.page.charts import figure
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import bullets, notes, paragraph
+from evaluation.page.html import bullets, notes
 from evaluation.ranking.table import identical_lines
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard
+from evaluation.report.methods import facts_html, methods_text
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
 BETWEEN_TASKS: Final = "between-tasks"
-_TIES: Final = {
-    "min": "share the best of their ranks",
-    "max": "share the worst of their ranks",
-    "average": "share the mean of their ranks",
-    "dense": "share a rank, and the next team takes the next rank",
-}
+# Analyses of the ranking stand below the board, the first two in view; those with a line for each case stand by case.
+_OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
+# A map of more teams than these fills the screen.
+_FEW_TEAMS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class PageContent:
     """Content of the page.
 
     `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' keys, those of several
-    tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack.
+    tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack. `edition` is the edition's title,
+    `date` the day on which the page was written.
     """
 
     title: str
@@ -44,6 +44,8 @@ class PageContent:
     pictures: Sequence[CasePicture]
     colours: Mapping[str, str]
     picture_notes: Sequence[str] = ()
+    edition: str = ""
+    date: str = ""
 
 
 def page_file(output: Path) -> Path:
@@ -61,55 +63,78 @@ def page_file(output: Path) -> Path:
 
 def build_page(content: PageContent) -> str:
     """The report as one HTML document; of external files it names only the pictures."""
-    sections = [_task_section(result, content) for result in content.results]
-    between = content.analyses.get(BETWEEN_TASKS, ())
-    if between:
-        sections.append(Section(BETWEEN_TASKS, "Between tasks", _figures(between, BETWEEN_TASKS)))
-    cases = cases_html(content.results, content.pictures, content.colours, content.picture_notes)
-    if cases:
-        sections.append(Section("cases", "Cases", cases))
-    teams, tasks = len(content.colours), len(content.results)
-    lead = (
-        f"{teams} team{'s' * (teams != 1)}, {tasks} task{'s' * (tasks != 1)}. "
-        "Values are followed by their 95% intervals. "
-        "Choose a team, a centre or a case to highlight it everywhere."
-    )
-    origin = content.results[0].teams[0].provenance
-    footer = (
-        f"Edition {origin.get('edition')}, version {origin.get('version')}, "
-        f"{origin.get('bootstraps')} bootstrap replicates, seed {origin.get('seed')}. "
-        "All figures come from the metrics.json and leaderboard.json files of the results."
-    )
+    result = facts_html(content.results, content.edition, content.date)
+    result += "".join(_result_of_task(one, content) for one in content.results)
+    by_answer = "".join(_answers_of_task(one, content) for one in content.results)
+    by_answer += _group("Between tasks", BETWEEN_TASKS, content.analyses.get(BETWEEN_TASKS, ()), opened=False)
+    by_case = cases_html(content.results, content.pictures, content.picture_notes)
+    by_case += "".join(_cases_of_task(one, content) for one in content.results)
+    folds = [("result", "Result", result), ("by-answer", "By answer", by_answer), ("by-case", "By case", by_case)]
+    sections = [
+        Section(anchor, heading, html, fold="open" if anchor == "result" else "closed")
+        for anchor, heading, html in folds
+        if html
+    ]
+    lead = "Values are followed by their 95% intervals. Choose a team, a centre or a case to highlight it everywhere."
+    footer = "All figures come from the metrics.json and leaderboard.json files of the results."
     scripts = ("report/cases.js",)
     return document_html(HtmlPage(content.title, lead, sections, footer, content.note, content.colours, scripts))
 
 
-def _task_section(results: TaskResults, content: PageContent) -> Section:
-    anchor = results.key
-    title = f"Task {results.task.number}: {results.task.title}"
-    cases = results.teams[0].cases
-    about = (
-        f"{cases.get('used')} of {cases.get('in_ground_truth')} cases. "
-        f"Official order by {scheme_title(results.board['official'], results.board)}; "
-        f"equal teams {_TIES[results.board['ties']]}."
-    )
-    figures = _figures(content.analyses.get(results.key, ()), anchor)
-    table = leaderboard(results.board, content.colours)
+def _result_of_task(results: TaskResults, content: PageContent) -> str:
+    """The board of a task with what its order is worth, and the methods in words."""
+    by_name = {one.name: one for one in content.analyses.get(results.key, ())}
+    few = len(results.board["teams"]) <= _FEW_TEAMS
+    opened = {"rank-stability": True, "significance": few}
+    figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
     same = bullets(identical_lines(results.board), "warnings")
-    return Section(anchor, title, f"{paragraph(about)}{table}{same}{notes(_warning_lines(results))}{figures}")
-
-
-def _figures(analyses: Sequence[Analysis], prefix: str) -> str:
-    """A list of links to the figures, and the figures."""
-    if not analyses:
-        return ""
-    links = [f'<a href="#{prefix}-{one.name}">{escape(one.title)}</a>' for one in analyses]
-    contents = (
-        f'<details class="contents"><summary>{len(links)} figures</summary>'
-        f'<nav aria-label="Figures of {prefix}">{" ".join(links)}</nav></details>'
+    methods = (
+        f'<details class="methods"><summary>Methods in words, for a paper</summary>'
+        f"<p>{escape(methods_text(results, content.edition))}</p></details>"
     )
-    figures = "\n".join(figure(one, f"{prefix}-{one.name}") for one in analyses)
-    return f'{contents}<div class="figures">\n{figures}\n</div>'
+    parts = (leaderboard(results.board, content.colours), same, notes(_warning_lines(results)), figures, methods)
+    return _part(results.key, f"Task {results.task.number}: {results.task.title}", "".join(parts))
+
+
+def _answers_of_task(results: TaskResults, content: PageContent) -> str:
+    """Analyses that have neither the ranking nor single cases as their subject, by answer."""
+    analyses = [
+        one
+        for one in content.analyses.get(results.key, ())
+        if one.name not in _OF_RANKING and "case" not in one.columns
+    ]
+    title = f"Task {results.task.number}: {results.task.title}"
+    if len(results.task.answers) == 1:
+        return _group(title, results.key, analyses, opened=True)
+    html = ""
+    for answer in results.task.answers:
+        own = [one for one in analyses if one.name.startswith(f"{answer.name}-")]
+        html += _group(answer_title(answer), results.key, own, opened=True)
+        analyses = [one for one in analyses if one not in own]
+    return _group("All answers", results.key, analyses, opened=True) + html
+
+
+def _cases_of_task(results: TaskResults, content: PageContent) -> str:
+    analyses = [one for one in content.analyses.get(results.key, ()) if "case" in one.columns]
+    return _group(f"Task {results.task.number}: {results.task.title}", results.key, analyses, opened=False)
+
+
+def _group(title: str, prefix: str, analyses: Sequence[Analysis], *, opened: bool) -> str:
+    """Figures below a heading, closed but for the first if it is `opened`; empty without any."""
+    figures = _figures(analyses, prefix, {analyses[0].name: opened} if analyses else {})
+    return _part("", title, figures) if figures else ""
+
+
+def _part(anchor: str, title: str, html: str) -> str:
+    place = f' id="{escape(anchor)}"' if anchor else ""
+    return f'<section class="group"{place}><h2>{escape(title)}</h2>{html}</section>'
+
+
+def _figures(analyses: Iterable[Analysis], prefix: str, opened: Mapping[str, bool]) -> str:
+    figures = [
+        figure(one, f"{prefix}-{one.name}", fold="open" if opened.get(one.name) else "closed") for one in analyses
+    ]
+    return f'<div class="figures">\n{"".join(figures)}\n</div>' if any(figures) else ""
 
 
 def _warning_lines(results: TaskResults) -> list[str]:

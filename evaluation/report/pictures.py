@@ -1,10 +1,10 @@
-"""One picture a patient: CT with PET in three planes, the reference's contour and every team's."""
+"""One picture a patient: CT with PET in three planes, and the contours of the reference and of every team over it."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -104,6 +104,8 @@ def cut(volume: Volume, view: View, centre_mm: Floats, outside: float, label: in
 
 # Solid for the primary tumour, dashed for nodes, in the reference and in predictions.
 LINE_STYLES: Final = {labels.GTVP: "solid", labels.GTVN: "dashed"}
+# Names the reference among the contours; no team has an empty name.
+REFERENCE: Final = ""
 _PET_OPACITY: Final = 0.65
 _INCHES: Final = 3.6
 
@@ -118,6 +120,7 @@ class PictureRequest:
         pet: in SUV, replaces the file's, which may be in Bq/ml.
         scored: what the masks must agree with; None draws them without a comparison.
         without_mask: teams that have masks of other cases, but none of this one.
+        drawn: whether the contours are drawn into the picture, instead of lying over it.
     """
 
     files: PatientFiles
@@ -125,20 +128,25 @@ class PictureRequest:
     pet: Volume | None = None
     scored: ScoredMasks | None = None
     without_mask: tuple[str, ...] = ()
+    drawn: bool = False
 
 
 @dataclass(frozen=True)
 class PatientPicture:
-    """A JPEG, and notes on masks that could not be drawn."""
+    """A JPEG, notes on masks that could not be drawn, and contours.
+
+    `contours` holds, by team (`REFERENCE` for the reference), the SVG paths of GTVp and GTVn in pixels of the picture.
+    """
 
     case: str
     jpeg: bytes
     notes: tuple[str, ...]
+    contours: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Scene:
-    """A patient around one point; masks by colour, the reference first so that it is drawn below the others."""
+    """A patient around one point; masks by team, the reference last so that it is drawn on top of the others."""
 
     title: str
     centre_mm: Floats
@@ -192,18 +200,21 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     if request.scored is not None:
         request.scored.check_reference(reference, files.reference.name)
     ct, pet = read_volume(files.ct), read_volume(files.pet) if request.pet is None else request.pet
-    drawn = [(REFERENCE_COLOUR, reference)]
+    drawn = {REFERENCE: reference}
     notes = []
     for team, path in files.predictions.items():
         try:
-            drawn.append((request.colours[team], _prediction(request, team, path, reference)))
+            drawn[team] = _prediction(request, team, path, reference)
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
     if request.without_mask:
         notes.append(f"no mask of {', '.join(request.without_mask)}")
-    centres = _lesion_points([mask for _, mask in drawn]) or [("no lesion", centre_of_grid_mm(ct.geometry))]
-    scenes = [_Scene(title, centre, ct, pet, drawn) for title, centre in centres]
-    return PatientPicture(files.case, _jpeg(scenes), tuple(notes))
+    centres = _lesion_points(list(drawn.values())) or [("no lesion", centre_of_grid_mm(ct.geometry))]
+    in_order = [*list(drawn.items())[1:], (REFERENCE, reference)]
+    scenes = [_Scene(title, centre, ct, pet, in_order) for title, centre in centres]
+    colours = {REFERENCE: REFERENCE_COLOUR, **request.colours}
+    jpeg, contours = _picture(scenes, colours if request.drawn else {})
+    return PatientPicture(files.case, jpeg, tuple(notes), contours)
 
 
 def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume) -> Volume:
@@ -231,28 +242,51 @@ def _lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
 
 
 @plot_style
-def _jpeg(scenes: Sequence[_Scene]) -> bytes:
+def _picture(scenes: Sequence[_Scene], colours: Mapping[str, str]) -> tuple[bytes, dict[str, tuple[str, str]]]:
+    """The picture as JPEG, and the contours by team; teams with a colour have theirs in the picture itself."""
     figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)
     axes = figure.subplots(len(scenes), len(VIEWS), squeeze=False)
+    paths: dict[str, list[str]] = {team: ["", ""] for team, _ in scenes[0].masks}
     for row, scene in zip(axes, scenes, strict=True):
         for place, view in zip(row, VIEWS, strict=True):
             _draw_plane(place, scene, view)
+            place.apply_aspect()
+            for team, mask in scene.masks:
+                for number, path in enumerate(_contours(place, mask, view, scene.centre_mm, team, colours)):
+                    paths[team][number] += path
     target = io.BytesIO()
     figure.savefig(target, format="jpg", facecolor="black", pil_kwargs={"quality": 82, "optimize": True})
-    return target.getvalue()
+    return target.getvalue(), {team: (primary, nodes) for team, (primary, nodes) in paths.items()}
+
+
+def _contours(
+    axes: Any, mask: Volume, view: View, centre_mm: Floats, team: str, colours: Mapping[str, str]
+) -> Iterator[str]:
+    """The outlines of GTVp and GTVn as SVG paths in pixels of the figure; drawn if the team has a colour."""
+    height = axes.figure.bbox.height
+    for label, style in LINE_STYLES.items():
+        inside = cut(mask, view, centre_mm, outside=0.0, label=label)
+        if inside.max() <= 0.5:
+            yield ""
+            continue
+        width = 2.4 if team == REFERENCE else 1.2
+        colour = colours.get(team, "none")
+        lines = axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=style)
+        text = ""
+        for line in lines.allsegs[0]:
+            points = np.rint(axes.transData.transform(line)).astype(int)
+            points = points[np.r_[True, (np.diff(points, axis=0) != 0).any(axis=1)]]
+            text += "M" + "L".join(f"{x},{height - y:.0f}" for x, y in points.tolist())
+        if team not in colours:
+            lines.remove()
+        yield text
 
 
 def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     ct = cut(scene.ct, view, scene.centre_mm, outside=-1024.0)
     axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
     axes.imshow(pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
-    for colour, mask in scene.masks:
-        width = 2.4 if colour == REFERENCE_COLOUR else 1.2
-        for label, style in LINE_STYLES.items():
-            inside = cut(mask, view, scene.centre_mm, outside=0.0, label=label)
-            if inside.max() > 0.5:
-                axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=style)
     axes.set_axis_off()
     text = {
         "transform": axes.transAxes,

@@ -58,7 +58,16 @@ def test_an_analysis_of_one_row_or_without_a_chart_is_a_table():
     assert '<tr data-team="a">' in html
     assert '<td data-sort="0.1235">0.123</td>' in html
     assert re.findall(r"<th scope=\"col\">(.*?)</th>", html) == list(COLUMNS.values())
-    assert "<p>No data.</p>" in figure(analysis(rows=()), "x")
+    assert figure(analysis(rows=()), "x") == ""
+
+
+def test_a_figure_folds_away_behind_its_title_if_it_says_anything():
+    """A chart of one bar says nothing that the board does not; a table of one line does."""
+    html = figure(analysis(), "x", fold="open")
+    assert html.startswith('<section class="chart intervals" id="x"><details open><summary><h3>T</h3></summary>')
+    assert "<details><summary><h3>T</h3></summary>" in figure(analysis(), "x", fold="closed")
+    assert figure(analysis(rows=[{"team": "a"}]), "x", fold="closed") == ""
+    assert "<table" in figure(analysis(rows=[{"team": "a"}], chart={}), "x", fold="closed")
 
 
 def test_many_notes_are_folded():

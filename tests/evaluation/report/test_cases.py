@@ -25,7 +25,7 @@ def data_of(html):
 
 def test_answers_are_by_case_and_team(shown):
     """The value of team t in case c stands at c x teams + t."""
-    data = data_of(cases_html(shown.results, (), shown.colours))
+    data = data_of(cases_html(shown.results, ()))
     assert data["cases"] == sorted(CASES)
     rows = [{row["case"]: row for row in team.rows} for team in shown.results[0].teams]
     column = data["columns"][0]
@@ -34,7 +34,7 @@ def test_answers_are_by_case_and_team(shown):
 
 
 def test_the_summary_is_the_median_of_the_teams(shown):
-    html = cases_html(shown.results, (), shown.colours)
+    html = cases_html(shown.results, ())
     values = sorted(team.rows[0]["gtvp_dsc"] for team in shown.results[0].teams)
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
@@ -42,7 +42,7 @@ def test_the_summary_is_the_median_of_the_teams(shown):
 
 def test_teams_that_mark_an_absent_structure_are_counted(shown):
     """Of 4 teams one marks a GTVn that is not there, one has no usable mask: 1 of 3 is false, no median of 0."""
-    html = cases_html(lose_nodes(content(names(4), CASES)).results, (), shown.colours)
+    html = cases_html(lose_nodes(content(names(4), CASES)).results, ())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert "<td>1 of 3 teams false</td>" in first
     assert html.count("teams false") == 1
@@ -72,17 +72,17 @@ def test_cases_without_rows_have_no_values(shown):
     """A team without rows, as written with --public, has dashes."""
     table = case_table(shown.results[:1])
     assert len(table.columns[0].values) == 4
-    assert cases_html([], (), {}) == ""
+    assert cases_html([], ()) == ""
 
 
 def test_a_case_has_the_centre_that_the_results_name(shown):
-    html = cases_html(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")], shown.colours)
+    html = cases_html(shown.results, [CasePicture("USZ-003", "files/USZ-003.jpg")])
     assert 'data-centre="CHUM"' in html
     assert 'data-centre="USZ"' not in html
 
 
 def test_pictures_are_loaded_when_looked_at_and_their_addresses_are_quoted(shown):
-    html = cases_html(shown.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))], shown.colours)
+    html = cases_html(shown.results, [CasePicture("CHUM-003", 'r_files/a "b#.jpg', ("<i>",))])
     assert re.search(r'<img loading="lazy"[^>]* src="r_files/a%20%22b%23.jpg">', html)
     assert "&lt;i&gt;" in html
     assert html.count("<img") == 1

@@ -143,7 +143,7 @@ def test_pictures_are_jpegs_of_three_planes_a_lesion(demo):
     image_module = pytest.importorskip("PIL.Image")
     build(demo)
     shapes = {}
-    for path in (demo / "r_files").iterdir():
+    for path in (demo / "r_files").glob("*.jpg"):
         with image_module.open(path) as image:
             shapes[path.name] = round(image.width / image.height, 1)
     assert shapes == {"A-1.jpg": 1.5, "B-2.jpg": 3.0, "C-3.jpg": 3.0}
