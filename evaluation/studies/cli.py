@@ -13,11 +13,11 @@ from contract.errors import HecktorError
 
 # study -> (module with DESCRIPTION, add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
-    "boards": ("evaluation.studies.boards", "two leaderboards of the same teams, such as validation and test"),
     "ensemble": (
         "evaluation.studies.ensemble",
         "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes",
     ),
+    "boards": ("evaluation.studies.boards", "two leaderboards of the same teams, such as validation and test"),
     "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
     "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
     "baselines": ("evaluation.studies.scans", "tumour volume and SUVmax as submitted risks"),
