@@ -24,7 +24,6 @@ from evaluation.metrics.survival import DAYS_A_YEAR
 
 _YEARS: Final = (1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
-_AT_RISK: Final = {f"at_risk_{year}y": f"At risk after {year} year{'s' * (year != 1)}" for year in _YEARS}
 _CURVE: Final = {"years": "Years", "free": "Free of recurrence", "low": "95% interval from", "high": "to"}
 _CURVE_CHART: Final = {
     "kind": "lines",
@@ -179,8 +178,9 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             members = split.members(group)
             days, relapse = split.days[members], split.relapse[members]
             mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
-            figures = {"p": p, "mean_years": mean, **_counts(days, relapse)}
-            rows.append({"team": split.team, "group": group, **figures})
+            counts = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
+            figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
+            rows.append({"team": split.team, "group": group, **figures, **counts})
     return Analysis(
         name=table.name("numbers-at-risk"),
         title=table.title("Numbers at risk and log-rank test"),
@@ -196,16 +196,11 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             "recurred": "Recurrences",
             "p": "Log-rank p",
             "mean_years": "Restricted mean (years)",
-            **_AT_RISK,
+            **{f"at_risk_{year}y": f"At risk after {year} year{'s' * (year != 1)}" for year in _YEARS},
         },
         rows=rows,
         source=NOT_IN_OVERVIEWS,
     )
-
-
-def _counts(days: Floats, relapse: Booleans) -> dict[str, int]:
-    at_risk = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
-    return {"patients": days.size, "recurred": int(relapse.sum()), **at_risk}
 
 
 def survival_by_group(table: AnswerRows, groupings: Sequence[Grouping]) -> list[Analysis]:
@@ -220,35 +215,23 @@ def _follow_up(table: AnswerRows, grouping: Grouping) -> list[Analysis]:
     names = names[sizes >= _FEWEST_PATIENTS]
     if names.size < 2:
         return []
-    shown = np.isin(group, names)
-    p = log_rank_p(days[shown], relapse[shown], group[shown])
-    curves: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     counts = []
     for name in names.tolist():
-        of_group = days[group == name], relapse[group == name]
-        points = survival_curve(kaplan_meier(*of_group))
-        curves += [{grouping.key: name, **{key: rounded(value) for key, value in point.items()}} for point in points]
-        counts.append({grouping.key: name, **_counts(*of_group)})
-    source = "HECKTOR 2021 overview, Inter-Center Performance"
-    title, note = f"by {grouping.title}", "" if p is None else f"Log-rank test of all groups: p = {p:.3g}."
-    return [
-        Analysis(
-            name=table.name(f"survival-by-{grouping.slug}"),
-            title=table.title(f"Survival {title}"),
-            caption="Kaplan-Meier estimate of being free of recurrence in the reference, with its 95% interval.",
-            columns={grouping.key: grouping.heading, **_CURVE},
-            rows=curves,
-            chart={**_CURVE_CHART, "series": grouping.key},
-            notes=(note,) if note else (),
-            source=source,
-        ),
-        Analysis(
-            name=table.name(f"follow-up-by-{grouping.slug}"),
-            title=table.title(f"Numbers at risk {title}"),
-            caption="Patients still followed and free of recurrence after each number of years.",
-            columns={grouping.key: grouping.heading, "patients": "Patients", "recurred": "Recurrences", **_AT_RISK},
-            rows=counts,
-            notes=(note,) if note else (),
-            source=source,
-        ),
-    ]
+        of_group = group == name
+        points = survival_curve(kaplan_meier(days[of_group], relapse[of_group]))
+        rows += [{grouping.key: name, **{key: rounded(value) for key, value in point.items()}} for point in points]
+        counts.append(f"{name}: {int(relapse[of_group].sum())} recurrences in {int(of_group.sum())} patients")
+    shown = np.isin(group, names)
+    p = log_rank_p(days[shown], relapse[shown], group[shown])
+    analysis = Analysis(
+        name=table.name(f"survival-by-{grouping.slug}"),
+        title=table.title(f"Survival by {grouping.title}"),
+        caption="Kaplan-Meier estimate of being free of recurrence in the reference, with its 95% interval.",
+        columns={grouping.key: grouping.heading, **_CURVE},
+        rows=rows,
+        chart={**_CURVE_CHART, "series": grouping.key},
+        notes=(f"{'; '.join(counts)}.", *([] if p is None else [f"Log-rank test of all groups: p = {p:.3g}."])),
+        source="HECKTOR 2021 overview, Inter-Center Performance",
+    )
+    return [analysis]

@@ -90,15 +90,10 @@ def _taus(
 
 def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any]], first: str, second: str) -> str:
     width = max(len(str(line["team"])) for line in lines)
-    text = ""
-    for line in lines:
-        ranks = " to ".join("-" if (rank := line[f"rank_{name}"]) is None else f"{rank:g}" for name in (first, second))
-        differences = [
-            f"{part.removesuffix('_difference')} {value:+.4f}"
-            for part, value in line.items()
-            if part.endswith("_difference") and part != "rank_difference" and value is not None
-        ]
-        text += f"{line['team']:<{width}}  rank {ranks:<9} {', '.join(differences)}\n"
+    ranks = [[line[f"rank_{name}"] or "-" for name in (first, second)] for line in lines]
+    text = "".join(
+        f"{line['team']:<{width}}  rank {one} to {other}\n" for line, (one, other) in zip(lines, ranks, strict=True)
+    )
     shown = [f"{one['by']} {one['tau']:.3f} (p = {one['p']:.3f})" for one in taus if one["tau"] is not None]
     return f"{text}Kendall's tau of {taus[0]['teams']} teams: {', '.join(shown) or 'undefined'}\n"
 

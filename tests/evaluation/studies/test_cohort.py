@@ -92,6 +92,12 @@ def test_faults_are_named(splits, tmp_path):
     (tmp_path / "table.csv").write_text("PatientID,Age\nX-1,50\n", encoding="utf-8")
     with pytest.raises(HecktorError, match="--table: no patient of the splits"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
+    (tmp_path / "table.csv").write_text("PatientID,M-stage\nCHUM-1,M7\n", encoding="utf-8")
+    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: M-stage: found 'M7'"):
+        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
+    (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,1\nCHUM-1,2\n", encoding="utf-8")
+    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: rows 2 and 3, expected one row"):
+        study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
     (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,long\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, line 2: RFS 'long', expected a number of days"):
+    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: RFS 'long', expected a number of days"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
