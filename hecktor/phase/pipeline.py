@@ -44,7 +44,7 @@ class PhaseOptions:
     def request(self, ground_truth: Path, submission: Path, predictions: Path | None = None) -> EvaluationRequest:
         """An evaluation by the rules of the phase, without intervals."""
         edition, task = self.edition.evaluation_profile, self.task.algorithm.name
-        return EvaluationRequest(ground_truth, submission, None, task, edition, predictions, bootstraps=0)
+        return EvaluationRequest(ground_truth, submission, None, task, edition, predictions, bootstraps=0, workers=None)
 
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> Phase:

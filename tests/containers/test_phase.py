@@ -1,0 +1,31 @@
+"""The evaluation image of this tree as a phase has it: built, saved, checked, loaded back and tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from contract.editions import load_edition
+from contract.files import read_json
+from evaluation.editions.profile import profile_of_edition
+from hecktor.phase.pipeline import PhaseOptions, make_phase
+from rehearsal.submission.images import EvaluationImages, find_images
+
+pytestmark = [pytest.mark.container, pytest.mark.slow]
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: Path) -> None:
+    """The first class for all is right for the negative patient and wrong for both positive ones: (1 + 0) / 2."""
+    truth, output = tmp_path / "hpv.csv", tmp_path / "phase"
+    truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
+    made_by = find_images(None, "cpu", with_gpus=False, level=1, made_by=EvaluationImages)
+    profile = profile_of_edition("hecktor2025")
+    phase = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), made_by, print)
+    assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8
+    results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in phase.tries}
+    values = {name: one["aggregates"]["balanced_accuracy"]["value"] for name, one in results.items()}
+    assert values == {"perfect": 1.0, "empty": 0.5}
+    text = (output / "README.md").read_text()
+    assert "run with its own user, no network, read-only input, 8 GiB, 2 CPUs and 3600 s." in text
