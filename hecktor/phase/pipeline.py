@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from contract.archives import pack, unpack
 from contract.editions import Edition
 from contract.errors import GroundTruthError, HecktorError
 from evaluation.editions.profile import EvaluationProfile
-from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.editions.task import TaskProfile
 from evaluation.pipeline import EvaluationRequest, evaluate_submission, read_references, read_submissions
-from hecktor.phase.predictions import References, TrialSubmission, empty, perfect, submitted
-from hecktor.phase.readme import EMPTY, GIVEN, GROUND_TRUTH, PERFECT, Phase
+from hecktor.phase.predictions import Answers, References, perfect_answers, stage
+from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
 from rehearsal.jobs.cases import place
-from rehearsal.platform import EvaluationRun, metric_path, ranked_values, run_evaluation, value_at
+from rehearsal.platform import EvaluationRun, ranked_values, run_evaluation, value_at
 from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
-from rehearsal.submission import folder
-from rehearsal.submission.folder import REHEARSAL, Reporter
+from rehearsal.submission.folder import (
+    REHEARSAL,
+    Reporter,
+    check_folder,
+    failure_keeps_logs,
+    replace_files,
+    scratch_folder,
+)
 from rehearsal.submission.images import BuiltImages, save_and_load
+
+EMPTY: Final = "empty"
 
 
 @dataclass(frozen=True)
@@ -36,19 +43,14 @@ class PhaseOptions:
     output: Path
     predictions: Path | None = None
 
-    @property
-    def archive_name(self) -> str:
-        """File name of the evaluation image."""
-        return f"{self.task.algorithm.evaluation_image}.tar.gz"
-
     def request(self, ground_truth: Path, submission: Path, predictions: Path | None = None) -> EvaluationRequest:
         """An evaluation by the rules of the phase, without intervals."""
         edition, task = self.edition.evaluation_profile, self.task.algorithm.name
         return EvaluationRequest(ground_truth, submission, None, task, edition, predictions, bootstraps=0, workers=None)
 
 
-def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> Phase:
-    """Make and try the files of a phase; they get their names once all tries have passed.
+def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
+    """Make and try the files of a phase; they get their names once all tries have passed. Returns the tries by name.
 
     `images` makes the archive of the evaluation image; without it only the ground truth is made, and tried with a plain
     process. `report` is called with a line for each step.
@@ -57,33 +59,37 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         HecktorError: reference or predictions cannot be used, or a try failed. The folder then keeps its earlier
             content; after a failed image or try it has logs in `failed/`.
     """
-    folder.check_folder(options.output, SETTINGS, "phase")
-    references = read_references(options.request(options.ground_truth, options.output), options.profile, options.task)
+    task = options.task
+    check_folder(options.output, SETTINGS, "phase")
+    references = read_references(options.request(options.ground_truth, options.output), options.profile, task)
     cases = len({case for one in references.values() for case in one.targets})
-    settings, submissions = PhaseSettings.of(options.task), _submissions(options, references)
-    with folder.scratch_folder(options.output) as scratch:
+    settings, submissions = PhaseSettings.of(task), _submissions(options, references)
+    with scratch_folder(options.output) as scratch:
         _pack_ground_truth(options, references, scratch)
         report(f"{GROUND_TRUTH}: {cases} cases, packed, unpacked as the platform does")
-        for name, submission in submissions.items():
-            scored = _scored(options, name, submission, scratch)
+        for name, answers in submissions.items():
+            _score(options, name, answers, scratch)
             report(f"{name} submission: made and scored")
-            for below in _below_best(options.task, scored) if name == PERFECT else ():
-                report(f"{name} submission: warning: {below}")
-        with folder.failure_keeps_logs(scratch, options.output):
+        with failure_keeps_logs(scratch, options.output):
             runner, names = _image(options, images, scratch, report)
             tries = {name: _tried(name, runner, settings, scratch, report) for name in submissions}
-        files = [scratch / name for name in names]
-        phase = Phase(options.profile.title, options.task, settings, files, cases, tries)
-        earlier, record = (GROUND_TRUTH, options.archive_name), (SETTINGS, settings)
-        folder.replace_files(scratch, options.output, names, earlier, phase.readme(), record)
-    return phase
+        page = readme(options.profile.title, task, settings, [scratch / name for name in names], cases, tries)
+        replace_files(scratch, options.output, names, (GROUND_TRUTH, _archive_name(task)), page, (SETTINGS, settings))
+    return tries
 
 
-def _submissions(options: PhaseOptions, references: References) -> dict[str, TrialSubmission]:
-    submissions = {PERFECT: perfect(options.task, references), EMPTY: empty(options.task, references)}
+def _archive_name(task: TaskProfile) -> str:
+    return f"{task.algorithm.evaluation_image}.tar.gz"
+
+
+def _submissions(options: PhaseOptions, references: References) -> dict[str, Answers]:
+    """The submissions to try by name; `stage` empties the answers of the empty one."""
+    perfect = perfect_answers(options.task, references)
+    submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
         request = options.request(options.ground_truth, options.output, options.predictions)
-        submissions[GIVEN] = submitted(read_submissions(request, options.profile, options.task, references)[0])
+        given = read_submissions(request, options.profile, options.task, references)[0]
+        submissions["predictions"] = {name: one.answers for name, one in given.items()}
     return submissions
 
 
@@ -97,38 +103,27 @@ def _pack_ground_truth(options: PhaseOptions, references: References, scratch: P
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
 
 
-def _scored(options: PhaseOptions, name: str, submission: TrialSubmission, scratch: Path) -> dict[str, Any]:
+def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:
     """Stage a submission and score it in this process, before the minutes of an image.
 
     Raises HecktorError: the reference or an answer is unusable, or the platform would not rank the result.
     """
     input_dir = scratch / REHEARSAL / name / "input"
     input_dir.mkdir(parents=True)
-    submission.stage(options.task, input_dir)
+    stage(options.task, answers, input_dir, is_empty=name == EMPTY)
     scored = evaluate_submission(options.request(scratch / "ground_truth", input_dir))
     unranked = ranked_values(scored)[1]
     problems = [f"{one['case']}: {one['why']}" for one in scored["cases"]["failed"]]
     problems += [*scored["warnings"], *unranked] if unranked else []
     if problems:
         raise HecktorError(f"{name} submission", problems[0])
-    return scored
-
-
-def _below_best(task: TaskProfile, scored: Mapping[str, Any]) -> Iterator[str]:
-    """Metrics that do not have their best value for perfect answers, as by the rule `gtvp_empty=zero`."""
-    best_of = {name: metric.best for name, (_, metric) in known_metrics(task.answers, task.edition).items()}
-    for name, metric in task.metrics.items():
-        value, terms = value_at(scored, metric_path(name)), metric.terms or {name: 1.0}
-        best = sum(weight * best_of[term] for term, weight in terms.items())
-        if value is not None and abs(value - best) > 1e-9:
-            yield f"{name} {value:.6g}, not its best value {best:g}"
 
 
 def _image(
     options: PhaseOptions, images: BuiltImages | None, scratch: Path, report: Reporter
 ) -> tuple[Runner, list[str]]:
     """The program that evaluates, and the names of the files to upload."""
-    algorithm, name = options.task.algorithm, options.archive_name
+    algorithm, name = options.task.algorithm, _archive_name(options.task)
     if images is None:
         return ProcessRunner(evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
     log = scratch / REHEARSAL / "images.log"
@@ -147,8 +142,8 @@ def _tried(name: str, runner: Runner, settings: PhaseSettings, scratch: Path, re
         run = run_evaluation(runner, output_dir / "input", scratch / "ground_truth", output_dir, Path(work_dir))
     if run.problem is not None:
         raise HecktorError(f"{name} submission", run.problem)
-    figures = {path: value_at(run.metrics, path.rpartition(".")[0]) or {} for path in settings.paths}
-    absent = [path for path, figure in figures.items() if path.rpartition(".")[2] not in figure]
+    places = [path.rpartition(".") for path in settings.paths]
+    absent = [f"{where}.{figure}" for where, _, figure in places if figure not in (value_at(run.metrics, where) or {})]
     if problems := [*ranked_values(run.metrics)[1], *(f"metrics.json: found no {path}" for path in absent)]:
         raise HecktorError(f"{name} submission", problems[0])
     for warning in (*run.warnings, *run.metrics["warnings"]):

@@ -22,9 +22,9 @@ def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: 
     truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
     made_by = find_images(None, "cpu", with_gpus=False, level=1, made_by=EvaluationImages)
     profile = profile_of_edition("hecktor2025")
-    phase = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), made_by, print)
+    tries = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), made_by, print)
     assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8
-    results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in phase.tries}
+    results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in tries}
     values = {name: one["aggregates"]["balanced_accuracy"]["value"] for name, one in results.items()}
     assert values == {"perfect": 1.0, "empty": 0.5}
     text = (output / "README.md").read_text()
