@@ -25,7 +25,7 @@ from evaluation.page.html import CT_WINDOW_HU
 from evaluation.viewer.cohort import CaseSources, ViewerCohort, facts
 from evaluation.viewer.grid import display_grid
 from evaluation.viewer.lesions import ListedLesion, lesions_of, match
-from evaluation.viewer.sampling import shown_ct, shown_map, shown_mask, shown_pet, values_at
+from evaluation.viewer.sampling import measured_pet, shown_ct, shown_map, shown_mask, shown_pet, values_at
 from evaluation.viewer.scene import SUV_WINDOW, NamedMask, Scene, read_scene
 
 # Of each mask: a poor network predicts thousands of specks.
@@ -84,6 +84,8 @@ def _facts(reference: Sequence[ListedLesion]) -> str:
 
 
 CASE_JSON: Final = "case.json"
+# The PET on its own grid, in which spheres are measured.
+_MEASURED: Final = "pet-voxels.nii.gz"
 # What is shown as most uncertain: two labels that are equally probable.
 _MAP_WINDOW_BIT: Final = (0.0, 1.0)
 _DATATYPES: Final = {"uint8": (2, 8), "int16": (4, 16)}
@@ -108,11 +110,13 @@ def build_case(sources: CaseSources) -> dict[str, bytes]:
         images = {"ct.nii.gz": pool.submit(_encoded, shown_ct, scene.ct, grid)}
         if scene.pet is not None:
             images["pet.nii.gz"] = pool.submit(_encoded, shown_pet, scene.pet.volume, grid)
+            if (measured := measured_pet(scene.pet.volume, grid)) is not None:
+                images[_MEASURED] = pool.submit(nifti_bytes, *measured)
         for number, mask in enumerate(scene.masks):
             images[f"mask-{number}.nii.gz"] = pool.submit(_encoded, shown_mask, mask.voxels, grid)
         for number, (_, volume) in enumerate(scene.maps):
             images[f"uncertainty-{number}.nii.gz"] = pool.submit(_encoded, shown_map, volume, grid)
-        content = _content(sources, scene, grid)
+        content = _content(sources, scene, grid, _MEASURED if _MEASURED in images else None)
         files = {name: image.result() for name, image in images.items()}
     return {CASE_JSON: json.dumps(content, allow_nan=False).encode(), **files}
 
@@ -144,15 +148,17 @@ def nifti_bytes(array: npt.NDArray[Any], geometry: Geometry, step: float = 1.0) 
     return compressed
 
 
-def _content(sources: CaseSources, scene: Scene, grid: Geometry) -> Json:
+def _content(sources: CaseSources, scene: Scene, grid: Geometry, measured: str | None) -> Json:
     lesions = list_lesions(scene, sources.rules)
-    pet: Json = {"file": None, "window": SUV_WINDOW, "unit": "SUV"}
+    pet: Json = {"file": None, "measured": None, "window": SUV_WINDOW, "unit": "SUV"}
     if scene.pet is not None:
-        pet = {"file": "pet.nii.gz", "window": scene.pet.window, "unit": scene.pet.unit}
+        pet = {"file": "pet.nii.gz", "measured": measured, "window": scene.pet.window, "unit": scene.pet.unit}
     return {
         "case": sources.files.case,
         "facts": lesions.facts,
         "notes": [*scene.notes, *lesions.notes],
+        "clinical": sources.clinical,
+        "answers": sources.answers,
         "spacing_mm": grid.spacing_mm,
         "ct": {"file": "ct.nii.gz", "window": CT_WINDOW_HU},
         "pet": pet,

@@ -126,4 +126,10 @@ export class CaseList {
   get first() {
     return this.#shown[0]?.case ?? null;
   }
+
+  /** The case after the open one in the list as it is shown; null at its end. */
+  get next() {
+    const place = this.#shown.findIndex((one) => one.case === this.#current);
+    return this.#shown[place + 1]?.case ?? null;
+  }
 }

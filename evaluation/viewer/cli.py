@@ -18,6 +18,7 @@ _END = {signal.SIGINT, signal.SIGTERM}
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the viewer until Ctrl-C or SIGTERM; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    print("Reading cohort and results ...", file=sys.stderr, flush=True)
     # Not for `--help`: these load SimpleITK.
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
     from evaluation.viewer.server import serving

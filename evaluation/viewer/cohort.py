@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from contract.editions import Edition
-from contract.editions.declaration import EHR
-from contract.errors import GroundTruthError, InputError
-from contract.patient import centre_of, read_ehr
+from contract.errors import GroundTruthError
+from contract.patient import PatientRecord, centre_of
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
     PatientFiles,
@@ -32,6 +30,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import LOST
 from evaluation.page.html import colours_of
 from evaluation.rows.mask import CASE_VALUES, CaseValue
+from evaluation.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
 
 # Values of a case itself stand under this name in place of a team's.
 OF_CASE: Final = ""
@@ -152,7 +151,8 @@ class CaseSources:
     """The files of a case, and what is needed to show them.
 
     `without_mask` are the teams that have masks, but none of this case. `suv_factor` is the factor from Bq/ml to SUV in
-    the patient's record, None without one; `scored` what the masks must agree with, None without results.
+    the patient's record, None without one; `scored` what the masks must agree with, None without results. `clinical`
+    and `answers` are the patient's tables as they are shown (`evaluation.viewer.patient`).
     """
 
     files: PatientFiles
@@ -162,6 +162,8 @@ class CaseSources:
     rules: MaskRules
     colours: Mapping[str, str]
     scored: ScoredMasks | None = None
+    clinical: Sequence[tuple[str, str]] = ()
+    answers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -200,20 +202,30 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
         require_cases(f"--masks {team}", masks[team], names)
     shown_teams = [*masks, *(team.team for team in (task.teams if task is not None else ()) if team.team not in masks)]
     colours = colours_of(list(dict.fromkeys([*teams, *request.uncertainty])))
-    cases, centres = {}, {}
-    for files in scans:
-        predictions = masks_of_case(masks, files.case)
-        without = tuple(team for team in shown_teams if team not in predictions)
-        maps = _maps_of(files.case, request.uncertainty)
-        centres[files.case], suv_factor = _patient(request.cohort, files.case, edition)
-        cases[files.case] = CaseSources(
-            replace(files, predictions=predictions), without, maps, suv_factor, rules, colours, scored.get(files.case)
+    rows, unreadable = read_tables(request.cohort, edition)
+    records = {one.case: read_record(request.cohort, one.case, edition) for one in scans}
+    centres = {case: _centre(case, record) for case, record in records.items()}
+    listing = list_cases(edition.title, centres, task, colours)
+    answers = AnswerTables(edition, results, rows)
+    cases = {}
+    for files, entry in zip(scans, listing["cases"], strict=True):
+        case, record = files.case, records[files.case]
+        predictions = masks_of_case(masks, case)
+        cases[case] = CaseSources(
+            files=replace(files, predictions=predictions),
+            without_mask=tuple(team for team in shown_teams if team not in predictions),
+            maps=_maps_of(case, request.uncertainty),
+            suv_factor=None if record is None else record.suv_factor,
+            rules=rules,
+            colours=colours,
+            scored=scored.get(case),
+            clinical=clinical_texts(edition, record, rows.get(case, {})),
+            answers=answers.of(case, _dsc(listing, entry), list(colours)),
         )
     for team in request.uncertainty:
         named = [name for name, one in cases.items() if any(map_.team == team for map_ in one.maps)]
         require_cases(f"--uncertainty {team}", named, names)
-    notes = [without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
-    listing = list_cases(edition.title, centres, task, colours)
+    notes = [*unreadable, without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
     return ViewerCohort(cases, listing, tuple(note for note in notes if note))
 
 
@@ -225,11 +237,12 @@ def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ..
     return tuple(maps)
 
 
-def _patient(cohort: Path, case: str, edition: Edition) -> tuple[str | None, float | None]:
-    """The centre, of a case's record or its name, and the record's factor to SUV; None for each that is unknown."""
-    path = edition.inputs[EHR].path_under(cohort / case / "input")
-    try:
-        record = read_ehr(path, edition.clinical, edition.suv_factor)
-    except InputError:  # the release has no record beside the scans
-        return centre_of(case) or None, None
-    return record.patient.centre or centre_of(case) or None, record.suv_factor
+def _centre(case: str, record: PatientRecord | None) -> str | None:
+    """The centre of a case's record or its name; None if it is unknown."""
+    return (None if record is None else record.patient.centre) or centre_of(case) or None
+
+
+def _dsc(listing: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The DSC of each structure by title and team."""
+    metrics = {one["title"]: one["key"] for one in listing["metrics"] if one["key"].endswith("_dsc")}
+    return {title: entry["values"][key] for title, key in metrics.items()}

@@ -1,6 +1,9 @@
 // Files of a case: fetched with progress, unpacked and read.
 
-/** @typedef {{grid: import("./view.js").Grid, voxels: Uint8Array | Int16Array, slope: number, intercept: number}} Volume x runs fastest */
+/**
+ * @typedef {{grid: import("./view.js").Grid, voxels: Uint8Array | Int16Array, slope: number, intercept: number, affine: number[][]}} Volume
+ * x runs fastest; `affine` has three rows that lead from voxels to mm (right, front, head)
+ */
 /** @typedef {{low: number[], size: number[], labels: Uint8Array}} MaskBox labels inside their bounding box, x runs fastest */
 
 /** The bytes of a file, unpacked if they are gzip; `onBytes` takes their number as they arrive. */
@@ -32,7 +35,7 @@ async function request(url, signal) {
 }
 
 /**
- * A NIfTI-1 file as nifti_bytes writes it: little-endian uint8 or int16, axes to the right, front and head.
+ * A NIfTI-1 file as nifti_bytes writes it: little-endian uint8 or int16. `grid` holds for axes to the right, front and head.
  * @returns {Volume}
  */
 export function readVolume(buffer, name) {
@@ -46,7 +49,8 @@ export function readVolume(buffer, name) {
   const present = (buffer.byteLength - start) / Voxels.BYTES_PER_ELEMENT;
   if (present < count) throw new Error(`${name}: found ${Math.floor(present)} voxels, expected ${count}`);
   const grid = { dims, spacing: floats(80, 4), origin: floats(292, 16) };
-  return { grid, voxels: new Voxels(buffer, start, count), slope, intercept };
+  const affine = [280, 296, 312].map((row) => floats(row, 4, 4));
+  return { grid, voxels: new Voxels(buffer, start, count), slope, intercept, affine };
 }
 
 /** The labels of a mask inside their bounding box; null for an empty mask. @returns {MaskBox | null} */

@@ -1,16 +1,52 @@
 // Keys of the whole page and of the images, the dialog that lists them, and the colour theme.
 
-import { byId } from "./notices.js";
+import { byId, element } from "./notices.js";
 
 // In these a key is input and not a command; arrows also move radio buttons, sliders and selections.
 const takesText = (target) => target.matches("input:not([type=checkbox], [type=range]), textarea");
 const takesArrows = (target) => target.matches("input:not([type=checkbox]), select, textarea");
+
+// Each line of the help: the keys with their actions, and what they do.
+const PAGE_KEYS = [
+  [{ j: (v) => v.cases.move(1), k: (v) => v.cases.move(-1), ArrowDown: (v) => v.cases.move(1), ArrowUp: (v) => v.cases.move(-1) }, "next, previous case"],
+  [{ n: (v) => v.panel.move(1), b: (v) => v.panel.move(-1) }, "next, previous lesion"],
+  [{ 0: null, "1 … 9": null }, "contour of the reference, of a team on or off"],
+  [{ c: (v) => v.hideContours() }, "hide or show all contours"],
+  [{ x: (v) => v.tools.toggleCrosshair() }, "hide or show the crosshair"],
+  [{ v: (v) => v.tools.show() }, "CT and PET fused, CT alone, PET alone, the three side by side"],
+  [{ p: (v) => v.tools.togglePet() }, "hide or show the PET"],
+  [{ w: (v) => v.tools.nextWindow() }, "next CT window"],
+  [{ r: (v) => v.tools.take("ruler"), s: (v) => v.tools.take("sphere") }, "draw a ruler, a sphere; again: move the crosshair"],
+  [{ Escape: (v) => v.tools.take(null) }, "put ruler or sphere away"],
+  [{ Delete: (v) => v.measurements.remove(1), Backspace: (v) => v.measurements.remove(1) }, "remove the last ruler or sphere"],
+  [{ "+": (v) => v.moves.zoom(1.4), "=": (v) => v.moves.zoom(1.4), "-": (v) => v.moves.zoom(1 / 1.4) }, "zoom in, out"],
+  [{ f: (v) => v.moves.fit() }, "fit the whole images; again: the region with lesions"],
+  [{ e: (v) => v.moves.enlarge() }, "enlarge the panel last used, or show all four; side by side: next plane"],
+  [{ "/": () => byId("filter").focus() }, "go to the filter of the cases"],
+  [{ "?": () => byId("help-dialog").showModal() }, "this list"],
+];
+const IMAGE_KEYS = [
+  [
+    {
+      ArrowLeft: (v) => v.moves.moveCrosshair(-1, 0),
+      ArrowRight: (v) => v.moves.moveCrosshair(1, 0),
+      ArrowUp: (v) => v.moves.moveCrosshair(0, 1),
+      ArrowDown: (v) => v.moves.moveCrosshair(0, -1),
+    },
+    "in the images: move the crosshair",
+  ],
+  [{ PageUp: (v) => v.moves.scroll(1), PageDown: (v) => v.moves.scroll(-1) }, "in the images: change the slice of the plane last used"],
+];
+const SIGNS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", PageUp: "Page ↑", PageDown: "Page ↓", "-": "−" };
+const actionsOf = (lines) => Object.assign({}, ...lines.map(([actions]) => actions));
+const [OF_PAGE, OF_IMAGES] = [actionsOf(PAGE_KEYS), actionsOf(IMAGE_KEYS)];
 
 export function listenToKeys(viewer) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || byId("help-dialog").open) return;
     if (command(viewer, event)) event.preventDefault();
   });
+  byId("keys").replaceChildren(...[...PAGE_KEYS, ...IMAGE_KEYS].map(([actions, text]) => helpRow(Object.keys(actions).filter((key) => key !== "="), text)));
   byId("help").addEventListener("click", () => byId("help-dialog").showModal());
   byId("theme").addEventListener("click", ({ target }) => {
     const { dataset } = document.documentElement;
@@ -18,44 +54,18 @@ export function listenToKeys(viewer) {
   });
 }
 
+function helpRow(keys, text) {
+  const head = element("th", keys.flatMap((key) => [element("kbd", SIGNS[key] ?? key), " "]));
+  head.scope = "row";
+  return element("tr", [head, element("td", text)]);
+}
+
 /** Carry out what the key stands for; false if it stands for nothing here. */
 function command(viewer, { key, target }) {
   if (takesText(target)) return key === "Escape" && (target.blur(), true);
-  const inImages = target.id === "stage" ? imageKeys(viewer)[key] : undefined;
   const mask = /^[0-9]$/.test(key) ? viewer.panel.maskOfKey(key) : null;
-  const action = inImages ?? pageKeys(viewer, !takesArrows(target))[key] ?? (mask === null ? undefined : () => viewer.toggle(mask));
-  action?.();
+  const ofPage = takesArrows(target) && key.startsWith("Arrow") ? undefined : OF_PAGE[key];
+  const action = (target.id === "stage" && OF_IMAGES[key]) || ofPage || (mask === null ? undefined : () => viewer.toggle(mask));
+  action?.(viewer);
   return Boolean(action);
-}
-
-function imageKeys(viewer) {
-  return {
-    ArrowLeft: () => viewer.moves.moveCrosshair(-1, 0),
-    ArrowRight: () => viewer.moves.moveCrosshair(1, 0),
-    ArrowUp: () => viewer.moves.moveCrosshair(0, 1),
-    ArrowDown: () => viewer.moves.moveCrosshair(0, -1),
-    PageUp: () => viewer.moves.scroll(1),
-    PageDown: () => viewer.moves.scroll(-1),
-  };
-}
-
-function pageKeys(viewer, withArrows) {
-  const arrows = { ArrowDown: () => viewer.cases.move(1), ArrowUp: () => viewer.cases.move(-1) };
-  return {
-    ...(withArrows ? arrows : {}),
-    j: () => viewer.cases.move(1),
-    k: () => viewer.cases.move(-1),
-    n: () => viewer.panel.move(1),
-    b: () => viewer.panel.move(-1),
-    c: () => viewer.hideContours(),
-    p: () => viewer.tools.togglePet(),
-    w: () => viewer.tools.nextWindow(),
-    e: () => viewer.moves.enlarge(),
-    f: () => viewer.moves.resetZoom(),
-    "+": () => viewer.moves.zoom(1.4),
-    "=": () => viewer.moves.zoom(1.4),
-    "-": () => viewer.moves.zoom(1 / 1.4),
-    "/": () => byId("filter").focus(),
-    "?": () => byId("help-dialog").showModal(),
-  };
 }

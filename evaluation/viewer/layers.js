@@ -9,7 +9,7 @@ export const CT_WINDOWS = [
   { name: "Lung", range: [-1350, 150] },
 ];
 
-// Red, green and blue at places from 0 to 255. A map that is usual for a PET by itself (`alone`) starts without the CT.
+// Red, green and blue at places from 0 to 255. Choosing a map that is usual for a PET by itself (`alone`) hides the CT.
 export const PET_MAPS = [
   { key: "hot", name: "Hot", colours: { 0: [0, 0, 0], 40: [150, 0, 0], 115: [255, 90, 0], 190: [255, 210, 60], 255: [255, 255, 255] } },
   { key: "grey", name: "PET grey", alone: true, colours: { 0: [255, 255, 255], 255: [0, 0, 0] } },
@@ -22,8 +22,8 @@ export const PET_MAPS = [
 ];
 const GREY = { alone: true, colours: { 0: [0, 0, 0], 255: [255, 255, 255] } };
 const VIRIDIS = { colours: { 0: [68, 1, 84], 64: [59, 82, 139], 128: [33, 145, 140], 192: [94, 201, 98], 255: [253, 231, 37] } };
-// Fused layers fade below this share of their range, so that tissue without uptake shows the CT.
-const FADES_BELOW = 0.25;
+// Shares of the range between which a fused layer appears: of SUV 0 to 10, below 2 is background and shows the CT alone.
+const [BACKGROUND, FULL] = [0.2, 0.4];
 
 /** @typedef {import("./files.js").Volume} Volume */
 /** @typedef {{volume: Volume, range: number[], table: Uint8ClampedArray}} Layer */
@@ -37,21 +37,23 @@ export function colourTable({ colours, alone = false }, opacity = 1) {
     const [low, high] = [places[after - 1], places[after]];
     const share = (place - low) / (high - low);
     const colour = colours[low].map((value, channel) => value + share * (colours[high][channel] - value));
-    const fading = alone ? 1 : Math.min(1, place / 255 / FADES_BELOW) ** 2;
+    const fading = alone ? 1 : Math.min(1, Math.max(0, (place / 255 - BACKGROUND) / (FULL - BACKGROUND)));
     table.set([...colour, 255 * opacity * fading], 4 * place);
   }
   return table;
 }
 
 export const ctLayer = (volume, range) => ({ volume, range, table: colourTable(GREY) });
-export const petLayer = (volume, { range, map, opacity }) => ({ volume, range, table: colourTable(petMap(map), opacity) });
+export const fusedLayer = (volume, { range, map, opacity }) => ({ volume, range, table: colourTable({ ...petMap(map), alone: false }, opacity) });
+export const petLayer = (volume, { range, map }) => ({ volume, range, table: colourTable({ ...petMap(map), alone: true }) });
 export const uncertaintyLayer = (volume, range, opacity) => ({ volume, range, table: colourTable(VIRIDIS, opacity) });
 
 export const petMap = (key) => PET_MAPS.find((map) => map.key === key);
 
-/** The value of a volume at a voxel, in its unit. */
+/** The value of a volume at a voxel, in its unit; null outside of it. */
 export function valueAt({ grid: { dims }, voxels, slope, intercept }, voxel) {
   const [x, y, z] = voxel;
+  if (voxel.some((place, axis) => place < 0 || place >= dims[axis])) return null;
   return voxels[(z * dims[1] + y) * dims[0] + x] * slope + intercept;
 }
 

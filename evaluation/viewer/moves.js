@@ -19,9 +19,12 @@ export class Moves {
     this.#viewer.draw();
   }
 
-  /** Move the crosshair to a position in mm. */
+  /** Move the crosshair to a position in mm, and the images if it is not in them. */
   jump(mm) {
-    this.#change((view) => (view.position = mm));
+    this.#change((view) => {
+      view.position = mm;
+      view.reveal();
+    });
   }
 
   /** Move the crosshair to a canvas pixel of a plane. */
@@ -49,11 +52,8 @@ export class Moves {
   }
 
   #step(axis, voxels) {
-    this.#change((view) => {
-      const mm = view.position;
-      mm[axis] += voxels * view.grid.spacing[axis];
-      view.position = mm;
-    });
+    const mm = this.#view.position;
+    if (this.#view.grid) this.jump(mm.map((value, one) => (one === axis ? value + voxels * this.#view.grid.spacing[axis] : value)));
   }
 
   /** Zoom around a canvas pixel of a plane, or around the crosshair. */
@@ -61,18 +61,21 @@ export class Moves {
     this.#change((view) => view.zoomBy(factor, plane === undefined ? undefined : view.toMm(plane, x, y)));
   }
 
-  resetZoom() {
-    this.#change((view) => view.resetZoom());
+  /** Show the whole images or, if they are shown, the region with lesions. */
+  fit() {
+    const box = this.#viewer.lesionBox();
+    this.#change((view) => (view.zoom === 1 && box ? view.zoomTo(box) : view.resetZoom()));
   }
 
   pan(plane, dx, dy) {
     this.#change((view) => view.panBy(plane, dx, dy));
   }
 
-  /** Give one panel the whole stage, or end that. By default the panel last used. */
+  /** Give one panel (by default the one last used) the whole stage, or end that; side by side, show the next plane. */
   enlarge(panel = this.panel) {
     if (!this.#viewer.case || panel < 0) return;
-    this.#view.enlarged = this.#view.enlarged === null ? panel : null;
+    if (this.#view.split !== null) this.panel = this.#view.split = (this.#view.split + 1) % PROJECTION;
+    else this.#view.enlarged = this.#view.enlarged === null ? panel : null;
     this.#viewer.fit();
   }
 }

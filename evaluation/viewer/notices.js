@@ -31,11 +31,21 @@ export function message(text, failed = false) {
   if (text !== null) say(text.replace("\n", " "), failed);
 }
 
-/** Position in mm with the CT and PET there; `pet` is null without a PET. */
-export function position(mm, { ct, pet }, unit) {
+/** Position of the crosshair in mm with the CT and PET there. */
+export function position(mm, values, unit) {
   const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`);
+  byId("readout").textContent = `${axes.join("  ")} mm   ${valueText(values, unit)}`;
+}
+
+/** The CT and PET under the cursor; nothing beside the images (`ct` is null). */
+export function cursor(values, unit) {
+  byId("cursor").textContent = values === null || values.ct === null ? "" : `Cursor   ${valueText(values, unit)}`;
+}
+
+// `pet` is null without a PET.
+function valueText({ ct, pet }, unit) {
   const uptake = pet === null ? "" : unit === "SUV" ? `   SUV ${figure(pet, 2)}` : `   ${figure(pet, 0)} ${unit}`;
-  byId("readout").textContent = `${axes.join("  ")} mm   HU ${figure(ct, 0)}${uptake}`;
+  return `HU ${figure(ct, 0)}${uptake}`;
 }
 
 const figure = (value, digits) => value.toFixed(digits).replace("-", "−");

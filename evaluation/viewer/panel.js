@@ -1,4 +1,4 @@
-// The right side: contours to switch on and off, lesions to jump to, notes.
+// The right side: the patient and the answers, contours to switch on and off, lesions to jump to, notes.
 
 import { byId, element } from "./notices.js";
 
@@ -28,12 +28,23 @@ export class Panel {
     this.#chosen = null;
     this.#showMasks();
     this.#showLesions();
+    this.#showPatient();
     byId("notes").replaceChildren(...data.notes.map((text) => element("li", text)));
     byId("notes-section").hidden = data.notes.length === 0;
   }
 
   clear() {
-    this.show({ masks: [], lesions: [], notes: [] }, this.#visible);
+    this.show({ masks: [], lesions: [], notes: [], clinical: [], answers: { columns: [], rows: [] } }, this.#visible);
+  }
+
+  #showPatient() {
+    const { clinical, answers } = this.#data;
+    byId("clinical").replaceChildren(...clinical.flatMap(([key, text]) => [element("dt", key), element("dd", text)]));
+    const row = (kind, name, texts) => element("tr", [cell(name, kind), ...texts.map((text) => (kind === "col" ? cell(text, kind) : element("td", text)))]);
+    const rows = answers.rows.map(({ name, texts }) => row("row", name, texts));
+    byId("answers").replaceChildren(element("thead", [row("col", "", answers.columns)]), element("tbody", rows));
+    byId("answers-section").hidden = rows.length === 0;
+    byId("clinical-section").hidden = clinical.length === 0;
   }
 
   #showMasks() {
@@ -167,4 +178,10 @@ function swatch(colour) {
   box.style.backgroundColor = colour;
   box.setAttribute("aria-hidden", "true");
   return box;
+}
+
+function cell(text, scope) {
+  const head = element(text ? "th" : "td", text);
+  if (text) head.scope = scope;
+  return head;
 }

@@ -20,40 +20,45 @@ export class Pointer {
     stage.addEventListener("pointerdown", (event) => this.#press(event));
     stage.addEventListener("pointermove", (event) => this.#move(event));
     stage.addEventListener("pointerup", (event) => this.#release(event));
-    stage.addEventListener("pointercancel", () => (this.#drag = null));
-    stage.addEventListener("dblclick", (event) => this.#moves.enlarge(this.#planeAt(...this.#place(event))));
+    stage.addEventListener("pointercancel", (event) => this.#release(event));
+    stage.addEventListener("pointerleave", () => viewer.showCursor(null));
+    stage.addEventListener("dblclick", (event) => this.#moves.enlarge(this.#at(event).plane));
     stage.addEventListener("wheel", (event) => this.#turnWheel(event), { passive: false });
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
   }
 
-  #place(event) {
+  // The panel under the pointer (-1 for none), and the canvas pixel in its first copy. A drag stays in the copy it began in.
+  #at(event) {
     const box = this.#stage.getBoundingClientRect();
     const ratio = window.devicePixelRatio || 1;
-    return [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
-  }
-
-  #planeAt(x, y) {
+    const [x, y] = [(event.clientX - box.left) * ratio, (event.clientY - box.top) * ratio];
     const { view } = this.#viewer;
-    return view.grid ? view.panelAt(x, y) : -1;
+    const { panel: plane, copy: there } = view.grid ? view.panelAt(x, y) : { panel: -1, copy: [0, 0] };
+    const copy = this.#drag?.copy ?? there;
+    return { plane, copy, x: x - copy[0], y: y - copy[1] };
   }
 
   #press(event) {
     if (event.target.matches("input")) return;
-    const [x, y] = this.#place(event);
-    const plane = this.#planeAt(x, y);
+    const { plane, copy, x, y } = this.#at(event);
     if (plane < 0) return;
     event.preventDefault();
     this.#stage.focus({ preventScroll: true });
     this.#stage.setPointerCapture(event.pointerId);
     this.#moves.panel = plane;
-    this.#drag = { plane, x, y, moved: 0, kind: kindOf(event, plane) };
-    if (this.#drag.kind === "crosshair") this.#moves.positionAt(plane, x, y);
+    const { tools, measurements, view } = this.#viewer;
+    const kind = kindOf(event, plane, tools.tool);
+    this.#drag = { plane, copy, x, y, moved: 0, kind };
+    if (kind === "crosshair") this.#moves.positionAt(plane, x, y);
+    if (kind === tools.tool) measurements.start(kind, plane, view.toMm(plane, x, y));
   }
 
   #move(event) {
     const drag = this.#drag;
+    const { plane, x, y } = this.#at(event);
+    const { view, measurements } = this.#viewer;
+    this.#viewer.showCursor(view.planes.includes(plane) ? view.toMm(plane, x, y) : null);
     if (!drag) return;
-    const [x, y] = this.#place(event);
     const [dx, dy] = [x - drag.x, y - drag.y];
     [drag.x, drag.y] = [x, y];
     drag.moved += Math.abs(dx) + Math.abs(dy);
@@ -61,17 +66,19 @@ export class Pointer {
     if (drag.kind === "pan") this.#moves.pan(drag.plane, dx, dy);
     if (drag.kind === "window") this.#viewer.tools.dragWindow(dx, dy);
     if (drag.kind === "turn" && drag.moved > 4) this.#viewer.tools.turn(dx / 2);
+    if (["ruler", "sphere"].includes(drag.kind)) measurements.extend(view.toMm(drag.plane, x, y));
   }
 
   #release(event) {
     const drag = this.#drag;
+    const { x, y } = this.#at(event);
     this.#drag = null;
-    if (drag?.kind === "turn" && drag.moved <= 4) this.#moves.pick(...this.#place(event));
+    if (["ruler", "sphere"].includes(drag?.kind)) this.#viewer.measurements.finish();
+    if (event.type === "pointerup" && drag?.kind === "turn" && drag.moved <= 4) this.#moves.pick(x, y);
   }
 
   #turnWheel(event) {
-    const [x, y] = this.#place(event);
-    const plane = this.#planeAt(x, y);
+    const { plane, x, y } = this.#at(event);
     if (plane < 0) return;
     event.preventDefault();
     if (plane === PROJECTION) return;
@@ -82,11 +89,12 @@ export class Pointer {
     this.#wheel = 0;
     this.#moves.panel = plane;
     this.#moves.scroll(-slices, plane);
+    this.#viewer.showCursor(this.#viewer.view.toMm(plane, x, y));
   }
 }
 
-function kindOf(event, plane) {
+function kindOf(event, plane, tool) {
   if (plane === PROJECTION) return "turn";
   if (event.button === 1 || event.shiftKey) return "pan";
-  return event.button === 2 ? "window" : "crosshair";
+  return event.button === 2 ? "window" : (tool ?? "crosshair");
 }

@@ -19,6 +19,9 @@ _MOST_HU: Final = 3071.0
 # Finer steps hold noise alone, which does not compress.
 _LEAST_PET_STEP: Final = 0.01
 _MOST_PET_STEPS: Final = 32_767
+# A sphere of 1 ml at the edge of the grid is measured whole.
+_MEASURED_MARGIN_MM: Final = 10.0
+_LEAST_MEASURED_STEP: Final = 0.001
 _BITS_A_STEP: Final = 0.01
 
 
@@ -31,8 +34,25 @@ def shown_ct(ct: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
 
 def shown_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], float]:
     """The PET on the grid, linearly interpolated, in steps of 0.01 (larger if int16 cannot hold it), and the step."""
-    uptake = resampled(pet, grid, sitk.sitkLinear, 0.0)
-    step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, _LEAST_PET_STEP)
+    return _in_steps(resampled(pet, grid, sitk.sitkLinear, 0.0), _LEAST_PET_STEP)
+
+
+def measured_pet(pet: Volume, grid: Geometry) -> tuple[npt.NDArray[np.int16], Geometry, float] | None:
+    """The PET's own voxels around the grid in steps of 0.001 or larger, their geometry and the step.
+
+    None if the PET does not reach the grid.
+    """
+    region = _region(grid, pet.geometry, int(np.ceil(_MEASURED_MARGIN_MM / min(pet.geometry.spacing_mm))))
+    if region is None:
+        return None
+    (x, y, z), (width, height, depth) = region
+    part = pet.array[z : z + depth, y : y + height, x : x + width]
+    array, step = _in_steps(part, _LEAST_MEASURED_STEP)
+    return array, pet.geometry.cropped(*region), step
+
+
+def _in_steps(uptake: npt.NDArray[np.float32], least: float) -> tuple[npt.NDArray[np.int16], float]:
+    step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, least)
     return np.rint(uptake / step).astype(np.int16), step
 
 

@@ -1,17 +1,20 @@
-// The tools above the images: CT window, PET, uncertainty, angle, zoom, theme.
+// The tools above the images: what is shown, CT window, PET, uncertainty, ruler and sphere, angle, zoom.
 
 import { CT_WINDOWS, PET_MAPS, petMap } from "./layers.js";
 import { byId, say } from "./notices.js";
+import { PROJECTION } from "./view.js";
 
-const FUSED_OPACITY = 0.55;
+const FUSED_OPACITY = 0.65;
+const SIDE = "side";
 
 export class Tools {
   #viewer;
   #case = null;
   ctRange = CT_WINDOWS[0].range;
   angle = 0;
+  /** "ruler" or "sphere" while that is drawn by the pointer. @type {"ruler" | "sphere" | null} */
+  tool = null;
   pet = { range: [0, 10], map: PET_MAPS[0].key, opacity: FUSED_OPACITY };
-  #petOpacity = FUSED_OPACITY;
   #petUnit = null;
   #turned = 0;
 
@@ -19,21 +22,23 @@ export class Tools {
     this.#viewer = viewer;
     byId("ct-window").append(...CT_WINDOWS.map(({ name, range }, place) => new Option(`${name} ${range.join(" to ")}`.replace("-", "−"), String(place))));
     byId("pet-map").append(...PET_MAPS.map(({ name, key }) => new Option(name, key)));
-    byId("pet-opacity").value = this.#petOpacity;
+    byId("pet-opacity").value = FUSED_OPACITY;
     const on = (id, event, action) => byId(id).addEventListener(event, () => action(byId(id)));
     on("ct-window", "change", ({ value }) => this.#setCt(CT_WINDOWS[Number(value)].range));
     on("pet-map", "change", ({ value }) => this.#setMap(value));
     on("pet-low", "change", () => this.#setRange(byId("pet-low").valueAsNumber, this.pet.range[1]));
     on("pet-high", "change", () => this.#setRange(this.pet.range[0], byId("pet-high").valueAsNumber));
     on("pet-slider", "input", ({ valueAsNumber }) => this.#setRange(this.pet.range[0], valueAsNumber));
-    on("pet-opacity", "input", ({ valueAsNumber }) => this.#setOpacity(valueAsNumber));
-    on("pet-shown", "change", ({ checked }) => this.#setPet({ opacity: checked ? this.#petOpacity : 0 }));
+    on("pet-opacity", "input", ({ valueAsNumber }) => this.#setPet({ opacity: valueAsNumber }));
+    on("shown", "change", ({ value }) => this.show(value));
+    on("crosshair", "change", () => this.#viewer.draw());
+    for (const tool of ["ruler", "sphere"]) on(tool, "click", () => this.take(tool));
     on("angle", "input", ({ valueAsNumber }) => this.#setAngle(valueAsNumber));
     on("uncertainty", "change", () => this.#viewer.showUncertainty());
     on("uncertainty-opacity", "input", () => this.#viewer.draw());
     on("zoom-in", "click", () => this.#viewer.moves.zoom(1.4));
     on("zoom-out", "click", () => this.#viewer.moves.zoom(1 / 1.4));
-    on("zoom-reset", "click", () => this.#viewer.moves.resetZoom());
+    on("zoom-reset", "click", () => this.#viewer.moves.fit());
   }
 
   /** Take over what a case brings: ranges, the PET's unit, uncertainty maps. What a person has set stays. */
@@ -45,7 +50,7 @@ export class Tools {
       this.#showRange(content.pet.window[1] * 2.5);
     }
     byId("pet-unit").textContent = content.pet.unit;
-    byId("pet-tools").disabled = !content.pet.file;
+    byId("pet-tools").disabled = byId("shown").disabled = !content.pet.file;
     this.#listMaps(content.uncertainty);
   }
 
@@ -85,24 +90,37 @@ export class Tools {
     this.#viewer.draw();
   }
 
-  #setMap(key) {
-    const [before, after] = [this.pet.map, key].map((one) => Boolean(petMap(one).alone));
-    this.pet.map = key;
-    this.#setOpacity(before === after ? this.#petOpacity : after ? 1 : FUSED_OPACITY);
+  #setMap(map) {
+    this.#setPet({ map });
+    if (petMap(map).alone && byId("shown").value === "fused") this.show("pet");
   }
 
-  #setOpacity(opacity) {
-    this.#petOpacity = opacity;
-    byId("pet-opacity").value = opacity;
-    byId("pet-shown").checked = true;
-    this.#setPet({ opacity });
+  /** Show "fused", "ct", "pet" or the three side by side; by default the next of these. */
+  show(shown) {
+    const select = byId("shown");
+    if (select.disabled) return;
+    if (shown) select.value = shown;
+    else select.selectedIndex = (select.selectedIndex + 1) % select.length;
+    const { view, moves } = this.#viewer;
+    view.split = select.value !== SIDE ? null : moves.panel < PROJECTION ? moves.panel : 0;
+    this.#viewer.fit();
+    say(`Images: ${select.selectedOptions[0].text}.`);
   }
 
+  /** Hide the PET in the planes, or show it over the CT. */
   togglePet() {
-    const box = byId("pet-shown");
-    if (byId("pet-tools").disabled) return;
-    box.click();
-    say(box.checked ? "PET shown." : "PET hidden.");
+    this.show(byId("shown").value === "fused" ? "ct" : "fused");
+  }
+
+  toggleCrosshair() {
+    byId("crosshair").click();
+  }
+
+  /** Draw rulers or spheres with the pointer; the tool that is in hand, or null, puts it back. */
+  take(tool) {
+    this.tool = this.tool === tool ? null : tool;
+    for (const name of ["ruler", "sphere"]) byId(name).setAttribute("aria-pressed", String(name === this.tool));
+    if (tool) say(this.tool === null ? "The pointer moves the crosshair." : `Drag in a plane to draw a ${tool}.`);
   }
 
   #setRange(low, high) {
@@ -140,6 +158,7 @@ export class Tools {
 
   /** What the images are drawn with. @returns {import("./stage.js").Settings} */
   get settings() {
-    return { ct: this.ctRange, pet: this.pet, uncertaintyOpacity: byId("uncertainty-opacity").valueAsNumber, angle: this.angle };
+    const uncertaintyOpacity = byId("uncertainty-opacity").valueAsNumber;
+    return { ct: this.ctRange, pet: this.pet, uncertaintyOpacity, angle: this.angle, shown: byId("shown").value, crosshair: byId("crosshair").checked };
   }
 }

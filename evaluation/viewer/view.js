@@ -18,6 +18,10 @@ export class View {
   panels = [];
   /** @type {number | null} */
   enlarged = null;
+  /** The plane that is shown side by side as CT, PET and both; null for none. @type {number | null} */
+  split = null;
+  /** Offsets in canvas pixels at which the panel of a plane is drawn. */
+  copies = [[0, 0]];
   zoom = 1;
   #position = [0, 0, 0];
   #centre = [0, 0, 0];
@@ -48,15 +52,22 @@ export class View {
     this.#position = mm.map((value, axis) => Math.min(origin[axis] + (dims[axis] - 1) * spacing[axis], Math.max(origin[axis], value)));
   }
 
-  /** Index of the voxel at the crosshair. */
-  get voxel() {
-    return this.#position.map((mm, axis) => Math.round((mm - this.grid.origin[axis]) / this.grid.spacing[axis]));
+  /** Index of the voxel at a position, by default the crosshair; it may lie outside of the grid. */
+  voxelAt(mm = this.#position) {
+    return mm.map((value, axis) => Math.round((value - this.grid.origin[axis]) / this.grid.spacing[axis]));
   }
 
-  /** Axial and coronal share a column, coronal and sagittal a row; an enlarged panel has the canvas to itself. */
+  /** Axial and coronal share a column, coronal and sagittal a row; an enlarged or split panel has the canvas to itself. */
   layOut(width, height) {
     const [w, d, h] = this.extentMm;
-    if (this.enlarged === null) {
+    this.copies = [[0, 0]];
+    this.panels = [null, null, null, null];
+    if (this.split !== null) {
+      const [columns, rows] = width > height ? [3, 1] : [1, 3];
+      const [across, down] = [(width + GAP) / columns, (height + GAP) / rows].map(Math.floor);
+      this.copies = [0, 1, 2].map((place) => (columns === 3 ? [place * across, 0] : [0, place * down]));
+      this.panels[this.split] = { left: 0, top: 0, width: across - GAP, height: down - GAP };
+    } else if (this.enlarged === null) {
       const right = Math.max(d, 0.9 * w);
       const column = Math.round(((width - GAP) * w) / (w + right));
       const row = Math.round(((height - GAP) * d) / (d + h));
@@ -64,7 +75,6 @@ export class View {
       const panel = (i, j) => ({ left: i * (column + GAP), top: j * (row + GAP), width: columns[i], height: rows[j] });
       this.panels = [panel(0, 0), panel(0, 1), panel(1, 1), panel(1, 0)];
     } else {
-      this.panels = [null, null, null, null];
       this.panels[this.enlarged] = { left: 0, top: 0, width, height };
     }
     const fits = this.planes.map((plane) => {
@@ -84,9 +94,14 @@ export class View {
     return this.#pixelsPerMm * this.zoom;
   }
 
-  /** The panel at a canvas pixel; -1 without one. */
+  /** The panel at a canvas pixel, -1 without one, and the offset of its copy there. */
   panelAt(x, y) {
-    return this.panels.findIndex((panel) => panel && x >= panel.left && y >= panel.top && x < panel.left + panel.width && y < panel.top + panel.height);
+    for (const copy of this.copies) {
+      const [right, down] = [x - copy[0], y - copy[1]];
+      const panel = this.panels.findIndex((one) => one && right >= one.left && down >= one.top && right < one.left + one.width && down < one.top + one.height);
+      if (panel >= 0) return { panel, copy };
+    }
+    return { panel: -1, copy: [0, 0] };
   }
 
   // The patient's right, and in the sagittal plane the front, is on the left; the head, or the front, is at the top.
@@ -127,6 +142,26 @@ export class View {
   resetZoom() {
     this.zoom = 1;
     this.#centre = this.middle;
+  }
+
+  /** Zoom so that a box (lowest and highest mm) fills the panels. */
+  zoomTo([low, high]) {
+    const fits = this.planes.flatMap((plane) => {
+      const { width, height } = this.panels[plane];
+      return IN_PLANE[plane].map((axis, place) => [width, height][place] / (high[axis] - low[axis]));
+    });
+    this.zoom = Math.min(MOST_ZOOM, Math.max(1, Math.min(...fits) / this.#pixelsPerMm));
+    this.#centre = this.zoom === 1 ? this.middle : low.map((mm, axis) => (mm + high[axis]) / 2);
+  }
+
+  /** Move the images so that the crosshair is in every panel. */
+  reveal() {
+    const hidden = this.planes.some((plane) => {
+      const { left, top, width, height } = this.panels[plane];
+      const [x, y] = this.toPixel(plane, this.#position);
+      return x < left || y < top || x >= left + width || y >= top + height;
+    });
+    if (hidden) this.#centre = this.position;
   }
 
   /** Move the content of a plane by canvas pixels. */

@@ -5,6 +5,7 @@ import { Contours } from "./contours.js";
 import { cropMask, fetchBytes, fetchJson, readVolume } from "./files.js";
 import { listenToKeys } from "./keys.js";
 import { valueAt } from "./layers.js";
+import { Measurements } from "./measure.js";
 import { Moves } from "./moves.js";
 import * as notices from "./notices.js";
 import { byId } from "./notices.js";
@@ -17,6 +18,10 @@ import { PROJECTION, View } from "./view.js";
 
 // As many teams have their contours on at first; more hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
+// Around the lesions in the first view.
+const MARGIN_MM = 25;
+// The server prepares the next case meanwhile, unless a person opens another one at once.
+const PREPARES_AFTER_MS = 1000;
 
 class Viewer {
   #opening = null;
@@ -35,6 +40,7 @@ class Viewer {
     this.stage = new Stage(byId("images"), this.view);
     this.tools = new Tools(this);
     this.moves = new Moves(this);
+    this.measurements = new Measurements(this);
     this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.moves.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
     for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
@@ -60,22 +66,28 @@ class Viewer {
     const started = performance.now();
     this.cases.select(name);
     notices.caption(name, "");
-    notices.message(`Opening ${name} …`);
+    notices.message(`Opening ${name}: the server reads its images …`);
     try {
       await this.#load(name, position, opening.signal);
       if (opening.signal.aborted) return;
       notices.message(null);
       this.fit();
+      const box = this.lesionBox();
+      if (box) this.view.zoomTo(box);
+      if (position) this.view.reveal();
+      this.draw();
       if (this.tools.uncertainty) await this.showUncertainty();
       await painted();
-      if (!opening.signal.aborted) notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
+      if (opening.signal.aborted) return;
+      notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
+      setTimeout(() => this.#prepareNext(opening.signal), PREPARES_AFTER_MS);
     } catch (problem) {
       if (!opening.signal.aborted) this.#fail(name, problem);
     }
   }
 
   async #load(name, position, signal) {
-    const folder = `case/${encodeURIComponent(name)}/`;
+    const folder = folderOf(name);
     const content = await fetchJson(`${folder}case.json`, signal);
     const masks = content.masks.filter(({ name: mask }) => this.#choices.get(mask) ?? true);
     let bytes = 0;
@@ -88,8 +100,9 @@ class Viewer {
     ]);
     if (signal.aborted) return;
     this.tools.adopt(content);
+    this.measurements.remove();
     this.case = { ...content, folder };
-    this.scene = { ct, pet, projection: pet && new Projection(pet), uncertainty: null };
+    this.scene = { ct, pet, projection: pet && new Projection(pet), uncertainty: null, measured: null };
     this.#contours.clear();
     this.#visible = new Set(masks.map(({ name: mask }) => mask));
     masks.forEach((mask, place) => this.#addContours(mask, volumes[place]));
@@ -101,6 +114,49 @@ class Viewer {
 
   async #fetchVolume(folder, file, signal, progress) {
     return readVolume(await fetchBytes(folder + encodeURIComponent(file), signal, progress), file);
+  }
+
+  // A case that cannot be shown says so when it is opened.
+  #prepareNext(signal) {
+    const next = this.cases.next;
+    if (!signal.aborted && next !== null) fetch(`${folderOf(next)}case.json`, { signal }).catch(() => {});
+  }
+
+  /** The PET's own voxels, loaded when they are first needed; null without a PET. */
+  async measuredPet() {
+    const { scene, case: current } = this;
+    if (!current?.pet.measured) return null;
+    scene.measured ??= this.#fetchVolume(current.folder, current.pet.measured, this.#opening.signal);
+    return scene.measured.catch((problem) => {
+      notices.say(problem.message, true);
+      return null;
+    });
+  }
+
+  /**
+   * Lowest and highest mm around the reference's lesions or, without any, those of the teams shown; null without any.
+   * @returns {[number[], number[]] | null}
+   */
+  lesionBox() {
+    const boxes = [...this.#contours.values()].filter(({ contours }) => contours.mask);
+    const reference = boxes.filter(({ isReference }) => isReference);
+    const masks = (reference.length ? reference : boxes).map(({ contours }) => contours.mask);
+    if (masks.length === 0) return null;
+    const { origin, spacing } = this.view.grid;
+    const side = (pick, place) => origin.map((first, axis) => pick(...masks.map((mask) => first + spacing[axis] * place(mask, axis))));
+    const low = side(Math.min, (mask, axis) => mask.low[axis]);
+    const high = side(Math.max, (mask, axis) => mask.low[axis] + mask.size[axis] - 1);
+    return [low.map((mm) => mm - MARGIN_MM), high.map((mm) => mm + MARGIN_MM)];
+  }
+
+  /** Show the values at a position under the cursor; null for none. */
+  showCursor(mm) {
+    if (this.scene) notices.cursor(mm && this.#valuesAt(this.view.voxelAt(mm)), this.case.pet.unit);
+  }
+
+  #valuesAt(voxel) {
+    const { ct, pet } = this.scene;
+    return { ct: valueAt(ct, voxel), pet: pet && valueAt(pet, voxel) };
   }
 
   // The largest lesion of the reference is what one wants to see first.
@@ -119,10 +175,11 @@ class Viewer {
   #fail(name, problem) {
     this.case = this.scene = null;
     this.#contours.clear();
+    this.measurements.remove();
     this.view.setGrid(null);
     this.stage.clear();
     this.panel.clear();
-    byId("readout").textContent = "";
+    byId("readout").textContent = byId("cursor").textContent = "";
     notices.message(`${name} cannot be shown.\n${problem.message}`, true);
     notices.writeAddress(name);
   }
@@ -219,13 +276,14 @@ class Viewer {
     if (!this.scene || !this.view.panels.length) return;
     const masks = this.#hidden ? [] : this.case.masks.filter(({ name }) => this.#visible.has(name));
     const outlines = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
-    this.stage.draw(this.scene, this.tools.settings, outlines);
-    const { ct, pet } = this.scene;
-    const { position, voxel } = this.view;
-    notices.position(position, { ct: valueAt(ct, voxel), pet: pet && valueAt(pet, voxel) }, this.case.pet.unit);
+    this.stage.draw(this.scene, this.tools.settings, outlines, this.measurements);
+    const { position } = this.view;
+    notices.position(position, this.#valuesAt(this.view.voxelAt()), this.case.pet.unit);
     notices.writeAddress(this.case.case, position);
   }
 }
+
+const folderOf = (name) => `case/${encodeURIComponent(name)}/`;
 
 // Two frames: the first one draws, the second begins when that is on the screen.
 function painted() {
@@ -233,6 +291,7 @@ function painted() {
 }
 
 async function start() {
+  notices.message("Reading the list of cases …");
   let data;
   try {
     data = await fetchJson("cases.json");

@@ -26,7 +26,8 @@ def address(cohort: ViewerCohort) -> Iterator[str]:
 
 @pytest.fixture
 def viewer(page: Page, address: str) -> Page:
-    """The page with CASE-1 open."""
+    """The page with CASE-1 open, and its images shown whole."""
     page.goto(f"{address}#case={FIRST}")
     wait_for_case(page, FIRST)
+    page.keyboard.press("f")
     return page

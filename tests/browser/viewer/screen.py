@@ -13,7 +13,7 @@ from evaluation.page.html import TEAM_COLOURS
 
 AXIAL, CORONAL, SAGITTAL = 0, 1, 2
 REFERENCE_COLOUR = (0x3D, 0xFF, 0x6E)
-ALPHA_COLOUR = tuple(bytes.fromhex(TEAM_COLOURS[0][1:]))
+ALPHA_COLOUR, BETA_COLOUR = (tuple(bytes.fromhex(colour[1:])) for colour in TEAM_COLOURS[:2])
 OPEN_MS = 30_000
 
 

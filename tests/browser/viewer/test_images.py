@@ -126,6 +126,7 @@ def test_the_wheel_changes_the_slice_and_zooms_with_ctrl(viewer: Page) -> None:
 def test_a_panel_is_enlarged_by_a_double_click(viewer: Page) -> None:
     """Then only the coronal plane is shown; the key brings the others back."""
     at = [20.0, 0.0, 0.0]
+    frame(viewer)
     x, y = pixel_of(viewer, CORONAL, at)
     viewer.locator("#stage").dblclick(position={"x": x, "y": y})
     frame(viewer)

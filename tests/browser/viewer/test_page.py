@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -171,6 +172,47 @@ def test_the_viewer_opens_from_a_static_folder(page: Page, cohort: ViewerCohort,
         assert near(stage(page), ALPHA_COLOUR).sum() > 100
         server.shutdown()
         thread.join()
+
+
+def test_a_viewer_that_is_opened_as_a_file_says_what_to_do(
+    browser: Browser, cohort: ViewerCohort, tmp_path: Path
+) -> None:
+    """A browser refuses the modules of a file, which it says on its console."""
+    export_viewer(tmp_path / "viewer", replace(cohort, cases={}, listing={**cohort.listing, "cases": []}))
+    page = browser.new_page()
+    page.goto((tmp_path / "viewer" / "index.html").as_uri())
+    expect(page.locator("#message")).to_contain_text("python3 -m http.server")
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(900, 900), (390, 844)])
+def test_the_page_fits_narrow_screens(viewer: Page, width: int, height: int) -> None:
+    """Nothing is cut off at the side; images, status and buttons are on the screen. On a phone the page scrolls down."""
+    viewer.set_viewport_size({"width": width, "height": height})
+    frame(viewer)
+    assert viewer.evaluate("document.documentElement.scrollWidth") == width
+    for name in ("#stage", "#status", "#zoom-in", "#case-title", "#answers", "#ruler", "#help"):
+        box = viewer.locator(name).bounding_box()
+        assert box is not None, name
+        assert box["width"] > 0, name
+        assert box["x"] >= 0, name
+        assert box["x"] + box["width"] <= width, name
+    assert (viewer.locator("#stage").bounding_box() or {})["height"] > 400
+    assert accessibility_problems(viewer) == []
+
+
+def test_patient_and_answers_are_shown(viewer: Page) -> None:
+    expect(viewer.locator("#answers tr").nth(1)).to_contain_text("reference")
+    expect(viewer.locator("#answers tr").nth(1)).to_contain_text("812 days, relapse")
+    expect(viewer.locator("#clinical")).to_contain_text("Age")
+    expect(viewer.locator("#clinical")).to_contain_text("61 years")
+
+
+def test_the_help_lists_every_key(viewer: Page) -> None:
+    """The keys of the page and of the images; `=` is `+` without the shift key."""
+    viewer.keyboard.press("?")
+    keys = {text for text in viewer.locator("#keys kbd").all_text_contents() if len(text) == 1}
+    assert keys == set("jkn0bcxvpwrsf+e/?") | set("\N{MINUS SIGN}←→↑↓")
 
 
 class _QuietHandler(SimpleHTTPRequestHandler):

@@ -71,6 +71,7 @@ def test_a_case_is_shown_without_an_unreadable_pet(cohort: ViewerCohort) -> None
     files = build_case(cohort.cases["C-1"])
     shown = content(files)
     assert shown["pet"]["file"] is None
+    assert shown["pet"]["measured"] is None
     assert "pet.nii.gz" not in files
     assert shown["notes"][0].startswith("PET: C-1__PT.nii.gz")
     assert {one["suv_max"] for one in shown["lesions"]} == {None}
@@ -85,7 +86,7 @@ def becquerels(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
 def test_a_pet_in_bq_per_ml_has_no_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
     """Fewer than 0.5% of the voxels are in lesions, so that the window ends at the background."""
     shown = content(build_case(becquerels(toy, nodes).cases["C-1"]))
-    assert shown["pet"] == {"file": "pet.nii.gz", "window": [0.0, 4000.0], "unit": "Bq/ml"}
+    assert (shown["pet"]["window"], shown["pet"]["unit"]) == ([0.0, 4000.0], "Bq/ml")
     assert {one["suv_max"] for one in shown["lesions"]} == {None}
 
 
@@ -93,7 +94,8 @@ def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -
     """20,000 Bq/ml x 0.00025 = SUV 5."""
     case = replace(becquerels(toy, nodes).cases["C-1"], suv_factor=0.00025)
     shown = content(build_case(case))
-    assert shown["pet"] == {"file": "pet.nii.gz", "window": [0.0, 10.0], "unit": "SUV"}
+    files = {"file": "pet.nii.gz", "measured": "pet-voxels.nii.gz"}
+    assert shown["pet"] == {**files, "window": [0.0, 10.0], "unit": "SUV"}
     assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
 
 

@@ -11,7 +11,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from evaluation.viewer.grid import Extent, display_grid, to_index, to_mm
 from evaluation.viewer.lesions import lesion_voxels
-from evaluation.viewer.sampling import shown_mask, shown_pet, values_at
+from evaluation.viewer.sampling import measured_pet, shown_mask, shown_pet, values_at
 
 FINE = Geometry((24, 24, 24), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
 COARSE = Geometry((9, 9, 9), (3.0, 3.0, 3.0), (25.0, 25.0, -1.0), (-1.0, 0, 0, 0, -1.0, 0, 0, 0, 1.0))
@@ -70,6 +70,20 @@ def test_a_pet_of_any_scale_fits_its_type() -> None:
         array, shown_step = shown_pet(Volume(np.array([[[0.0, highest]]], np.float32), grid), grid)
         assert shown_step == pytest.approx(step)
         assert array.ravel().tolist() == [0, stored]
+
+
+def test_the_measured_pet_keeps_its_own_voxels_around_the_grid() -> None:
+    """A PET of 4 mm at 0 to 156 mm, a grid from 60 to 68 mm: 3 voxels of margin hold the 10 mm around it.
+
+    With its voxels' edges the grid covers the PET's indices 14.9 to 17.1, so that 14 - 3 to 18 + 3 are kept.
+    """
+    pet = Volume((np.arange(40, dtype=np.float32) / 1000)[None, None], Geometry((40, 1, 1), (4.0,) * 3, (0.0,) * 3))
+    measured = measured_pet(pet, Geometry((9, 1, 1), (1.0,) * 3, (60.0, 0.0, 0.0)))
+    assert measured is not None
+    array, geometry, step = measured
+    assert (array.ravel().tolist(), step) == (list(range(11, 22)), 0.001)
+    assert geometry == Geometry((11, 1, 1), (4.0,) * 3, (44.0, 0.0, 0.0))
+    assert measured_pet(pet, Geometry((9, 1, 1), (1.0,) * 3, (600.0, 0.0, 0.0))) is None
 
 
 def body(size: tuple[int, int, int], spacing: tuple[float, float, float]) -> Volume:
