@@ -126,7 +126,7 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            f"Each metric of the cases of one {grouping.title}: the first team, entries out of competition and the "
+            f"Each metric of the cases of one {grouping.key}: the first team, entries out of competition and the "
             "mean of all ranked teams. Infinite and undefined values have no bar and do not enter the mean. Groups of "
             "a single case are left out."
         ),

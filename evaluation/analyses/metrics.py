@@ -90,33 +90,3 @@ def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, 
     for inserted, entry in enumerate(beside):
         teams.insert(int(entry["place"]) + inserted, (str(entry["team"]), entry["metrics"]))
     return teams
-
-
-def methods(results: TaskResults) -> list[Analysis]:
-    """The descriptors of each team's method beside its rank and scores; none if `rank --methods` gave none."""
-    board, of_teams = results.board, results.board.get("methods", {})
-    columns = dict.fromkeys(column for described in of_teams.values() for column in described)
-    if not columns:
-        return []
-    ranks = {str(entry["team"]): entry["rank"] for entry in board["teams"]}
-    rows = [
-        {"team": team, "rank": ranks.get(team)}
-        | {name: rounded(figures.get(name, {}).get("value")) for name in board["metrics"]}
-        | {f"method {column}": of_teams.get(team, {}).get(column) or None for column in columns}
-        for team, figures in _entries(results)
-    ]
-    return [
-        Analysis(
-            name="methods",
-            title="Methods and scores",
-            caption="Descriptors of each team's method beside its rank and scores.",
-            columns={
-                "team": "Team",
-                "rank": "Rank",
-                **{str(name): str(title) for name, title in board["metrics"].items()},
-                **{f"method {column}": column for column in columns},
-            },
-            rows=rows,
-            source="HECKTOR 2025 overview, Tables 2 to 4; HECKTOR 2021 overview, Table B.7",
-        )
-    ]

@@ -9,7 +9,7 @@ from evaluation.analyses.groups import by_group
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.detection import lesion_counts, primary_found
 from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
-from evaluation.analyses.metrics import methods, other_metrics, ranked_metrics
+from evaluation.analyses.metrics import other_metrics, ranked_metrics
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_group, survival_by_risk
@@ -21,7 +21,6 @@ def task_analyses(results: TaskResults) -> list[Analysis]:
     """The analyses of one task: of the leaderboard, of each answer's rows, of groups, and between answers."""
     return [
         *ranked_metrics(results),
-        *methods(results),
         *rank_stability(results),
         *significance(results),
         *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),

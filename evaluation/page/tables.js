@@ -143,7 +143,7 @@ export function activateTable(table) {
   activateChoices(table);
   if (table.classList.contains("board")) addBoardTools(table, scroller);
   addSorting(table);
-  if (rows.length > SEARCHED) addSearch(table, scroller);
+  if (rows.length > SEARCHED || table.classList.contains("searched")) addSearch(table, scroller);
   scroller.classList.toggle("tall", rows.length > TALL);
   scroller.setAttribute("role", "group");
   scroller.setAttribute("aria-label", table.caption ? table.caption.textContent : "Table");

@@ -113,6 +113,7 @@ function boxMarks(rows, chart, isUpright, thickness) {
   const at = (key) => ({ [across]: chart.category, [along]: key });
   const [rule, bar, tick] = isUpright ? [Plot.ruleX, Plot.barY, Plot.tickY] : [Plot.ruleY, Plot.barX, Plot.tickX];
   const inset = isUpright ? { insetLeft: thickness, insetRight: thickness } : { insetTop: thickness, insetBottom: thickness };
+  const marked = chart.mark ? rows.filter((row) => has(row, chart.mark)) : [];
   const means = chart.mean ? shown.filter((row) => has(row, chart.mean)) : [];
   return [
     rule(shown, { ...span(chart.low, chart.high), stroke: colourOf, strokeOpacity: emphasis, ...style }),
@@ -120,6 +121,15 @@ function boxMarks(rows, chart, isUpright, thickness) {
     bar(shown, { ...span(chart.q1, chart.q3), fill: colourOf, fillOpacity: emphasis, ...inset, ...style }),
     tick(shown, { ...at(chart.median), stroke: "var(--back)", strokeWidth: 2, ...inset, ...style }),
     Plot.dot(means, { ...at(chart.mean), r: 2.6, fill: "var(--back)", stroke: "var(--ink)", strokeOpacity: emphasis, render: tagged(means) }),
+    ...(marked.length ? namedMarks(marked, chart, at(chart.mark)) : []),
+  ];
+}
+
+// Values beside the boxes, such as those of entries out of competition, with their names.
+function namedMarks(marked, chart, place) {
+  return [
+    Plot.dot(marked, { ...place, r: 5, symbol: "triangle", fill: colourOf, stroke: "var(--ink)", render: tagged(marked) }),
+    Plot.text(marked, { ...place, text: chart.name, dy: -11, fill: "var(--ink)", render: tagged(marked) }),
   ];
 }
 
@@ -146,7 +156,7 @@ function outlierMark(rows, chart, isUpright) {
 }
 
 function lying(data, rows, chart, width) {
-  const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median, chart.outliers]);
+  const plan = linesOfCategories(data, rows, { ...chart, y: chart.category }, width, [chart.low, chart.high, chart.median, chart.outliers, chart.mark]);
   return { ...plan, panel: (space) => plan.panel(space, boxMarks(space.rows, chart, false, plan.step > 20 ? 4 : 2)) };
 }
 
@@ -159,7 +169,7 @@ function upright(data, rows, chart, width) {
   const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);
   const inRow = Math.ceil(categories.length / Math.ceil(categories.length / fitting(step)));
   const spread = Math.min(named ? 60 : step, (width - labels - 20) / inRow);
-  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median, chart.outliers], chart);
+  const domain = sharedDomain(rows, [chart.low, chart.high, chart.median, chart.outliers, chart.mark], chart);
   const under = named ? Math.min(110, Math.max(...categories.map((name) => textWidth(String(name))))) + 16 : 10;
   const area = spread * inRow + 18;
   return {

@@ -132,8 +132,10 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     schemes = board["teams"][0]["rankings"] if board["teams"] else ()
     others = [name for name in schemes if name != board["official"]]
     beaten, metrics = _beaten(board), list(board["metrics"])
+    described = board.get("methods", {})
+    columns = list(dict.fromkeys(column for of_team in described.values() for column in of_team))
     stable = ((board.get("stability") or {}).get("rankings", {}).get(board["official"]) or {}).get("teams", {})
-    heads = ["Rank", "Team", *board["metrics"].values()]
+    heads = ["Rank", "Team", *board["metrics"].values(), *columns]
     several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
     heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []
     heads += [_NO_ORDER] if groups else []
@@ -145,18 +147,22 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
         remark = _UNCHECKED if entry.get("without_rows") else ""
         cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, remark)]
         cells += [_metric(entry["metrics"][name]) for name in metrics]
+        cells += _descriptors(described.get(team, {}), columns)
         cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
         cells += [_without_order(team, board, groups)] if groups else []
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))
     for entry in reversed(board.get("unranked_entries", ())):
-        rows.insert(entry["place"], _beside(entry, metrics, len(heads), colours))
+        descriptors = _descriptors(described.get(entry["team"], {}), columns)
+        rows.insert(entry["place"], _beside(entry, metrics, descriptors, len(heads), colours))
     rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
     falling = [str(title) for name, title in board["metrics"].items() if _is_best_high(board, name)]
     falling += [head for head in heads if head.startswith("Better than")]
     caption = f"{_CAPTION}{_BETTER if beaten else ''}"
-    return table(caption, heads, rows, header_column=1, best_last=falling, css_class="board")
+    return table(
+        caption, heads, rows, header_column=1, best_last=falling, css_class="board searched" if columns else "board"
+    )
 
 
 def _is_best_high(board: Board, metric: str) -> bool:
@@ -207,11 +213,22 @@ def _interval(ranks: Mapping[str, Any] | None) -> Cell:
     return Cell(f"{ranks['ci95_low']:g} to {ranks['ci95_high']:g}", ranks["ci95_low"] + ranks["ci95_high"] / 1000)
 
 
-def _beside(entry: Mapping[str, Any], metrics: Sequence[str], width: int, colours: Mapping[str, str]) -> Row:
+def _descriptors(of_team: Mapping[str, str], columns: Sequence[str]) -> list[Cell]:
+    return [Cell(escape(of_team.get(column, "")) or "-") for column in columns]
+
+
+def _beside(
+    entry: Mapping[str, Any],
+    metrics: Sequence[str],
+    descriptors: Sequence[Cell],
+    width: int,
+    colours: Mapping[str, str],
+) -> Row:
     remark = f"{_OUTSIDE}{': ' if entry.get('reason') else ''}{entry.get('reason') or ''}"
     team = str(entry["team"])
     cells = [Cell("-"), _team(team, colours, f"({remark})")]
     cells += [_metric({**entry["metrics"][name], "rank": None}) for name in metrics if name in entry["metrics"]]
+    cells += descriptors
     cells += [Cell("", span=width - len(cells))] if len(cells) < width else []
     return Row(cells, {"team": team}, "outside")
 

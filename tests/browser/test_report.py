@@ -5,15 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from evaluation.analyses.tasks import between_tasks
 from evaluation.report.cases import CasePicture
-from evaluation.report.page import build_page
+from evaluation.report.page import BETWEEN_TASKS, build_page
 from tests.browser.conftest import accessibility_problems
 from tests.evaluation.report.challenge import cases, content, lose_nodes, names
 
@@ -235,6 +237,26 @@ def test_a_long_table_is_searched(page: Page, report: str) -> None:
     search.fill("chum")
     assert page.locator("#by-case > .scroll tbody tr:visible").count() == 20
     expect(page.locator("#by-case .search [role=status]")).to_have_text("20 of 60 rows")
+
+
+def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
+    """Of three teams one has SegResNet. The baseline stands beside the boxes over the teams, of the shared metric alone."""
+    made = content(names(3), cases(6))
+    for results in made.results:
+        figures = {name: {"value": 0.7, "ci95_low": None, "ci95_high": None} for name in results.board["metrics"]}
+        entry = {"team": "Baseline", "reason": "", "metrics": figures, "place": 3}
+        board = cast("dict[str, Any]", results.board)
+        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "unranked_entries": [entry]}
+    twice = [made.results[0], replace(made.results[0], task=made.results[0].task.numbered(2))]
+    shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
+    (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
+    opened(page, (tmp_path / "page.html").as_uri(), *of_figures("between-tasks-spread-over-teams"))
+    page.get_by_label("Search").first.fill("segres")
+    rows = page.locator("table.board").first.locator("tbody tr:visible")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(names(3)[1])
+    marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
+    expect(marks).to_have_count(2 * len(twice[0].board["metrics"]))
 
 
 def test_a_click_on_a_team_marks_it_everywhere(page: Page, report: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from evaluation.analyses.metrics import methods, other_metrics, ranked_metrics
+from evaluation.analyses.metrics import other_metrics, ranked_metrics
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
@@ -34,15 +34,3 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     beside = [{"team": "null", "place": 2, "metrics": lost}]
     _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")
-
-
-def test_descriptors_of_methods_stand_beside_rank_and_scores(two_teams) -> None:
-    assert methods(two_teams) == []
-    described = {"ann": {"Backbone": "U-Net", "Loss": ""}, "bea": {"Backbone": "SegResNet", "Loss": "Dice"}}
-    teams = [{"team": "ann", "rank": 1}, {"team": "bea", "rank": 2}]
-    (table,) = methods(replace(two_teams, board={**two_teams.board, "teams": teams, "methods": described}))
-    assert list(table.columns.values()) == ["Team", "Rank", "M", "D (mm)", "Backbone", "Loss"]
-    assert [list(row.values()) for row in table.rows] == [
-        ["ann", 1, 0.8, 3.0, "U-Net", None],
-        ["bea", 2, 0.6, None, "SegResNet", "Dice"],
-    ]

@@ -102,6 +102,20 @@ def test_rows_out_of_competition_stand_in_their_place(board):
     assert "a <b>" not in leaderboard(board, COLOURS)
 
 
+def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(board):
+    """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
+    assert "searched" not in leaderboard(board, COLOURS)
+    of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
+    board["unranked_entries"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    board["methods"] = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
+    html = leaderboard(board, COLOURS)
+    rows = cells(html)
+    assert rows[0][2:5] == ["Metric", "Loss", "Net"]
+    assert [row[3:5] for row in (rows[1], rows[2], rows[5])] == [["<b>", "U-Net"], ["-", "-"], ["Dice", "-"]]
+    assert 'class="board searched"' in html
+    assert "<b>" not in html
+
+
 def test_unranked_and_unchecked_teams_are_marked(board):
     board["teams"][1]["without_rows"] = True
     board["unranked"] = [{"team": "eve", "without": ["m"]}]
