@@ -163,7 +163,7 @@ def _without_own(run: RunContext, declared: Answer, head: Head, measured: Measur
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
         return left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
-    head, problems = with_own_scores(head, measured.features or {})
+    head, problems = with_own_scores(head, measured.features or {}, measured.cubes)
     for problem in problems:
         action = f"the ensemble of {declared.name} goes without it"
         run.notices.note(Finding(problem.what, problem.found, problem.expected, action))

@@ -14,6 +14,7 @@ from algorithm.context import RunContext
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.own import Cubes
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers
 from algorithm.region.localise import Region
@@ -111,7 +112,7 @@ def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
 
 @dataclass(frozen=True)
 class Measured:
-    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure.
+    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure. `cubes` are its images.
 
     An early answer goes without entrants' code, which may never end.
     """
@@ -119,6 +120,7 @@ class Measured:
     features: Features | None = None
     fault: str = ""
     is_early: bool = False
+    cubes: Cubes | None = None
 
 
 def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) -> Measured:
@@ -134,12 +136,13 @@ def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) ->
         return Measured(clinical, is_early=is_early)
     try:
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+        seen = FeatureImages(*images, clinical)
         for hook in [] if is_early else run.feature_hooks(by_network=segmented.by_network):
             with run.stages(hook.title):
-                run.hooked = {**run.hooked, **_hooked(run, hook, FeatureImages(*images, clinical))}
+                run.hooked = {**run.hooked, **_hooked(run, hook, seen)}
         with run.stages("measure"):
             measured = image_features(*images, run.smallest_lesions)
-            return Measured({**measured, **clinical, **run.hooked}, is_early=is_early)
+            return Measured({**measured, **clinical, **run.hooked}, is_early=is_early, cubes=seen.cubes)
     except Exception as problem:
         if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
             raise

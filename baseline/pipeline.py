@@ -21,6 +21,7 @@ from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
+from baseline.heads.cubes import cube_files
 from baseline.heads.document import OWN, cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
 from baseline.heads.models.own import OwnHeads, with_own_heads
@@ -280,10 +281,11 @@ def fit_heads(
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
     if not both or work.read(work.cross_validation_json).get("made_from") != key:
-        cohorts = [(target, cohort_of(target, cases, features)) for target in targets]
         save = None if own is None else partial(own.saved, folder=work.own_heads)
-        fitted = fit_all(cohorts, seed, jobs, save).measured_with(read_preparation(work).smallest_lesions)
-        document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
+        with cube_files(work, cases, () if own is None else own.cube_sizes(), jobs) as images:
+            cohorts = [(target, cohort_of(target, cases, features, images)) for target in targets]
+            fitted = fit_all(cohorts, seed, jobs, save).measured_with(read_preparation(work).smallest_lesions)
+            document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
         write_json(work.cross_validation_json, document | {"made_from": key} | ({OWN: record} if record else {}))
     return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)

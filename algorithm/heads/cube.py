@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -14,8 +13,6 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 
 Cube = npt.NDArray[np.float32]
-# Cubes of patients by voxels and spacing, shape (patients, 4, z, y, x), NaN for a patient without one.
-Cubes = Callable[[int, float], Cube]
 # CT, PET, GTVp and GTVn.
 CHANNELS: Final = 4
 AIR_HU: Final = -1000.0

@@ -38,9 +38,10 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.deadline import Deadline
-from algorithm.heads.cube import Cube, tumour_cube
+from algorithm.heads.cube import CHANNELS, Cube, tumour_cube
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
+from algorithm.heads.head_hook import check_cube
 from algorithm.heads.parts import LARGEST_NUMBER
 from contract.code import Code, check_spelling, failure_of
 from contract.errors import ModelPackageError
@@ -61,7 +62,6 @@ _ATTRIBUTES: Final = ("names", "cube", "margin")
 _KIND: Final = "features"
 _SEPARATOR: Final = ":"
 _NAMES: Final = 'names of features with units, such as {"rim_suv": "SUV"}'
-_LARGEST_CUBE: Final = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +93,11 @@ class FeatureImages:
         if size not in self._cubes:
             self._cubes[size] = tumour_cube(self.mask, self.ct, self.pet, self.grid, *size)
         return self._cubes[size]
+
+    def cubes(self, voxels: int, spacing_mm: float) -> Cube:
+        """The cube of this one patient, as of several; NaN without a PET or a tumour."""
+        cube = self.cube(voxels, spacing_mm)
+        return np.full((1, CHANNELS, *[voxels] * 3), np.nan, np.float32) if cube is None else cube[None].copy()
 
 
 @dataclass(frozen=True)
@@ -237,17 +242,6 @@ class FeatureHook:
                 raise
             what = f"{_KIND} {self.reference}: {step}"
             raise ModelPackageError(what, f"found {failure_of(problem)}", "values") from problem
-
-
-def check_cube(hook: Any, what: str) -> None:
-    """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
-    cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
-    is_pair = isinstance(cube, tuple | list) and len(cube) == 2
-    if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
-        expected = f"voxels a side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
-        raise ModelPackageError(what, f"cube {cube!r}", expected)
-    if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
-        raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -10,6 +10,9 @@ A head is a class in the entrant's code. It needs no import of ours (docs/own-mo
         def save(self, folder): ...
         @classmethod
         def load(cls, folder): ...
+
+With `cube = (48, 2.0)`, voxels a side and their size in mm, `fit` and `predict` get the images around the tumour of the
+same patients as one more argument.
 """
 
 from __future__ import annotations
@@ -31,14 +34,15 @@ from algorithm.heads.documents import (
     Head,
     LinearHead,
 )
-from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
+from algorithm.heads.own import OWN_HEADS, Cubes, OwnClassHead, OwnHead
 from contract.code import Code, check_spelling, failure_of, files_digest, split_reference
 from contract.errors import ModelPackageError
 
 # Its name in a folder of code.
 HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
-ATTRIBUTES: Final = ("kinds",)
+ATTRIBUTES: Final = ("kinds", "cube")
+_LARGEST_CUBE: Final = 256
 # Sums of squares and standardised values of such scores are finite.
 _LARGEST: Final = 1e50
 AnyHead = TypeVar("AnyHead", bound=Head)
@@ -68,9 +72,34 @@ def find_head(code: Code, reference: str) -> Any:
     """The entrant's class. Raises `ModelPackageError` if it is not there, lacks a method or misspells an attribute."""
     found = code.find(reference, "head")
     check_spelling(found, ATTRIBUTES, f"head {reference}")
+    check_cube(found, f"head {reference}")
     if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
         raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
     return found
+
+
+def check_cube(hook: Any, what: str) -> None:
+    """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
+    cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
+    is_pair = isinstance(cube, tuple | list) and len(cube) == 2
+    if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
+        expected = f"voxels a side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
+        raise ModelPackageError(what, f"cube {cube!r}", expected)
+    if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
+        raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
+
+
+def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
+    """The one more argument of a head that asks for images, none of another one.
+
+    Raises:
+        ModelPackageError: there are no images, as of a table of features.
+    """
+    if (size := getattr(hook, "cube", None)) is None:
+        return ()
+    if cubes is None:
+        raise ModelPackageError(f"head {reference}", "asks for images, of which there are none", "a head without cube")
+    return (cubes(*size),)
 
 
 def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
@@ -93,14 +122,14 @@ def table(rows: Sequence[Features], features: Sequence[str]) -> Any:
     return pd.DataFrame(array, columns=list(features))
 
 
-def predictions(reference: str, model: Any, frame: Any, scores: int) -> Floats:
+def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
     """What the model predicts, (patients,), or (patients, scores) for several scores.
 
     Raises:
         ModelPackageError: it fails, or returns another shape, NaN or something else than numbers.
     """
     what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
-    values = call(f"head {reference}", "predict", model.predict, frame)
+    values = call(f"head {reference}", "predict", model.predict, frame, *cubes_for(model, reference, cubes))
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -122,7 +151,7 @@ class _Predictor:
         self._scores = len(head.fitted) if isinstance(head, OwnClassHead) else 1
         self._code, self._folder, self._model = code, folder / head.folder, None
 
-    def __call__(self, rows: Sequence[Features]) -> Floats:
+    def __call__(self, rows: Sequence[Features], cubes: Cubes | None) -> Floats:
         if self._model is None:
             if files_digest(self._folder) != self._sha256:
                 raise ModelPackageError(
@@ -130,7 +159,7 @@ class _Predictor:
                 )
             load = find_head(self._code, self._reference).load
             self._model = call(f"head {self._reference}", "load", load, self._folder)
-        return predictions(self._reference, self._model, table(rows, self._features), self._scores)
+        return predictions(self._reference, self._model, table(rows, self._features), self._scores, cubes)
 
 
 def own_heads(head: Head) -> list[OwnHead | OwnClassHead]:
@@ -166,7 +195,7 @@ def without_code(head: Head) -> Head | None:
     return None if isinstance(left, OWN_HEADS) or not getattr(left, "experts", True) else left
 
 
-def with_own_scores(head: Head, features: Features) -> tuple[Head, list[ModelPackageError]]:
+def with_own_scores(head: Head, features: Features, cubes: Cubes | None = None) -> tuple[Head, list[ModelPackageError]]:
     """The head with the score of each entrant's own head in its place, and the fault of each one that fails.
 
     An expert that fails is left out of its ensemble.
@@ -180,7 +209,7 @@ def with_own_scores(head: Head, features: Features) -> tuple[Head, list[ModelPac
     def score(own: OwnHead | OwnClassHead) -> Head | None:
         try:
             if not of_ensemble or not own.features or any(features.get(name) is not None for name in own.features):
-                return _constant(own, features)
+                return _constant(own, features, cubes)
             problems.append(ModelPackageError(f"head {own.hook}", "all its features are missing"))
         except ModelPackageError as problem:
             problems.append(problem)
@@ -209,9 +238,9 @@ def check_own_heads(heads: Iterable[Head], code: Code) -> list[str]:
     ]
 
 
-def _constant(own: OwnHead | OwnClassHead, features: Features) -> Head:
+def _constant(own: OwnHead | OwnClassHead, features: Features, cubes: Cubes | None) -> Head:
     if isinstance(own, OwnClassHead):
-        scores = own.scores(features).items()
+        scores = own.scores(features, cubes).items()
         return ClassHead(classes={name: LinearHead(kind=own.hook, intercept=one, terms=()) for name, one in scores})
-    constant = LinearHead(kind=own.hook, intercept=own.score(features), terms=())
+    constant = LinearHead(kind=own.hook, intercept=own.score(features, cubes), terms=())
     return constant.model_copy(update={name: getattr(own, name) for name in ("threshold", "calibration", "survival")})

@@ -18,6 +18,9 @@ from contract.errors import ModelPackageError
 
 Row = Mapping[str, float | None]
 Floats = npt.NDArray[np.float64]
+# Images around the tumours of the same patients by voxels and spacing: shape (patients, 4, z, y, x), NaN without one.
+Cubes = Callable[[int, float], npt.NDArray[np.float32]]
+Predict = Callable[[Sequence[Row], Cubes | None], Floats]
 # Score of a class without training patients, far below any other.
 NEVER: Final = -1e6
 
@@ -38,19 +41,19 @@ class _OwnHead(HeadDocument):
     folder: Text
     files_sha256: str
     features: tuple[str, ...]
-    _predict: Callable[[Sequence[Row]], Floats] | None = PrivateAttr(None)
+    _predict: Predict | None = PrivateAttr(None)
 
-    def bound(self, predict: Callable[[Sequence[Row]], Floats] | None) -> Self:
+    def bound(self, predict: Predict | None) -> Self:
         """The head with the function that calls its code, None for none."""
         head = self.model_copy()
         head._predict = predict
         return head
 
-    def of_rows(self, rows: Sequence[Row]) -> Floats:
+    def of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
         """What the code returns for patients. Raises `ModelPackageError` if it fails or is not there."""
         if self._predict is None:
             raise ModelPackageError(f"head {self.hook}", "its code is not loaded", "--code")
-        return self._predict(rows)
+        return self._predict(rows, cubes)
 
     def missing(self, _features: Row) -> tuple[()]:
         """Nothing: the code gets missing values as NaN."""
@@ -66,13 +69,13 @@ class OwnHead(_OwnHead):
     calibration: Calibration | None = None
     survival: Survival | None = None
 
-    def scores_of_rows(self, rows: Sequence[Row]) -> Floats:
+    def scores_of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
         """Standardised scores of patients, shape (patients,)."""
-        return (self.of_rows(rows) - self.mean) / self.sd
+        return (self.of_rows(rows, cubes) - self.mean) / self.sd
 
-    def score(self, features: Row) -> float:
+    def score(self, features: Row, cubes: Cubes | None = None) -> float:
         """The standardised score."""
-        return float(self.scores_of_rows([features])[0])
+        return float(self.scores_of_rows([features], cubes)[0])
 
 
 class OwnClassHead(_OwnHead):
@@ -87,15 +90,15 @@ class OwnClassHead(_OwnHead):
             raise ValueError(f"in fitted only classes of {', '.join(self.classes)}")
         return self
 
-    def scores_of_rows(self, rows: Sequence[Row]) -> Floats:
+    def scores_of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
         """Scores of patients, shape (patients, classes)."""
         scores = np.full((len(rows), len(self.classes)), NEVER)
-        scores[:, [self.classes.index(name) for name in self.fitted]] = self.of_rows(rows)
+        scores[:, [self.classes.index(name) for name in self.fitted]] = self.of_rows(rows, cubes)
         return scores
 
-    def scores(self, features: Row) -> dict[str, float]:
+    def scores(self, features: Row, cubes: Cubes | None = None) -> dict[str, float]:
         """The score of each class; only their order has a meaning."""
-        return dict(zip(self.classes, self.scores_of_rows([features])[0].tolist(), strict=True))
+        return dict(zip(self.classes, self.scores_of_rows([features], cubes)[0].tolist(), strict=True))
 
 
 OWN_HEADS: Final = (OwnHead, OwnClassHead)

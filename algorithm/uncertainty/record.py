@@ -17,9 +17,11 @@ from scipy import ndimage
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import CLASS_HEADS, Features, Head
+from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.features.structure import TOUCHING
 from algorithm.heads.head_hook import with_own_scores
 from algorithm.heads.measure import clinical_features, image_features
+from algorithm.heads.own import Cubes
 from algorithm.heads.staging import absent_structures, classes_left
 from algorithm.heads.values import answer_value, class_probability
 from algorithm.masks.segmentation import Segmentation
@@ -186,21 +188,23 @@ def answers_over_folds(
     remaining folds are left out and counted.
     """
     unmirrored = [(number, step.fold) for number, step in enumerate(disagreement.passes) if not step.axes]
-    features: dict[int, Features] = {}
+    features: dict[int, tuple[Features, Cubes]] = {}
     for number, fold in unmirrored:
         if deadline.overdue():
             break
         mask = disagreement.mask(number)
         if segmentation.postprocessed is not None:
             mask = segmentation.postprocessed.applied_to(mask)
-        image = image_features(mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose, smallest)
-        features[fold] = {**image, **clinical_features(case.patient, clinical), **hooked}
+        images = mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+        known = clinical_features(case.patient, clinical)
+        row = {**image_features(*images, smallest), **known, **hooked}
+        features[fold] = row, FeatureImages(*images, known).cubes
     left_out = len(unmirrored) - len(features)
     return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
 
 
-def _over_folds(answer: HeadAnswer, features: Mapping[int, Features], left_out: int) -> dict[str, Any]:
-    folds = [{"fold": fold, **_fold_row(answer, values)} for fold, values in features.items()]
+def _over_folds(answer: HeadAnswer, features: Mapping[int, tuple[Features, Cubes]], left_out: int) -> dict[str, Any]:
+    folds = [{"fold": fold, **_fold_row(answer, *values)} for fold, values in features.items()]
     content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
     if isinstance(answer.head, CLASS_HEADS):
         return content
@@ -213,8 +217,8 @@ def _over_folds(answer: HeadAnswer, features: Mapping[int, Features], left_out: 
     }
 
 
-def _fold_row(answer: HeadAnswer, features: Features) -> dict[str, Any]:
-    declared, head = answer.answer, with_own_scores(answer.head, features)[0]
+def _fold_row(answer: HeadAnswer, features: Features, cubes: Cubes) -> dict[str, Any]:
+    declared, head = answer.answer, with_own_scores(answer.head, features, cubes)[0]
     left = classes_left(declared, absent_structures(features))
     value = answer_value(declared, head, features, [one for one in declared.classes if one not in left])
     if isinstance(head, CLASS_HEADS):

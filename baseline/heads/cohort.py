@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from algorithm.heads.documents import Features
+from algorithm.heads.own import Cubes
 from algorithm.heads.staging import absent_structures, classes_left
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer
@@ -18,6 +20,7 @@ from contract.editions import Answer
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
+Images = Callable[[Sequence[str], int, float], npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class HeadCohort:
     """Patients in one order: IDs, centre codes, outcomes, and a table of features (NaN is missing), one row each.
 
     `possible`, shape (patients, classes), is False for the classes that a patient's mask rules out; empty if it rules
-    out none.
+    out none. `images` gives the images around the tumours of patients by their IDs; None for none.
     """
 
     ids: tuple[str, ...]
@@ -59,6 +62,12 @@ class HeadCohort:
     features: pd.DataFrame
     outcomes: Outcomes
     possible: Flags = field(default_factory=lambda: np.zeros((0, 0), dtype=np.bool_))
+    images: Images | None = None
+
+    @property
+    def cubes(self) -> Cubes | None:
+        """The images around the tumours of these patients."""
+        return None if self.images is None else partial(self.images, self.ids)
 
     def pick(self, numbers: Numbers) -> HeadCohort:
         return HeadCohort(
@@ -67,6 +76,7 @@ class HeadCohort:
             self.features.iloc[numbers].reset_index(drop=True),
             self.outcomes.pick(numbers),
             self.possible[numbers] if self.possible.size else self.possible,
+            self.images,
         )
 
     def undecided(self) -> HeadCohort:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,37 @@ class CubesOf:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.cubes[self.rows], dtype)
+
+
+@dataclass(frozen=True)
+class CubeFiles:
+    """Cubes of patients by voxels and spacing, in files that each process reads in place."""
+
+    files: Mapping[tuple[int, float], tuple[Path, Mapping[str, int]]]
+
+    def __call__(self, ids: Sequence[str], voxels: int, spacing_mm: float) -> npt.NDArray[np.float32]:
+        """The cubes of these patients, NaN for one without a PET or a tumour."""
+        path, rows = self.files[voxels, float(spacing_mm)]
+        stored = np.load(path, mmap_mode="r")
+        cubes = np.full((len(ids), *stored.shape[1:]), np.nan, np.float32)
+        for number, name in enumerate(ids):
+            if name in rows:
+                cubes[number] = stored[rows[name]]
+        return cubes
+
+
+@contextmanager
+def cube_files(
+    work: WorkFolders, cases: Sequence[ReleaseCase], sizes: Iterable[tuple[int, float]], jobs: int
+) -> Iterator[CubeFiles]:
+    """Cubes of the patients in temporary files of the working directory."""
+    with tempfile.TemporaryDirectory(prefix=".cubes-", dir=work.root) as folder:
+        files = {}
+        for number, size in enumerate(sizes):
+            known, cubes = cut_cubes(work, cases, *size, jobs)
+            np.save(path := Path(folder) / f"{number}.npy", cubes)
+            files[size] = path, {case.patient_id: row for row, case in enumerate(known)}
+        yield CubeFiles(files)
 
 
 def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:

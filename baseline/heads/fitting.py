@@ -16,7 +16,7 @@ from pydantic import AliasChoices, Field, field_validator
 
 from algorithm.heads.documents import CLASS_HEADS, Features, Head, read_head
 from baseline.cache import map_items
-from baseline.heads.cohort import HeadCohort, feature_table, outcomes_of, possible_classes
+from baseline.heads.cohort import HeadCohort, Images, feature_table, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
 from baseline.heads.models.ensemble import fit_ensemble, make_ensemble
 from baseline.heads.models.kinds import Target, only
@@ -85,8 +85,10 @@ class FittedHeads:
         return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
 
 
-def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features]) -> HeadCohort:
-    """Patients with a known outcome, with image features (`rows`, by patient ID) and clinical variables."""
+def cohort_of(
+    target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, Features], images: Images | None = None
+) -> HeadCohort:
+    """Patients with a known outcome, with image features (`rows`, by patient ID), clinical variables and `images`."""
     from algorithm.heads.features.intensity import DOSE  # a table needs no images, and these load SimpleITK
     from algorithm.heads.measure import clinical_features
 
@@ -104,6 +106,7 @@ def cohort_of(target: Target, cases: Sequence[ReleaseCase], rows: Mapping[str, F
         feature_table([features_of(case) for case in known]),
         outcomes_of(target.answer, known),
         possible_classes(target.answer, [rows[case.patient_id] for case in known]),
+        images,
     )
 
 

@@ -7,22 +7,26 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from algorithm import Predictor
 from algorithm.heads.documents import EnsembleHead
 from algorithm.heads.head_hook import own_heads
 from algorithm.network.package import load_package
-from baseline import make_report
+from baseline import fit_table, make_report
 from baseline.cli import main
 from baseline.package.assemble import PackageRequest, package_training
+from baseline.release.cases import read_cases
 from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError, ModelPackageError
 from contract.files import read_json
+from contract.images.volumes import write_mask
 from contract.packages import read_manifest
 from tests.baseline.heads.own_code import own_head
+from tests.baseline.test_given_masks import block
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES
 
@@ -111,3 +115,60 @@ def test_code_without_a_head_has_no_effect(prepared: tuple[WorkFolders, Path], t
     with pytest.raises(HecktorError, match=r"^--code: found my_code, "):
         heads(work, masks, "--code", str(code))
     assert not work.heads_json.is_file()
+
+
+SEEING = """
+from pathlib import Path
+
+import numpy as np
+
+
+class Head:
+    kinds = ("risk",)
+    cube = (6, 8.0)
+
+    def __init__(self, target):
+        pass
+
+    def fit(self, features, outcomes, rng, cubes):
+        assert cubes.shape == (len(features), 4, 6, 6, 6) and cubes.dtype == np.float32
+        assert np.isfinite(cubes).all()
+
+    def predict(self, features, cubes):
+        assert cubes.shape == (len(features), 4, 6, 6, 6)
+        with Path(__file__).with_suffix(".pyc").open("a") as calls:
+            calls.write(f"{len(cubes)}\\n")
+        return np.nan_to_num(cubes[:, 2].mean((1, 2, 3)))
+
+    def save(self, folder):
+        (folder / "empty").touch()
+
+    @classmethod
+    def load(cls, folder):
+        return cls(None)
+"""
+
+
+def test_a_head_that_sees_the_images(
+    prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
+) -> None:
+    """Its score is the share of GTVp in a cube of 48 mm, and blocks of 1 to 4 voxels differ in it. In the case it gets the
+    cube of this one patient. A table has no images.
+    """
+    work, masks = prepared
+    for number, case in enumerate(read_cases(work)):
+        write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 1 + number % 4))
+    code = own_head(tmp_path)
+    (code / "__init__.py").write_text(SEEING)
+    heads(work, masks, "--code", str(code))
+    nested = read_json(work.cross_validation_json)["rfs"]["nested"]
+    assert len(set(nested["comparators"]["my_code:Head"]["score"])) > 1
+    assert not list(work.root.glob(".cubes-*"))
+    package = tmp_path / "package"
+    package_training(PackageRequest((results,), work.heads_json, package, code=(code,)))
+    record = Predictor(package, task="2", device="cpu", code=[code]).predict(case_folder.write().input).record
+    assert "my_code" not in str(record.notices)
+    assert (code / "__init__.pyc").read_text().splitlines()[-1] == "1"
+    table = pd.DataFrame({"days": range(1, 41), "event": 1, "x": range(40)})
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: asks for images, of which there are none"):
+        fit_table(table, time="days", event="event", code=[code])

@@ -11,8 +11,18 @@ import numpy as np
 import pandas as pd
 
 from algorithm.heads.documents import ClassHead, Features, Floats, Head, LinearHead, Term
-from algorithm.heads.head_hook import HeadTarget, call, find_head, own_heads, predictions, replace_own, table, with_code
-from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
+from algorithm.heads.head_hook import (
+    HeadTarget,
+    call,
+    cubes_for,
+    find_head,
+    own_heads,
+    predictions,
+    replace_own,
+    table,
+    with_code,
+)
+from algorithm.heads.own import NEVER, Cubes, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
@@ -55,7 +65,8 @@ class OwnFit:
         rows = cohort.rows()
         model = call(f"head {self.reference}", "made", find_head(self.code, self.reference), target)
         stream = rng.spawn(1)[0]  # our own models draw the same numbers with and without this one
-        call(f"head {self.reference}", "fit", model.fit, table(rows, features), _outcomes(cohort, present), stream)
+        given = table(rows, features), _outcomes(cohort, present), stream
+        call(f"head {self.reference}", "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))
         parts: dict[str, Any] = {
             "hook": self.reference,
             "code_sha256": self.code.digest(split_reference(self.reference, "head")[0]),
@@ -66,7 +77,7 @@ class OwnFit:
         predict = _Fitted(self.reference, model, features, target.scores)
         if len(names) > 2:
             return [OwnClassHead(**parts, classes=names, fitted=target.classes).bound(predict)]
-        scores = predict(rows)
+        scores = predict(rows, cohort.cubes)
         mean, sd = float(scores.mean()), float(scores.std())
         return [OwnHead(**parts, mean=mean, sd=sd if sd > _LEAST_SD else 1.0).bound(predict)]
 
@@ -80,8 +91,8 @@ class _Fitted:
     features: tuple[str, ...]
     scores: int
 
-    def __call__(self, rows: Sequence[Features]) -> Floats:
-        return predictions(self.reference, self.model, table(rows, self.features), self.scores)
+    def __call__(self, rows: Sequence[Features], cubes: Cubes | None) -> Floats:
+        return predictions(self.reference, self.model, table(rows, self.features), self.scores, cubes)
 
 
 def _outcomes(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
@@ -123,6 +134,11 @@ class OwnHeads:
         """The sha256 of each head's code."""
         return {one: self.code.digest(split_reference(one, "head")[0]) for one in self.references}
 
+    def cube_sizes(self) -> set[tuple[int, float]]:
+        """Voxels and spacing of the images that the heads ask for."""
+        sizes = (getattr(find_head(self.code, one), "cube", None) for one in self.references)
+        return {(size[0], float(size[1])) for size in sizes if size is not None}
+
     def saved(self, head: Head, cohort: HeadCohort, folder: Path) -> Head:
         """The head with the files of its own heads written below `folder`, and their code no longer in memory.
 
@@ -131,11 +147,11 @@ class OwnHeads:
                 patient alone than for all together.
         """
         result = replace_own(head, lambda own: _save(own, folder))
-        rows = cohort.rows()
+        rows, some = cohort.rows(), [cohort.pick(np.array([n])) for n in range(min(_COMPARED, len(cohort.ids)))]
         for fitted, own in zip(own_heads(head), own_heads(with_code(result, self.code, folder)), strict=True):
-            expected = fitted.of_rows(rows)
-            alone = np.concatenate([own.of_rows([row]) for row in rows[:_COMPARED]])
-            for values, name in ((own.of_rows(rows), "after load"), (alone, "for one patient alone")):
+            expected = fitted.of_rows(rows, cohort.cubes)
+            alone = np.concatenate([own.of_rows(one.rows(), one.cubes) for one in some])
+            for values, name in ((own.of_rows(rows, cohort.cubes), "after load"), (alone, "for one patient alone")):
                 if not np.allclose(values, expected[: len(values)], rtol=1e-5, atol=1e-8):
                     raise ModelPackageError(
                         f"head {own.hook}", f"{name} it predicts otherwise", "the same as after fit"

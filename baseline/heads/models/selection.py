@@ -109,7 +109,7 @@ def scores_of(head: Head, cohort: HeadCohort) -> Floats:
     if isinstance(head, ClassHead):
         return _class_scores(head, cohort)
     if isinstance(head, OwnHead | OwnClassHead):
-        return head.scores_of_rows(cohort.rows())
+        return head.scores_of_rows(cohort.rows(), cohort.cubes)
     return _mean_scores(head, cohort) if own_heads(head) else _scores_by_row(head, cohort)
 
 

@@ -184,7 +184,7 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     """The mean of the others stays: (3 - 1) / 2 = 1 by hand. Alone, a failing head is an error."""
     part = OwnHead(hook=REFERENCE, code_sha256="", folder="rfs/x", files_sha256="", features=("x",))
 
-    def fails(_rows: object) -> None:
+    def fails(_rows: object, _cubes: object) -> None:
         raise ModelPackageError("head my_code:Head: predict", "ZeroDivisionError")
 
     failing = part.bound(fails)  # type: ignore[arg-type]
