@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from evaluation.api import evaluate
 from evaluation.ranking.table import identical_lines
+from evaluation.results.documents import half_width_of
 from evaluation.results.teams import load_teams
 from evaluation.results.validation import identical_answers
 from evaluation.statistics.bootstrap import replicates
@@ -73,3 +76,9 @@ def test_teams_that_skip_different_cases_share_draws_over_the_union(tmp_path):
     cases, intervals = intervals_of_a_ranking(teams)
     assert cases == tuple(f"P{i:02d}" for i in range(PATIENTS) if i != 8)
     assert intervals != intervals_of_evaluations(teams)
+
+
+def test_half_of_an_interval_for_a_leaderboard() -> None:
+    """(0.9 - 0.2) / 2 = 0.35, without the noise of 0.9 - 0.2; no number without two finite ends."""
+    assert half_width_of(0.2, 0.9) == 0.35
+    assert [half_width_of(None, 0.9), half_width_of(0.2, math.inf), half_width_of(None, None)] == [None] * 3
