@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-from contract.editions import known_editions
 from contract.options import add_edition_options, chosen_algorithm
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
@@ -32,8 +30,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     images, missing = None, None
     if not arguments.no_image:
         images, missing = images_or_reason(arguments, EvaluationImages)
-    if images is not None and edition.source not in known_editions():
-        images = replace(images, own_edition=edition.source)
     make_phase(options, images, lambda line: print(line, flush=True))
     if missing is not None:
         raise without_archives(missing, GROUND_TRUTH, "--no-image")

@@ -28,8 +28,7 @@ class BuiltImages:
     """Makes the image archives of a submission from this source tree; `torch` is cuda or cpu.
 
     `revision` labels the images, so that they differ from earlier ones of equal content; empty for no label. `code` are
-    folders of the user's own code, each of which gets into the images; `own_edition` is the file of an edition that is
-    not in the package.
+    folders of the user's own code, each of which gets into the images.
     The output of the scripts goes to a `log`; a script that fails raises EngineError.
     """
 
@@ -40,7 +39,6 @@ class BuiltImages:
     level: int
     revision: str = ""
     code: tuple[Path, ...] = ()
-    own_edition: str = ""
 
     def name(self, task: Algorithm) -> str:
         """The image's name in the engine."""
@@ -53,7 +51,7 @@ class BuiltImages:
         """
         flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
         names = [task.image.removeprefix(IMAGE_PREFIX) for task in tasks]
-        self._script("build", *names, *flags, *self._common(), *code_options(self.code), log=log)
+        self._script("build", *names, *flags, *self._label(), *code_options(self.code), log=log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
@@ -73,9 +71,8 @@ class BuiltImages:
         identity = self.engine.command("image", "inspect", "--format", "{{.Id}}", loaded).strip()
         return ContainerRunner(self.engine, identity, with_gpus=self.with_gpus)
 
-    def _common(self) -> tuple[str, ...]:
-        edition = ("--edition", self.own_edition) if self.own_edition else ()
-        return (*edition, "--revision", self.revision) if self.revision else edition
+    def _label(self) -> tuple[str, ...]:
+        return ("--revision", self.revision) if self.revision else ()
 
     def _script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:
@@ -102,7 +99,7 @@ class EvaluationImages(BuiltImages):
     def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for the evaluation image of each task."""
         names = [task.evaluation_image.removeprefix(IMAGE_PREFIX) for task in tasks]
-        self._script("build", *names, *self._common(), log=log)
+        self._script("build", *names, *self._label(), log=log)
 
 
 def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:

@@ -24,7 +24,7 @@ from contract.packages import manifest_sha256, package_identity, read_manifest
 from rehearsal.runners.containers import ContainerEngine
 from rehearsal.runners.runner import ProcessRunner, Runner
 from rehearsal.submission import cli, pipeline
-from rehearsal.submission.images import BuiltImages, EvaluationImages, find_images
+from rehearsal.submission.images import BuiltImages, find_images
 from rehearsal.submission.pipeline import SubmissionOptions, make_submission
 from rehearsal.submission.tries import KINDS, _cases, make_phantoms
 
@@ -348,11 +348,6 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(EngineError):
         with_code.build((HPV,), tmp_path / "log")
     assert f"third try --code {tmp_path}/my_model --code {tmp_path}/forest" in (tmp_path / "log").read_text()
-    of_phase = EvaluationImages(images.engine, tmp_path, "cpu", False, 1, own_edition="/own.json")
-    with pytest.raises(EngineError):
-        of_phase.build((HPV,), tmp_path / "log")
-    assert "toy-client evaluation-hpv --edition /own.json" in (tmp_path / "log").read_text().splitlines()
-    assert of_phase.name(HPV) == "hecktor-evaluation-hpv:latest"
     (four_answers,) = NEWEST.algorithms
     with pytest.raises(EngineError):
         images.build((four_answers,), tmp_path / "log")
