@@ -7,7 +7,7 @@
 /** @typedef {{low: number[], size: number[], labels: Uint8Array}} MaskBox labels inside their bounding box, x runs fastest */
 
 /** The bytes of a file, unpacked if they are gzip; `onBytes` takes their number as they arrive. */
-export async function fetchBytes(url, signal, onBytes = () => {}) {
+export async function fetchBytes(url, signal, onBytes = (_) => {}) {
   const reader = (await request(url, signal)).body.getReader();
   const chunks = [];
   for (let part = await reader.read(); !part.done; part = await reader.read()) {

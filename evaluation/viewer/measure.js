@@ -147,7 +147,8 @@ const radiusOf = ({ from, to }) => Math.min(MOST_RADIUS_MM, distance(from, to));
 function sphereText(sphere, pet, unit) {
   const radius = radiusOf(sphere);
   const size = `${((4 / 3) * Math.PI * (radius / 10) ** 3).toFixed(2)} ml, r ${radius.toFixed(1)} mm`;
-  const values = pet && sphereValues(pet, sphere.from, radius);
+  if (pet === null) return `${size}, no PET values`;
+  const values = sphereValues(pet, sphere.from, radius);
   if (!values) return `${size}, no PET voxel inside`;
   const [name, digits] = unit === "SUV" ? ["SUV", 2] : [`${unit} `, 0];
   return [...Object.entries(values).map(([key, value]) => `${name}${key} ${value.toFixed(digits)}`), size].join(", ");

@@ -22,7 +22,7 @@ export class Pointer {
     stage.addEventListener("pointerup", (event) => this.#release(event));
     stage.addEventListener("pointercancel", (event) => this.#release(event));
     stage.addEventListener("pointerleave", () => viewer.showCursor(null));
-    stage.addEventListener("dblclick", (event) => this.#moves.enlarge(this.#at(event).plane));
+    stage.addEventListener("dblclick", (event) => viewer.tools.tool || this.#moves.enlarge(this.#at(event).plane));
     stage.addEventListener("wheel", (event) => this.#turnWheel(event), { passive: false });
     stage.addEventListener("contextmenu", (event) => event.preventDefault());
   }

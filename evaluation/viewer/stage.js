@@ -170,8 +170,9 @@ export class Stage {
     const mm = SCALE_BARS_MM.find((length) => length * scale < 0.3 * width) ?? 1;
     const pad = 10 * this.#ratio;
     const [x, y] = [left + pad, top + height - pad];
-    for (const [thickness, fillStyle] of [[4, CASING], [2, INK]]) {
-      Object.assign(this.#context, { fillStyle }).fillRect(x, y - (thickness / 2) * this.#ratio, mm * scale, thickness * this.#ratio);
+    for (const thickness of [4, 2]) {
+      this.#context.fillStyle = thickness === 4 ? CASING : INK;
+      this.#context.fillRect(x, y - (thickness / 2) * this.#ratio, mm * scale, thickness * this.#ratio);
     }
     this.#text(mm >= 10 ? `${mm / 10} cm` : `${mm} mm`, x, y - 5 * this.#ratio, "left", "bottom", 11);
   }

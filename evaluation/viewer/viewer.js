@@ -122,12 +122,13 @@ class Viewer {
     if (!signal.aborted && next !== null) fetch(`${folderOf(next)}case.json`, { signal }).catch(() => {});
   }
 
-  /** The PET's own voxels, loaded when they are first needed; null without a PET. */
+  /** The PET's own voxels, loaded when they are first needed; null without a PET, or with a message if they cannot be read. */
   async measuredPet() {
     const { scene, case: current } = this;
     if (!current?.pet.measured) return null;
     scene.measured ??= this.#fetchVolume(current.folder, current.pet.measured, this.#opening.signal);
     return scene.measured.catch((problem) => {
+      scene.measured = null;
       notices.say(problem.message, true);
       return null;
     });

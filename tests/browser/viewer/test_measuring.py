@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from algorithm.heads.features.intensity import intensity_peak
 from algorithm.heads.features.structure import Structure
@@ -140,7 +140,31 @@ def test_without_a_pet_a_sphere_has_a_size_alone(page: Page, address: str) -> No
     page.keyboard.press("s")
     x, y = pixel_of(page, AXIAL, middle(PRIMARY))
     page.locator("#stage").click(position={"x": x, "y": y})
-    expect(page.locator("#measurements")).to_contain_text("Sphere 4.19 ml, r 10.0 mm, no PET voxel inside")
+    expect(page.locator("#measurements")).to_contain_text("Sphere 4.19 ml, r 10.0 mm, no PET values")
+
+
+def test_measurements_end_with_their_case(viewer: Page) -> None:
+    viewer.keyboard.press("s")
+    x, y = pixel_of(viewer, AXIAL, middle(PRIMARY))
+    viewer.locator("#stage").dblclick(position={"x": x, "y": y})
+    expect(viewer.locator("#measurements li")).to_have_count(2)
+    assert viewer.evaluate("window.viewer.view.planes") == [AXIAL, CORONAL, SAGITTAL]
+    viewer.keyboard.press("j")
+    wait_for_case(viewer, "CASE-2")
+    expect(viewer.locator("#measurements-section")).to_be_hidden()
+
+
+def test_voxels_that_cannot_be_read_are_named(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    page.route("**/pet-voxels.nii.gz", lambda route: route.fulfill(status=500, json={"error": "the disk is gone"}))
+    page.goto(f"{address}#case={FIRST}")
+    wait_for_case(page, FIRST)
+    page.keyboard.press("s")
+    x, y = pixel_of(page, AXIAL, middle(PRIMARY))
+    page.locator("#stage").click(position={"x": x, "y": y})
+    expect(page.locator("#measurements")).to_contain_text("no PET values")
+    expect(page.locator("#status")).to_have_text("the disk is gone")
+    page.close()
 
 
 def test_values_are_those_under_the_cursor(viewer: Page) -> None:

@@ -18,8 +18,10 @@ from evaluation.viewer.cohort import ViewerCohort
 def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path, end: signal.Signals) -> None:
     options = ["view", "--cohort", str(tmp_path / "cohort"), "--masks", f"A={tmp_path / 'A'}"]
     command = [sys.executable, "-c", "from hecktor.cli import entry; entry()", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Reading cohort and results ...\n"
         line = process.stdout.readline()
         address = re.fullmatch(r"2 cases at (http://127\.0\.0\.1:\d+/[\w-]{32}/)\n", line)
         assert address is not None, line
