@@ -63,6 +63,15 @@ def test_keys_open_the_next_and_the_previous_case(viewer: Page) -> None:
         assert viewer.locator("#cases [aria-selected=true]").inner_text().startswith(case)
 
 
+def test_the_server_prepares_the_next_case_meanwhile(page: Page, address: str) -> None:
+    """A while after CASE-1 is shown, CASE-2 is asked for, so that it opens at once."""
+    with page.expect_response("**/case/CASE-2/case.json") as response:
+        page.goto(f"{address}#case={FIRST}")
+        wait_for_case(page, FIRST)
+    assert response.value.ok
+    assert page.locator("#case-title b").inner_text() == FIRST
+
+
 def test_keys_go_from_lesion_to_lesion(viewer: Page) -> None:
     """The list starts with the reference's primary and node."""
     for key, label, box in (("n", "GTVp", PRIMARY), ("n", "GTVn", NODE), ("b", "GTVp", PRIMARY)):
