@@ -51,6 +51,12 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ehr", type=Path, metavar="FILE", help="clinical variables; a mask needs none")
     parser.add_argument(
+        "--contours",
+        type=Path,
+        metavar="MASK",
+        help="mask of the lesions on the CT's grid, in place of the network's, for a task of risks or classes alone",
+    )
+    parser.add_argument(
         "--output",
         type=Path,
         default=platform.OUTPUT_DIR,

@@ -102,6 +102,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
         code=tuple(arguments.code),
+        contours_path=arguments.contours,
     )
 
 
@@ -182,7 +183,7 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
         raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
     if request.mask_path is not None:
         _check_not_an_input(request.mask_path, inputs)
-    _prepare_extras(arguments, inputs, makes_passes=request.method.segmenter == "network")
+    _prepare_extras(arguments, inputs, request, makes_passes=request.method.segmenter == "network")
 
 
 def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
@@ -193,7 +194,24 @@ def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
             raise OutputError("--output", f"{mask.name} lies within the input folder", "a path outside")
 
 
-def _prepare_extras(arguments: argparse.Namespace, inputs: Sequence[Path], *, makes_passes: bool) -> None:
+def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:
+    """Refuse `--contours` where they would not be used, and options that have no effect beside them."""
+    if arguments.contours is None:
+        return
+    if request.algorithm.mask is not None:
+        expected = "a task of risks or classes alone"
+        raise HecktorError("--contours", f"found with task {request.algorithm.name}, which answers a mask", expected)
+    if request.method.segmenter != "network":
+        raise HecktorError("--contours", f"found with method {request.method.name!r}", "'baseline'")
+    for option in ("serve", "passes", "uncertainty"):
+        if getattr(arguments, option):
+            raise HecktorError(f"--{option}", "found with --contours", "one of them")
+
+
+def _prepare_extras(
+    arguments: argparse.Namespace, inputs: Sequence[Path], request: PredictRequest, *, makes_passes: bool
+) -> None:
+    _check_contours(arguments, request)
     if arguments.port is not None and not arguments.serve:
         raise HecktorError("--port", "found without --serve", "both")
     for option in () if makes_passes else ("passes", "uncertainty"):

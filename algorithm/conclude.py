@@ -32,7 +32,7 @@ def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
         run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
     elif segmentation is None or answers.segmented.without_body:
         LOGGER.warning("*** EARLY END *** %s", reason)
-    elif not segmentation.by_network:
+    elif not segmentation.by_network and not answers.segmented.by_contours:
         LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the PET threshold answers", reason)
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
@@ -165,4 +165,6 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
 def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
     if segmented.by_network:
         return "network"
+    if segmented.by_contours and not segmented.without_body:
+        return "contours"
     return None if segmented.segmentation is None or segmented.without_body else "PET threshold"

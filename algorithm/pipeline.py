@@ -10,6 +10,7 @@ from algorithm.answers import answer, restore
 from algorithm.conclude import conclude, explain
 from algorithm.context import RunContext
 from algorithm.deadline import Termination
+from algorithm.masks.contours import by_contours
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
@@ -77,6 +78,11 @@ def answer_case(run: RunContext) -> None:
         write_best(run, Segmented(case, None))
         return
     case, region = localise(run, case)
+    if case.contours is not None and run.request.method.segmenter == "network":
+        with run.stages("contours"):
+            segmented = by_contours(case, case.contours, region, run.resident.package.spacing_mm)
+        write_best(run, segmented)
+        return
 
     @cache
     def by_threshold() -> Segmentation:

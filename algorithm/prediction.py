@@ -23,7 +23,7 @@ from contract.packages import PackageIdentity
 
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
-SegmentedBy = Literal["network", "PET threshold"]
+SegmentedBy = Literal["network", "PET threshold", "contours"]
 # From the mask by a rule, the training's value in the manifest, or the edition's declaration.
 FallbackSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]
 
@@ -47,6 +47,7 @@ class PredictRequest:
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
         code: folders of an entrant's own code; none takes that of the image.
+        contours_path: mask of the lesions in place of those that the network would find; None without one.
     """
 
     edition: Edition
@@ -64,6 +65,7 @@ class PredictRequest:
     mask_path: Path | None = None
     is_shipped: bool = False
     code: tuple[Path, ...] = ()
+    contours_path: Path | None = None
 
     @property
     def uses_package(self) -> bool:
@@ -205,7 +207,7 @@ class RunRecord:
         if self.segmented_by == "network":
             parts.append(f"{self.passes_done} of {self.passes_planned} passes over {self.plan} on {self.device}")
         elif self.segmented_by is not None:
-            parts.append("no pass, by PET threshold")
+            parts.append(f"no pass, by {self.segmented_by}")
         parts.append(f"peak memory {self.peak_memory_mib:.0f} MiB")
         if self.gpu_peak_memory_mib is not None:
             parts.append(f"on the GPU {self.gpu_peak_memory_mib:.0f} MiB")

@@ -40,7 +40,12 @@ def read(run: RunContext) -> Case:
     with run.stages("read"):
         request = run.request
         case = read_case(
-            request.source, request.edition, request.algorithm, run.notices, tolerant=request.always_answers
+            request.source,
+            request.edition,
+            request.algorithm,
+            run.notices,
+            tolerant=request.always_answers,
+            contours=request.contours_path,
         )
     for name, scan in scans_of(case).items():
         LOGGER.info("%s: %s", name, "none that can be used" if scan is None else scan.geometry.describe())
@@ -188,6 +193,8 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
             record = describe(segmentation, disagreement)
             if answers.segmented.without_body:
                 record["segmented_by"] = None
+            elif answers.segmented.by_contours:
+                record["segmented_by"] = "contours"
             by_passes = record["why_not"] is None
             if by_passes:
                 record |= _over_folds(run, answers, segmentation, disagreement)

@@ -17,8 +17,9 @@ import numpy.typing as npt
 from algorithm.case import hounsfield, uptake
 from algorithm.case.inputs import CaseFiles, input_path, single_image
 from algorithm.case.notices import Notices
+from contract import labels
 from contract.editions import Algorithm, Edition, Socket
-from contract.editions.declaration import CT, EHR, PET, RT_DOSE
+from contract.editions.declaration import CONTOURS, CT, EHR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_header, read_volume
@@ -31,6 +32,7 @@ BODY_HU: Final = -300
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone; an empty mask is to be expected"
 _WITHOUT_DOSE: Final = "going on without it"
+_WITHOUT_CONTOURS: Final = "the network looks for the lesions"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 Result = TypeVar("Result")
 
@@ -40,13 +42,15 @@ class Case:
     """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
 
     `pet` is None if the PET is useless for this CT (all zero, or no overlap): the CT alone is used. `dose` is the
-    planned dose in Gy on its own grid, None if there is none.
+    planned dose in Gy on its own grid, None if there is none; `contours` is a mask of the lesions on the CT's grid that
+    comes with the case, None if the algorithm looks for them.
     """
 
     ct: Volume
     pet: Volume | None
     patient: Patient
     dose: Volume | None = None
+    contours: Volume | None = None
 
 
 @dataclass(frozen=True)
@@ -63,17 +67,53 @@ CaseSource = Path | CaseFiles | CaseVolumes
 
 
 def read_case(
-    source: CaseSource, edition: Edition, algorithm: Algorithm, notices: Notices, *, tolerant: bool = False
+    source: CaseSource,
+    edition: Edition,
+    algorithm: Algorithm,
+    notices: Notices,
+    *,
+    tolerant: bool = False,
+    contours: Path | None = None,
 ) -> Case:
-    """Read CT, PET, clinical variables, and the dose if the algorithm has that input and the case has one.
+    """Read CT, PET, clinical variables, and dose and contours if the algorithm has these inputs and the case has them.
 
-    With `tolerant` a PET or clinical variables that cannot be used give a notice each, and the case goes on without.
+    `contours` is a file that takes the place of that input. With `tolerant` a PET, clinical variables or contours that
+    cannot be used give a notice each, and the case goes on without.
 
     Raises:
         InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
             `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
     reader = _Reader(edition, notices, tolerant, needs_clinical=bool(algorithm.heads))
+    case = _read_source(reader, source, algorithm)
+    return replace(case, contours=reader.contours(source, algorithm, case.ct.geometry, contours))
+
+
+def _contours_of(root: Path, algorithm: Algorithm, notices: Notices) -> Path | None:
+    """The contours in the case's folder; None if the algorithm needs none, and for an optional input without an image.
+
+    Raises:
+        InputError: no image, or several, for an algorithm that needs contours.
+    """
+    if CONTOURS in algorithm.inputs:
+        return single_image(input_path(root, algorithm.inputs[CONTOURS], notices))
+    if CONTOURS not in algorithm.optional_inputs:
+        return None
+    path = input_path(root, algorithm.optional_inputs[CONTOURS], notices)
+    return single_image(path) if path.exists() else None
+
+
+def read_contours(path: Path, ct: Geometry) -> Volume:
+    """A mask of the lesions on the CT's grid. Raises `InputError` for another grid or another label."""
+    mask = read_volume(path)
+    if differences := mask.geometry.differences(ct):
+        raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
+    if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
+        raise InputError(path.name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+    return Volume(mask.array.astype(np.uint8), mask.geometry)
+
+
+def _read_source(reader: _Reader, source: CaseSource, algorithm: Algorithm) -> Case:
     if isinstance(source, CaseVolumes):
         return reader.from_memory(source)
     if isinstance(source, CaseFiles):
@@ -119,6 +159,19 @@ class _Reader:
         patient, suv_factor = self._patient(record)
         ct = self._ct(scans.ct, "CT", "CT")
         return Case(ct, self._pet(lambda: scans.pet, ct, "PET", "PET", suv_factor), patient)
+
+    def contours(self, source: CaseSource, algorithm: Algorithm, ct: Geometry, given: Path | None) -> Volume | None:
+        """The contours in `given`, or in the case's folder if the algorithm has this input."""
+
+        def read() -> Volume | None:
+            path = given
+            if path is None and isinstance(source, Path):
+                path = _contours_of(source, algorithm, self.notices)
+            elif path is None and CONTOURS in algorithm.inputs:
+                raise InputError(CONTOURS, "not given", "a mask of the lesions, such as that of --contours")
+            return None if path is None else read_contours(path, ct)
+
+        return self._or_none(read, _WITHOUT_CONTOURS)
 
     def _record(self, path: Path | None) -> PatientRecord | None:
         if path is None or (not self.needs_clinical and not path.exists()):

@@ -24,8 +24,8 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 # Rules that give a class from the mask, defined in `algorithm.heads.staging`.
 RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
-CT, PET, EHR, CT_PLANNING, RT_DOSE = "ct", "pet", "ehr", "ct_planning", "rt_dose"
-INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE)
+CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS = "ct", "pet", "ehr", "ct_planning", "rt_dose", "contours"
+INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS)
 IMAGE_PREFIX: Final = "hecktor-"
 _IMAGE_KINDS: Final = ("Image", "Segmentation")
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
@@ -256,6 +256,8 @@ class Algorithm(Document):
     @model_validator(mode="after")
     def _check_names(self) -> Algorithm:
         unique([*self.input_names, *self.optional_input_names])
+        if self.mask is not None and CONTOURS in (*self.input_names, *self.optional_input_names):
+            raise ValueError(f"no mask among the answers of an algorithm with {CONTOURS}")
         names, paths = [answer.name for answer in self.answers], [answer.path for answer in self.answers]
         for path, replacements in self.stale_outputs.items():
             if any(name not in names for name in replacements):

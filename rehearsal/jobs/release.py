@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.clinical import ImpossibleValueError
-from contract.editions.declaration import CT, CT_PLANNING, EHR, PET, RT_DOSE
+from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
 from contract.errors import InputError
 from contract.patient import listed
 from contract.release.factors import has_factors, read_suv_factors
@@ -16,7 +16,7 @@ from contract.release.layout import ReleaseFolder, csv_files, is_release, patien
 from contract.release.tables import ReleaseTable, Row, read_table
 from rehearsal.jobs.cases import Cohort, CohortCase
 
-_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose"}
+_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: "mask"}
 
 
 def has_release_layout(cohort: Path) -> bool:

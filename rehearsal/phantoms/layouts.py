@@ -16,7 +16,7 @@ import SimpleITK as sitk
 
 from contract import files
 from contract.editions import Algorithm, Edition, Socket
-from contract.editions.declaration import CT, CT_PLANNING, EHR, PET, RT_DOSE
+from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
@@ -127,7 +127,7 @@ def _release_images(case: PhantomCase, task: Algorithm, rendered: Rendered) -> d
     """A patient's images by file name."""
     name = case.patient_id
     images = {f"{name}__CT.nii.gz": rendered.ct, f"{name}__PT.nii.gz": rendered.pet}
-    if task.mask is not None:
+    if task.mask is not None or CONTOURS in (*task.inputs, *task.optional_inputs):
         images[f"{name}.nii.gz"] = rendered.mask
     if RT_DOSE in task.optional_inputs and rendered.planning is not None and rendered.dose is not None:
         images |= {f"{name}__CTPlanning.nii.gz": rendered.planning, f"{name}__RTDOSE.nii.gz": rendered.dose}
@@ -162,7 +162,7 @@ class PlatformWriter:
             files.write_json(folder / "input" / INPUTS_JSON, entries)
 
     def _images(self, rendered: Rendered) -> list[tuple[Socket, Volume]]:
-        images = {CT: rendered.ct, PET: rendered.pet}
+        images = {CT: rendered.ct, PET: rendered.pet, CONTOURS: rendered.mask}
         if rendered.planning is not None and rendered.dose is not None:
             images |= {CT_PLANNING: rendered.planning, RT_DOSE: rendered.dose}
         sockets = self.edition.inputs

@@ -149,7 +149,7 @@ def _fallbacks(job: JobResult) -> list[str]:
     record = job.run_record or RecordedRun()
     if record.region and record.segmented_by is None:
         return ["no neck was found in view, expected an answer of the network"]
-    if record.passes_done == 0:
+    if record.passes_done == 0 and record.segmented_by != "contours":
         return ["the PET threshold answered, expected an answer of the network"]
     if record.fallbacks:
         return [f"fallbacks answered for {', '.join(record.fallbacks)}, expected answers of the model"]
