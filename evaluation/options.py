@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import named_algorithm, whole_number
+from contract.options import name_path, named_algorithm, whole_number
 from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
@@ -17,8 +17,21 @@ if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
     from evaluation.editions.task import TaskProfile
 
 
-def folders_by_team(option: str, pairs: Sequence[tuple[str, Path]]) -> dict[str, Path]:
-    """The values of a repeated option TEAM=FOLDER. Raises HecktorError for a team that stands twice."""
+def team_folders(text: str) -> list[tuple[str, Path]]:
+    """Read TEAM=FOLDER, or a folder that holds one folder for each team; argparse.ArgumentTypeError for other texts."""
+    if "=" in text:
+        return [name_path(text)]
+    parent = Path(text)
+    folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+    folders = [path for path in folders if not path.name.startswith(".")]
+    if not folders:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with one for each team")
+    return [(path.name, path) for path in folders]
+
+
+def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
+    """The values of a repeated option of `team_folders`. Raises HecktorError for a team that stands twice."""
+    pairs = [pair for value in values for pair in value]
     folders = dict(pairs)
     if len(folders) < len(pairs):
         names = [team for team, _ in pairs]

@@ -117,20 +117,26 @@ function addBoardTools(table, scroller) {
       if (box.checked) hidden.delete(place);
       else hidden.add(place);
       showColumns(table, hidden);
-      hint();
     });
     return head.textContent.trim() === "Team" ? "" : create("label", {}, box, ` ${head.textContent}`);
   });
   const columns = create("details", {}, create("summary", {}, "Columns"), create("div", { class: "columns" }, ...choices));
   const more = create("span", { class: "more" }, "More columns to the right \u2192");
-  const hint = () => {
-    const rest = scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft > 2;
-    more.hidden = !rest;
-    scroller.classList.toggle("cut", rest);
-  };
-  scroller.addEventListener("scroll", hint, { passive: true });
-  new ResizeObserver(hint).observe(scroller);
   scroller.before(create("div", { class: "tools" }, csv, columns, more));
+}
+
+// A shadow at the right edge where the table goes on.
+function watchEdge(table, scroller) {
+  const update = () => {
+    const more = scroller.parentElement?.querySelector(":scope > .tools > .more");
+    const rest = scroller.scrollWidth - scroller.clientWidth - scroller.scrollLeft > 2;
+    scroller.classList.toggle("cut", rest);
+    if (more) more.hidden = !rest;
+  };
+  scroller.addEventListener("scroll", update, { passive: true });
+  const observer = new ResizeObserver(update);
+  observer.observe(scroller);
+  observer.observe(table);
 }
 
 // Called once for each table, also for those that scripts add.
@@ -148,6 +154,7 @@ export function activateTable(table) {
   scroller.setAttribute("role", "group");
   scroller.setAttribute("aria-label", table.caption ? table.caption.textContent : "Table");
   scroller.tabIndex = 0;
+  watchEdge(table, scroller);
   filterTable(table);
   onSelection(() => filterTable(table));
 }

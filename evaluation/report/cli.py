@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import add_edition_option, name_path, whole_number
-from evaluation.options import add_workers, folders_by_team
+from contract.options import add_edition_option, whole_number
+from evaluation.options import add_workers, folders_by_team, team_folders
 
 if TYPE_CHECKING:
     from evaluation.analyses.analysis import Analysis
@@ -106,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
         "the scored cases"
     )
     add("--cohort", type=Path, help=cohort)
-    masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
-    add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
+    masks = "a team's masks <case>.mha, or one folder with those of all (default: <team>/predictions in the results)"
+    add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     groups = "also compare the groups of this column of a CSV table with PatientID, such as clinical.csv:HPV Status"
     add(
         "--groups",

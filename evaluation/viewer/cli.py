@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_edition_option, name_path, whole_number
-from evaluation.options import folders_by_team
+from contract.options import add_edition_option, whole_number
+from evaluation.options import folders_by_team, team_folders
 
 _END = {signal.SIGINT, signal.SIGTERM}
 
@@ -46,10 +46,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--cohort", type=Path, required=True, help=cohort)
     results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
     add("--results", type=Path, help=results)
-    masks = "a team's masks <case>.mha (default: <team>/predictions in the results)"
-    add("--masks", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=masks)
+    masks = "a team's masks <case>.mha, or one folder with those of all (default: <team>/predictions in the results)"
+    add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
-    add("--uncertainty", type=name_path, action="append", default=[], metavar="TEAM=FOLDER", help=maps)
+    add("--uncertainty", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=maps)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
     add_edition_option(parser, f"that of the results, else {DEFAULT_EDITION}")
     return parser
