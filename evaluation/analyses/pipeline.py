@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.classes import calibration, confusion, recall_by_class
+from evaluation.analyses.classes import confusion, recall_by_class
 from evaluation.analyses.groups import by_group
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.detection import lesion_counts, primary_found
@@ -41,10 +41,10 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *failed_cases(table),
             *primary_found(table),
             *lesion_counts(table),
-            *(dsc_by_team(table, one) for one in against),
+            *(dsc_by_team(table, one) for one in against if one.fills_bins),
             *(dsc_by_case(table, one) for one in against),
             *dsc_correlations(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
         return [*survival_by_risk(table), *survival_by_group(table, results.groupings)]
-    return [*recall_by_class(table, results.teams), *confusion(table), *calibration(table)]
+    return [*recall_by_class(table, results.teams), *confusion(table)]

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from evaluation.analyses.tasks import between_tasks
-from evaluation.report.cases import CasePicture
+from evaluation.report.cases import CasePicture, contours_script
 from evaluation.report.page import BETWEEN_TASKS, build_page
 from tests.browser.conftest import accessibility_problems
 from tests.evaluation.report.challenge import cases, content, lose_nodes, names
@@ -39,7 +39,9 @@ def small_report(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def write_report(folder: Path, teams: list[str], number_of_cases: int) -> str:
     (folder / "report_files").mkdir()
-    pictures = [CasePicture("CHUM-003", "report_files/CHUM-003.jpg")]
+    pictures = [CasePicture("CHUM-003", "report_files/CHUM-003.jpg", contours="report_files/CHUM-003.js")]
+    contours = {team: (f"M{place},1L9,9", "") for place, team in enumerate(teams)} | {"": ("M0,0L30,10", "M1,1L2,2")}
+    (folder / "report_files" / "CHUM-003.js").write_text(contours_script("CHUM-003", contours), encoding="utf-8")
     page = build_page(content(teams, cases(number_of_cases), pictures))
     (folder / "report.html").write_text(page, encoding="utf-8")
     write_picture(folder / "report_files" / "CHUM-003.jpg")
@@ -302,6 +304,31 @@ def test_a_case_is_chosen_by_keyboard_and_shows_its_picture_and_answers(page: Pa
     card.scroll_into_view_if_needed()
     page.wait_for_function("document.querySelector('.card[open] img').naturalWidth === 30")
     expect(page.locator("#selection a")).to_have_text("Show CHUM-003")
+
+
+def test_three_contours_are_chosen_below_the_reference(page: Page, report: str) -> None:
+    """The best team and the selected one are shown at first; the reference is drawn last, hence on top."""
+    opened(page, f"{report}#team=Team%2020%20of%20the%20University%20Hospital&case=CHUM-003", ".fold")
+    card = page.locator('[id="case-CHUM-003"]')
+    selects = card.locator(".contours select")
+    expect(selects).to_have_count(3)
+    assert [selects.nth(place).input_value() for place in range(3)] == [FIRST, TEAMS[19], ""]
+    card.locator("img").scroll_into_view_if_needed()
+    expect(card.locator(".picture path")).to_have_count(6)
+    lines = "all => all.map((one) => one.getAttribute('d'))"
+    assert card.locator(".picture path").evaluate_all(lines) == [
+        "M0,1L9,9",
+        "",
+        "M19,1L9,9",
+        "",
+        "M0,0L30,10",
+        "M1,1L2,2",
+    ]
+    strokes = card.locator(".picture path").evaluate_all("all => all.map((one) => one.getAttribute('stroke'))")
+    assert len(set(strokes)) == 3
+    selects.nth(0).select_option("")
+    selects.nth(2).select_option(TEAMS[4])
+    assert card.locator(".picture path").evaluate_all(lines)[::2] == ["M19,1L9,9", "M4,1L9,9", "M0,0L30,10"]
 
 
 def test_a_link_to_a_case_opens_it(page: Page, report: str) -> None:

@@ -16,6 +16,7 @@ from evaluation.metrics.bins import VOLUME_BINS, equal_bins, spearman
 from evaluation.metrics.overlap import MM3_A_ML, Booleans, Floats
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
+_FEWEST_IN_BIN: Final = 3
 _BINS: Final = "in five bins of rising values with equal numbers of cases, the first also with the remainder"
 
 
@@ -38,6 +39,11 @@ class Influence:
     def known(self) -> Booleans:
         """The masks with a DSC and a value, shape (teams, cases)."""
         return np.asarray(~np.isnan(self.dsc) & ~np.isnan(self.values), dtype=np.bool_)
+
+    @property
+    def fills_bins(self) -> bool:
+        """Whether any team has at least three cases in each bin: means of fewer say nothing."""
+        return bool((self.known.sum(axis=1) >= _FEWEST_IN_BIN * VOLUME_BINS).any())
 
 
 def influences(table: AnswerRows, scans: Scans) -> list[Influence]:

@@ -56,7 +56,7 @@ def check(analyses: list[Analysis]) -> set[str]:
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_every_edition(challenge, edition: str, task: str) -> None:
-    names = check(task_analyses(challenge(edition, task)))
+    names = check(task_analyses(challenge(edition, task, cases=20)))
     assert {"metrics", "rank-stability", "significance", "centres"} <= names
     prefix = "segmentation-" if edition == "hecktor2026" else ""
     if task in {"segmentation", "combined"}:
@@ -77,10 +77,13 @@ def test_a_single_team_has_no_rivals(challenge, edition: str, task: str) -> None
 
 
 def test_a_few_cases(challenge) -> None:
-    """Fewer cases than bins: no bins, everything else."""
+    """Five bins of three cases need 15 cases with a GTVp; points need five."""
     names = check(task_analyses(challenge("hecktor2021", "segmentation", cases=4)))
     assert "gtvp-dsc-by-case" in names
-    assert not any(name.startswith("gtvp-dsc-by-volume") for name in names)
+    assert not any(name.startswith("gtvp-dsc-and-volume") for name in names)
+    names = check(task_analyses(challenge("hecktor2021", "segmentation", cases=14)))
+    assert "gtvp-dsc-and-volume" in names
+    assert "gtvp-dsc-by-volume" not in names
     check(task_analyses(challenge("hecktor2021", "segmentation", cases=1)))
 
 

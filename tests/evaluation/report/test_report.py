@@ -184,6 +184,40 @@ def test_masks_may_lie_elsewhere(demo):
         build(demo, "--masks", f"ours={demo / 'absent'}")
 
 
+def test_one_folder_holds_the_masks_of_all_teams(demo):
+    """A folder that is no team's is named, an empty one refused."""
+    parent = demo / "all"
+    parent.mkdir()
+    (demo / "demo" / "task1" / "ours" / "predictions").rename(parent / "ours")
+    build(demo, "--masks", str(parent))
+    drawn = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    assert list(drawn[1]) == ["ours", ""]
+    (parent / "others").mkdir()
+    with pytest.raises(HecktorError, match="unknown team 'others'"):
+        build(demo, "--masks", str(parent))
+    (demo / "empty").mkdir()
+    with pytest.raises(SystemExit):
+        build(demo, "--masks", str(demo / "empty"))
+
+
+def test_contours_lie_where_the_lesion_is_cut(demo):
+    """The planes go through a voxel of the lesion, so that its outline surrounds the middle of each: 540 +- 360, 180.
+
+    A-1 has GTVp and GTVn: two rows of three pictures of 360 pixels. The reference's paths have points on both sides of
+    the middle of the first picture, and none outside of the whole one.
+    """
+    build(demo)
+    name, contours = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    assert name == "A-1"
+    for paths in contours.values():
+        points = [tuple(map(int, pair.split(","))) for path in paths for pair in re.findall(r"\d+,\d+", path)]
+        assert all(0 <= x <= 1080 and 0 <= y <= 720 for x, y in points)
+    primary = [tuple(map(int, pair.split(","))) for pair in re.findall(r"\d+,\d+", contours[""][0])]
+    of_first = [(x, y) for x, y in primary if x < 360 and y < 360]
+    assert min(x for x, _ in of_first) < 180 < max(x for x, _ in of_first)
+    assert min(y for _, y in of_first) < 180 < max(y for _, y in of_first)
+
+
 def test_another_cohort_stops_the_report(demo):
     """A-1 has 4 x 5 x 5 = 100 voxels of GTVp and 3 x 3 x 3 = 27 of GTVn; in the other cohort one voxel more."""
     mask = mask_of("A-1")
