@@ -225,6 +225,8 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 def _task_results(folder: Path, results_dir: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
+    if "table" in board.get("provenance", {}):
+        raise HecktorError(where, "ranks printed values", "metrics.json files, without which there is no report")
     task = _task_of(board, where, place, profile.declaration)
     names, unranked = _names([*board["teams"], *board["unranked"]]), _names(board["unranked_entries"])
     paths = {name: metrics_path(folder, results_dir, name, board["files"]) for name in (*names, *unranked)}

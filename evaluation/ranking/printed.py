@@ -23,7 +23,7 @@ from evaluation.statistics.bootstrap import Estimate
 
 TEAM: Final = "team"
 REASON: Final = "out_of_competition"
-WITHOUT_ROWS: Final = "printed values have no per-case rows: neither rank stability nor tests of significance"
+WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is not tested either"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from contract.errors import HecktorError
 from contract.files import csv_text
 from evaluation.ranking.cli import main
 from evaluation.ranking.table import as_csv
+from evaluation.report.cli import main as report
 
 ROOT = Path(__file__).parents[3]
 NAMES = {
@@ -144,7 +145,7 @@ TWO = [{"team": "a", "c_index": "0.6", "rank": "2"}, {"team": "b", "c_index": "0
 def test_the_leaderboard_says_that_nothing_is_tested(printed):
     board = printed(TWO, task="rfs").content
     assert (board["stability"], board["comparisons"]) == (None, None)
-    assert "neither rank stability nor tests" in board["without_stability_because"]
+    assert "significance is not tested" in board["without_stability_because"]
     assert board["provenance"]["table"] == "published.csv"
     assert len(board["provenance"]["table_sha256"]) == 64
 
@@ -158,6 +159,10 @@ def test_the_command_names_columns_that_it_does_not_use(tmp_path, capsys):
     assert "no rank stability: printed values have no per-case rows" in shown.out
     board = json.loads((tmp_path / "board" / "leaderboard.json").read_text(encoding="utf-8"))
     assert [entry["team"] for entry in board["teams"]] == ["b", "a"]
+    with pytest.raises(
+        HecktorError, match=r"board/leaderboard\.json: ranks printed values, expected metrics\.json files"
+    ):
+        report(["--results", str(tmp_path / "board"), "--output", str(tmp_path / "page.html")])
     # The leaderboard's own table ranks again as it stands.
     again = evaluation.rank(tmp_path / "board" / "leaderboard.csv", task="2")
     assert again.ranks == {"b": 1, "a": 2}
