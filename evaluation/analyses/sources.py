@@ -56,7 +56,7 @@ class Grouping:
     @property
     def heading(self) -> str:
         """Heading of the groups in tables."""
-        return "Centre" if self.title == CENTRE else self.title
+        return f"{self.title[0].upper()}{self.title[1:]}"
 
     @property
     def name(self) -> str:

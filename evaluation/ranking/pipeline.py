@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,14 +123,10 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
         if given:
             raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
     profile = load_profile(request.edition or DEFAULT_PROFILE).task(request.task)
-    printed = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
-    _check_folder_names([team.team for team in printed.teams.teams])
-    _check_folder_names([entry.team for entry in printed.unranked])
-    if printed.unused is not None:
-        sys.stderr.write(f"warning: {printed.unused}\n")
-    board = leaderboard(printed.teams, 0, None, Extras(printed.unranked, request.mean))
-    origin = {**board["provenance"], "table": table.name, "table_sha256": printed.sha256}
-    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": origin}
+    teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
+    _check_folder_names([*(team.team for team in teams.teams), *(entry.team for entry in entries)])
+    board = leaderboard(teams, 0, None, Extras(entries, request.mean))
+    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
     return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,19 +27,10 @@ REASON: Final = "out_of_competition"
 WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is not tested either"
 
 
-@dataclass(frozen=True)
-class PrintedTable:
-    """The teams of a table, its rows out of competition, and a finding on the columns that are not used."""
+def read_printed(path: Path, profile: TaskProfile) -> tuple[ComparableTeams, list[UnrankedEntry], dict[str, str]]:
+    """The teams of a table of printed values, its rows out of competition, and its name and checksum.
 
-    teams: ComparableTeams
-    unranked: tuple[UnrankedEntry, ...]
-    unused: Finding | None
-    sha256: str
-
-
-def read_printed(path: Path, profile: TaskProfile) -> PrintedTable:
-    """Read a table of printed values with the columns `team`, the metrics, and optionally `out_of_competition`.
-
+    The columns are `team`, the metrics, and optionally `out_of_competition`; others are not used, with a warning.
     The column of a metric has its name, its title, or `<name>_value` as in leaderboard.csv. Metrics without a column
     are left out, with the schemes that need them. An empty value leaves a team without a rank.
 
@@ -53,13 +45,11 @@ def read_printed(path: Path, profile: TaskProfile) -> PrintedTable:
     loaded = ComparableTeams(shown, tuple(teams), ())
     beside = [unranked_entry(UnrankedSource(name, path, why), loaded) for name, why in reasons.items() if why]
     unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
-    finding = Finding(table.name, f"columns {', '.join(unused)}", "metrics of the edition", "not used")
-    return PrintedTable(
-        loaded.select([name for name, why in reasons.items() if not why]),
-        tuple(beside),
-        finding if unused else None,
-        hashlib.sha256(path.read_bytes()).hexdigest(),
-    )
+    if unused:
+        warning = Finding(table.name, f"columns {', '.join(unused)}", "metrics of the edition", "not used")
+        sys.stderr.write(f"warning: {warning}\n")
+    origin = {"table": table.name, "table_sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    return loaded.select([name for name, why in reasons.items() if not why]), beside, origin
 
 
 def _team(row: Mapping[str, str], profile: TaskProfile, where: str) -> TeamMetrics:
