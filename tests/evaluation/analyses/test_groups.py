@@ -134,6 +134,10 @@ def scored(tmp_path):
     return tmp_path
 
 
+def found(scored) -> list[TaskResults]:
+    return find_results(scored / "results", load_profile())
+
+
 def test_metrics_by_a_column_of_a_table(scored) -> None:
     options = ["--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
     assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
@@ -157,13 +161,19 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
 )
 def test_a_column_that_cannot_group_is_named(scored, column, message) -> None:
     with pytest.raises(HecktorError, match=message):
-        with_groups(find_results(scored / "results", load_profile()), [(scored / "clinical.csv", column)])
+        with_groups(found(scored), [(scored / "clinical.csv", column)])
 
 
 def test_a_table_of_other_patients_is_refused(scored) -> None:
     (scored / "clinical.csv").write_text("PatientID,HPV\nZ-1,1\nZ-2,0\n")
     with pytest.raises(HecktorError, match="patients Z-1, Z-2, expected some of A, B"):
-        with_groups(find_results(scored / "results", load_profile()), [(scored / "clinical.csv", "HPV")])
+        with_groups(found(scored), [(scored / "clinical.csv", "HPV")])
+
+
+def test_results_without_rows_have_no_groups(scored) -> None:
+    results = [replace(one, teams=[replace(team, rows=[]) for team in one.teams]) for one in found(scored)]
+    with pytest.raises(HecktorError, match="--groups: results without rows"):
+        with_groups(results, [(scored / "clinical.csv", "HPV Status")])
 
 
 def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
