@@ -32,7 +32,7 @@ Column = tuple[Path, str]
 def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
     """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
 
-    Raises HecktorError: no rows, no such column, one case twice, no case of the results, or not between 2 and 12 groups.
+    Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups.
     """
     cases = {row["case"] for one in results for team in one.teams for row in team.rows}
     if columns and not cases:
