@@ -8,7 +8,7 @@ import pytest
 
 from contract.editions import load_edition
 from contract.files import read_json
-from evaluation.editions.profile import profile_of_edition
+from evaluation.editions.profile import load_profile
 from hecktor.phase.pipeline import PhaseOptions, make_phase
 from rehearsal.submission.images import EvaluationImages, find_images
 
@@ -21,7 +21,7 @@ def test_an_evaluation_image_scores_a_perfect_and_an_empty_submission(tmp_path: 
     truth, output = tmp_path / "hpv.csv", tmp_path / "phase"
     truth.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\nC-3,1\n")
     made_by = find_images(None, "cpu", with_gpus=False, level=1, made_by=EvaluationImages)
-    profile = profile_of_edition("hecktor2025")
+    profile = load_profile("hecktor2025")
     tries = make_phase(PhaseOptions(load_edition(), profile, profile.task("hpv"), truth, output), made_by, print)
     assert (output / "hecktor-evaluation-hpv.tar.gz").stat().st_size > 1e8
     results = {name: read_json(output / "rehearsal" / name / "metrics.json") for name in tries}
