@@ -22,11 +22,12 @@ from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cubes import cube_files
-from baseline.heads.document import OWN, cross_validation_document, metrics_only, summary
+from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
 from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
 from baseline.heads.own_features import code_of_features, measure_own_features
+from baseline.heads.record import checked_document, read_cross_validation
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.estimate import other_steps
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
@@ -280,15 +281,16 @@ def fit_heads(
     targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     both = work.heads_json.is_file() and work.cross_validation_json.is_file()
-    if not both or work.read(work.cross_validation_json).get("made_from") != key:
+    if not both or read_cross_validation(work).made_from != key:
         save = None if own is None else partial(own.saved, folder=work.own_heads)
         with cube_files(work, cases, () if own is None else own.cube_sizes(), jobs) as images:
             cohorts = [(target, cohort_of(target, cases, features, images)) for target in targets]
             fitted = fit_all(cohorts, seed, jobs, save).measured_with(read_preparation(work).smallest_lesions)
             document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
-        write_json(work.cross_validation_json, document | {"made_from": key} | ({OWN: record} if record else {}))
-    return summary(work.read(work.heads_json), work.read(work.cross_validation_json), targets)
+        document |= {"made_from": key} | ({"own": record} if record else {})
+        write_json(work.cross_validation_json, checked_document(document).as_json())
+    return summary(work.read(work.heads_json), read_cross_validation(work).as_json(), targets)
 
 
 def _features_of_code(
@@ -338,7 +340,7 @@ def export_model(
         "fallbacks": fallbacks_of(edition, fitted),
         **smallest_entry(fitted),
         "out_of_fold": out_of_fold,
-        "cross_validation": metrics_only(work.read(work.cross_validation_json), targets_of(edition)),
+        "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
     }
     heads = {name: one.head for name, one in fitted.items()}
     if own := folders_of(heads.values()):

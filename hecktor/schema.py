@@ -22,6 +22,7 @@ DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "algorithm.heads.documents",
         ("LinearHead", "EnsembleHead", "OwnHead", "ClassHead", "ClassEnsembleHead", "OwnClassHead"),
     ),
+    "cross_validation": ("baseline.heads.record", ("CrossValidation",)),
     "own_features": ("baseline.heads.own_features", ("OwnFeatureTable",)),
     "fold_features": ("baseline.outcome.folds", ("FoldFeatures",)),
     "outcome_plan": ("algorithm.outcome.plan", ("OutcomePlan",)),

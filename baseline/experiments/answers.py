@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from baseline.heads.record import read_cross_validation
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders, planned
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
-from contract.files import read_json, write_csv
+from contract.files import write_csv
 
 UNFILTERED: Final = ":unfiltered"
 _ID: Final = "PatientID"
@@ -39,8 +40,8 @@ class Experiment:
 
     def nested_answers(self, answer: Answer) -> dict[str, dict[str, Any]]:
         """The head's nested out-of-fold answers by patient, as rows of a table; empty if there are none."""
-        path = self.work.cross_validation_json
-        record = read_json(path).get(answer.name, {}) if self.has_heads and path.is_file() else {}
+        is_fitted = self.has_heads and self.work.cross_validation_json.is_file()
+        record = read_cross_validation(self.work).targets().get(answer.name, {}) if is_fitted else {}
         nested = record.get("nested", {})
         if self.model:
             nested = nested.get("comparators", {}).get(self.model, {})

@@ -12,14 +12,11 @@ from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, outcome_rows
 from baseline.heads.cross_validation import HEADS, KINDS, SINGLE_BEST, cross_validated, repeated
 from baseline.heads.models.kinds import Target
+from baseline.heads.record import FORMAT_VERSION
 
-# Heads of another version are outdated. Before 4, risks and two classes had a floor, and ComBat was a candidate.
-FORMAT_VERSION: Final = 4
 # Nested cross-validations of each head, each with other splits; the first one is recorded in full.
 REPEATS: Final = 5
 PATIENTS_A_REPEAT: Final = 20
-# Key of entrants' heads in the document: the sha256 of the code of each.
-OWN: Final = "own"
 _NESTED: Final = "nested"
 _REPEAT: Final = "repeat"
 _Item = tuple[Target, HeadCohort, str, int]

@@ -20,6 +20,7 @@ from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import COMPARATORS, targets_of
+from baseline.heads.record import CrossValidation, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import GAIN_HEADS, current_record, gain_rows
@@ -243,10 +244,10 @@ def _report(work: WorkFolders) -> Record | None:
     if not work.report_json.is_file():
         return None
     report: Record = read_json(work.report_json)
-    document = work.read(work.cross_validation_json)
+    records = read_cross_validation(work).targets()
     for target, kind in itertools.product(targets_of(edition_of(work)), KINDS):
         reported = report.get(target.name, {}).get("models", {}).get("heads", {}).get(kind, {}).get("value")
-        value = document[target.name][kind].get(target.metric)
+        value = records[target.name][kind].get(target.metric)
         if (reported is None) != (value is None) or not math.isclose(reported or 0, value or 0, abs_tol=1e-6):
             return None
     return report
@@ -266,8 +267,8 @@ def _segmentation(work: WorkFolders, edition: Edition, report: Record | None) ->
 
 
 def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
-    document, head = work.read(work.cross_validation_json), work.read(work.heads_json).get(target.name)
-    record = document[target.name]
+    document, head = read_cross_validation(work), work.read(work.heads_json).get(target.name)
+    record = document.targets()[target.name]
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     rows = []
     # Entrants' heads are comparators under their own names.
@@ -293,11 +294,11 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
     return section(3, target.title, _head(document, target, head), " ".join(parts), *models)
 
 
-def _head(document: Record, target: Target, head: Record | None) -> str:
+def _head(document: CrossValidation, target: Target, head: Record | None) -> str:
     if head is None:
         has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
-        return f"There is no head: {document['no_head'].get(target.name, 'not fitted')}; {instead}."
+        return f"There is no head: {document.no_head.get(target.name, 'not fitted')}; {instead}."
     features = len(read_head(head["head"], "heads.json").features)
     return f"Shipped: `{head['model']}`; features: {features}. {direction_in_words(target.answer, head['head'])}"
 

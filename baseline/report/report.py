@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from algorithm.heads.measure import features_version
 from baseline.cache import key_of
-from baseline.heads.document import FORMAT_VERSION as HEADS_VERSION
-from baseline.heads.document import OWN
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.own_features import own_features_stamp
+from baseline.heads.record import FORMAT_VERSION as HEADS_VERSION
+from baseline.heads.record import read_cross_validation
 from baseline.outcome.folds import fits_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
@@ -72,7 +72,7 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
 
 
 def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[str, dict[str, Any]]:
-    document, heads = work.read(work.cross_validation_json), work.read(work.heads_json)
+    records_of, heads = read_cross_validation(work).targets(), work.read(work.heads_json)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     seed = splits.seed
     metrics, titles = score_masks(work, scored, edition, seed, jobs), mask_metric_titles(edition)
@@ -89,12 +89,13 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_record(work)) is not None:
         sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    on_references = work.of_reference_masks().cross_validation_json
-    references = read_json(on_references) if on_references.is_file() else {}
+    on_references = work.of_reference_masks()
+    has_references = on_references.cross_validation_json.is_file()
+    references = read_cross_validation(on_references).targets() if has_references else {}
     for target in targets_of(edition):
         name = target.name
         content, figures[name] = target_section(
-            target, document[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed, references.get(name)
+            target, records_of[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed, references.get(name)
         )
         sections.append(Section(name, target.title, content))
     worst = worst_cases(work, scored, metrics["results"])
@@ -130,14 +131,14 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
     models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
     made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
-    made_from |= {OWN: dict(own)} if own else {}
+    made_from |= {"own": dict(own)} if own else {}
     return key_of((work.features_json,), made_from | own_features_stamp(work))
 
 
 def heads_are_current(work: WorkFolders) -> bool:
     """False if another version fitted the heads, or masks, patients or the outcome network have changed since."""
-    document, cases = work.read(work.cross_validation_json), read_cases(work)
-    return work.features_json.is_file() and document.get("made_from") == heads_key(work, cases, document.get(OWN, {}))
+    document, cases = read_cross_validation(work), read_cases(work)
+    return work.features_json.is_file() and document.made_from == heads_key(work, cases, document.own)
 
 
 def check_heads(work: WorkFolders) -> None:

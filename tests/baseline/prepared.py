@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from baseline.heads.cross_validation import KINDS
 from baseline.heads.models.targets import targets_of
+from baseline.heads.record import FORMAT_VERSION
 from baseline.network.plans import NetworkPlan, store_plan
 from baseline.release.cases import ReleaseCase, head_answers, write_cases
 from baseline.work import WorkFolders
@@ -26,6 +28,24 @@ def outcomes(relapse: bool | None = None, days: float | None = None, hpv: bool |
     """Outcomes of HECKTOR 2025 by column, without the missing ones."""
     values = {"Relapse": relapse, "RFS": days, "HPV Status": hpv}
     return {column: value for column, value in values.items() if value is not None}
+
+
+def cross_validation_json(targets: Mapping[str, Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """A whole `cross_validation.json` of records that hold only what a test needs; patients have numbers as IDs."""
+    defaults = {
+        target.name: target.metric
+        for edition in ("hecktor2025", "hecktor2026")
+        for target in targets_of(load_edition(edition))
+    }
+    records = {}
+    for name, given in targets.items():
+        kinds = {kind: dict(given.get(kind, {"why_not": "left out"})) for kind in KINDS}
+        for kind in kinds.values():
+            if "why_not" not in kind:
+                kind |= {"fold_of_patient": [], "folds": [], "comparators": kind.get("comparators", {})}
+        patients = [{"id": str(number), "centre": "A", **row} for number, row in enumerate(given["patients"])]
+        records[name] = {"metric": defaults[name], "patients": patients, **kinds}
+    return {"format_version": FORMAT_VERSION, "seed": 0, "no_head": {}, **records, **more}
 
 
 def planned_work(

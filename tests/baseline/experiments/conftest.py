@@ -15,7 +15,7 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
-from tests.baseline.prepared import outcomes
+from tests.baseline.prepared import cross_validation_json, outcomes
 
 GRID = Geometry((24, 20, 16), (2.0, 2.0, 3.0), (-24.0, -20.0, 0.0))
 PATIENTS = ("A-1", "A-2", "B-1", "B-2")
@@ -39,10 +39,8 @@ def answers(risks: tuple[float, ...], hpv: tuple[bool, ...] | None) -> dict[str,
     if hpv is not None:
         probability = [0.9 if one else 0.1 for one in hpv]
         status = {"positive": list(hpv), "probability": probability, "balanced_accuracy": 1.0}
-    return {
-        "rfs": {"patients": rfs, "nested": {"score": list(risks), "c_index": 1.0}},
-        "hpv": {"patients": people, "nested": status},
-    }
+    rfs_record = {"patients": rfs, "nested": {"score": list(risks), "c_index": 1.0}}
+    return cross_validation_json({"rfs": rfs_record, "hpv": {"patients": people, "nested": status}})
 
 
 def write_heads(work: WorkFolders, content: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.patient import Patient
 from tests.baseline.postprocessing.patients import record_json
-from tests.baseline.prepared import outcomes
+from tests.baseline.prepared import cross_validation_json, outcomes
 from tests.conftest import head_json
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
@@ -55,21 +55,19 @@ def kind(metric: str, value: float | None, **by_centre: float | None) -> dict[st
 
 def cross_validation() -> dict[str, Any]:
     patients = [{"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHA"}, {"centre": "CHB"}]
-    return {
-        "no_head": {"hpv": "1 negative"},
+    records = {
         "rfs": {
-            "metric": "c_index",
             "patients": patients,
             "nested": kind("c_index", 0.71, CHA=0.725, CHB=None),
             "leave_one_centre_out": kind("c_index", 0.61, CHA=0.625, CHB=None),
         },
         "hpv": {
-            "metric": "balanced_accuracy",
             "patients": patients[:2],
             "nested": kind("balanced_accuracy", 0.75, CHA=0.75),
             "leave_one_centre_out": {"why_not": "hpv: 1 centre, expected at least 2 to leave one out"},
         },
     }
+    return cross_validation_json(records, no_head={"hpv": "1 negative"})
 
 
 def write_report(work: WorkFolders, rfs_nested: float) -> None:
@@ -187,15 +185,9 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
         "comparators": {"rule": {"balanced_accuracy": 0.5}, "most_frequent": {"balanced_accuracy": 0.5}},
     }  # fmt: skip
     why = {"why_not": "too few"}
-    patients = [{"centre": "CHA"}] * 4
-    none = {"patients": patients, "nested": why, "leave_one_centre_out": why}
-    document = {
-        "no_head": {"n_stage": "too few"},
-        "t_stage": {"metric": "balanced_accuracy", **none, "nested": scored},
-        "n_stage": {"metric": "balanced_accuracy", **none},
-        "rfs": {"metric": "c_index", **none},
-    }
-    write_json(work.cross_validation_json, document)
+    none = {"patients": [{"centre": "CHA"}] * 4, "nested": why, "leave_one_centre_out": why}
+    records = {"t_stage": {**none, "nested": scored}, "n_stage": none, "rfs": none}
+    write_json(work.cross_validation_json, cross_validation_json(records, no_head={"n_stage": "too few"}))
     classes = {f"T{n}": head_json(("gtvp_diameter_mm", 0.1 * n)) for n in range(1, 5)}
     time = head_json(("age_years", 0.1)) | {"survival": {"days": [1500.0], "cumulative_hazard": [0.5]}}
     heads = {"t_stage": {"classes": classes}, "rfs": time}

@@ -1,0 +1,124 @@
+"""`cross_validation.json` as a document: a record of each target, with both kinds of cross-validation."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic import ConfigDict, Field, model_validator
+
+from baseline.heads.fitting import ExpertRecord
+from baseline.work import WorkFolders
+from contract.documents import Document, parse_document
+from contract.editions.declaration import ClassValue
+
+# Heads of another version are outdated. Before 4, risks and two classes had a floor, and ComBat was a candidate.
+FORMAT_VERSION: Final = 4
+Metrics = dict[str, float | None]
+
+
+class ModelAnswers(Document):
+    """Out-of-fold answers of one model, in the order of the patients, and its metric.
+
+    A risk or two classes have a `score`; two classes also `positive` and `probability`; more classes have `class`,
+    `recall` and `confusion`, whose rows are reference classes.
+    """
+
+    c_index: float | None = None
+    balanced_accuracy: float | None = None
+    by_centre: Metrics = Field(default_factory=dict)
+    score: list[float] | None = None
+    positive: list[bool] | None = None
+    probability: list[float] | None = None
+    recall: Metrics | None = None
+    confusion: list[list[int]] | None = None
+    given: list[ClassValue] | None = Field(None, alias="class")
+
+
+class OuterFoldRecord(Document):
+    """One outer fold: its held-out patients, and the model that was selected and fitted without them."""
+
+    held_out: list[str]
+    model: str
+    setting: dict[str, float]
+    experts: list[ExpertRecord]
+    single_best: str
+    tried: dict[str, float]
+    threshold: float | None
+    coefficients: dict[str, float]
+    c_index: float | None = None
+    balanced_accuracy: float | None = None
+
+
+class KindRecord(ModelAnswers):
+    """One kind of cross-validation of a target, or the reason `why_not` in place of it.
+
+    `comparators` use the same outer folds. `repeats`, of the nested kind alone, holds the metric with other splits.
+    """
+
+    why_not: str | None = None
+    fold_of_patient: list[int] | None = None
+    folds: list[OuterFoldRecord] | None = None
+    comparators: dict[str, ModelAnswers] | None = None
+    repeats: dict[str, list[float | None]] | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> KindRecord:
+        parts = (self.fold_of_patient, self.folds, self.comparators)
+        if any((part is None) != (self.why_not is not None) for part in parts):
+            raise ValueError("either why_not, or fold_of_patient, folds and comparators")
+        return self
+
+
+class OutcomeRow(Document):
+    """A patient with the outcome, under the answer's own keys, such as `relapse` and `rfs_days`."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float | ClassValue]
+
+    id: str
+    centre: str
+
+
+class TargetRecord(Document):
+    """The cross-validations of one target; `metric` names the field with the value."""
+
+    metric: str
+    patients: list[OutcomeRow]
+    nested: KindRecord
+    leave_one_centre_out: KindRecord
+
+
+class CrossValidation(Document):
+    """The content of `cross_validation.json`. All keys but those below are targets.
+
+    Attributes:
+        no_head: the reason for each head that could not be fitted.
+        made_from: digest of the inputs.
+        own: sha256 of the code of each entrant's head.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, TargetRecord]
+
+    format_version: int = FORMAT_VERSION
+    seed: int
+    no_head: dict[str, str]
+    made_from: str | None = None
+    own: dict[str, str] = Field(default_factory=dict)
+
+    def targets(self) -> dict[str, dict[str, Any]]:
+        """The records of all targets as plain data, without absent parts."""
+        return {name: part for name, part in self.as_json().items() if name in (self.__pydantic_extra__ or {})}
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+
+
+def read_cross_validation(work: WorkFolders) -> CrossValidation:
+    """The cross-validations of a plan's heads. Raises HecktorError: the step `heads` has not been run."""
+    return checked_document(work.read(work.cross_validation_json))
+
+
+def checked_document(content: object) -> CrossValidation:
+    """The content of a `cross_validation.json` as a document. Raises HecktorError for the first fault."""
+    return parse_document(content, CrossValidation, "cross_validation.json")

@@ -1,0 +1,62 @@
+"""`cross_validation.json` as a document: what is written is read unchanged, and each fault is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from baseline.heads.cohort import Outcomes
+from baseline.heads.cross_validation import KINDS
+from baseline.heads.document import cross_validation_document
+from baseline.heads.record import checked_document, read_cross_validation
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import write_json
+from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.prepared import HPV, cross_validation_json
+
+
+def written() -> dict[str, Any]:
+    patients = [{"id": "A-1", "centre": "A", "hpv": True}, {"id": "B-1", "centre": "B", "hpv": False}]
+    nested = {"balanced_accuracy": 1.0, "score": [0.5, -0.5], "positive": [True, False], "probability": [0.6, 0.4]}
+    return cross_validation_json({"hpv": {"patients": patients, "nested": nested}}, made_from="digest")
+
+
+def test_what_is_written_is_read_unchanged(tmp_path: Path) -> None:
+    work, content = WorkFolders(tmp_path), written()
+    write_json(work.cross_validation_json, content)
+    document = read_cross_validation(work)
+    assert document.as_json() == content
+    assert document.targets() == {"hpv": content["hpv"]}
+    assert (document.seed, document.made_from, document.own) == (0, "digest", {})
+
+
+def test_the_document_of_a_cohort_has_this_form() -> None:
+    """With all its comparators; one centre gives a reason in place of the other kind."""
+    cohort = head_cohort([{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True")))
+    document = cross_validation_document([(HPV, cohort)], 0, {"rfs": "no outcome"})
+    assert checked_document(document).as_json() == document
+    assert [("why_not" in document["hpv"][kind]) for kind in KINDS] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(no_heads={}), r"\.no_heads\.metric: found nothing, expected this key"),
+        (lambda d: d.pop("seed"), r"\.seed: found nothing, expected this key"),
+        (lambda d: d["hpv"]["nested"].update(scores=[]), r"\.hpv\.nested\.scores: found \[\], expected no such key"),
+        (lambda d: d["hpv"]["nested"].update(score=["high"]), r'\.hpv\.nested\.score\[0\]: found "high", expected a number'),
+        (lambda d: d["hpv"]["nested"].pop("folds"), r"\.hpv\.nested: found an object, expected either why_not, or "),
+        (lambda d: d["hpv"]["patients"][1].pop("id"), r"\.hpv\.patients\[1\]\.id: found nothing, expected this key"),
+    ],
+    ids=["unknown target", "no seed", "unknown key", "text for a number", "incomplete", "patient without ID"],
+)  # fmt: skip
+def test_a_fault_is_named_by_its_place(change: Callable[[dict[str, Any]], object], message: str) -> None:
+    content = written()
+    change(content)
+    with pytest.raises(HecktorError, match=r"^cross_validation\.json" + message):
+        checked_document(content)
