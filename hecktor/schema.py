@@ -13,7 +13,7 @@ from contract.files import write_json
 
 # File name of a document -> the module and the class, or classes, of which it is one.
 DOCUMENTS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "edition": ("contract.editions.declaration", ("Edition",)),
+    "edition": ("contract.editions.edition", ("Edition",)),
     "profile": ("evaluation.editions.document", ("ProfileDocument",)),
     "metrics": ("evaluation.results.documents", ("MetricsDocument",)),
     "leaderboard": ("evaluation.results.board", ("LeaderboardDocument",)),

@@ -73,9 +73,8 @@ def experiment_of(shared: Path, name: str) -> Experiment:
 
 def _comparators(work: WorkFolders) -> list[str]:
     """The models that were compared with a plan's heads, each alone."""
-    path = work.cross_validation_json
-    records = read_json(path).values() if path.is_file() else ()
-    nested = [record.get("nested", {}) for record in records if isinstance(record, dict)]
+    records = read_cross_validation(work).targets() if work.cross_validation_json.is_file() else {}
+    nested = [record["nested"] for record in records.values()]
     return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
 
 

@@ -1,8 +1,8 @@
 """Editions of the challenge, each declared as data: inputs, clinical variables, algorithms and their answers."""
 
 from contract.editions.clinical import ClinicalVariable
-from contract.editions.declaration import Algorithm, Answer, Edition, Socket
-from contract.editions.loading import DEFAULT_EDITION, known_editions, load_edition
+from contract.editions.declaration import Algorithm, Answer, Socket
+from contract.editions.edition import DEFAULT_EDITION, Edition, known_editions, load_edition
 
 __all__ = [
     "DEFAULT_EDITION",

@@ -1,9 +1,12 @@
-"""The declaration of an edition as data. Code branches on an answer's kind, never on a name or a year."""
+"""Sockets, answers and algorithms as an edition declares them.
+
+Code branches on an answer's kind, never on a name or a year.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -12,9 +15,9 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
-from contract.editions.clinical import ClinicalVariable, normalised_key
+from contract.editions.clinical import normalised_key
 from contract.editions.values import is_integer, is_member, is_text
-from contract.errors import Finding, HecktorError
+from contract.errors import Finding
 
 Kind = Literal["mask", "risk", "class"]
 Direction = Literal["risk", "time"]
@@ -342,94 +345,3 @@ class Algorithm(Document):
                 expected = " and ".join(self.answer(name).socket.relative_path for name in names)
                 return Finding(stale, "an output of an older description", expected or "no output in its place")
         return None
-
-
-class Edition(Document):
-    """One year of the challenge.
-
-    `evaluation_profile` is the name or path of the evaluation profile. `source` is the name or path that loads the
-    edition again, for a command that calls another one. `suv_factor` has the spellings of the key in `ehr.json` that
-    holds the factor from Bq/ml to SUV; it is no clinical variable.
-    """
-
-    format: Annotated[int, Field(ge=1, le=1)]
-    name: Name
-    title: Text
-    evaluation_profile: Text
-    inputs: dict[str, Socket]
-    clinical: Annotated[tuple[ClinicalVariable, ...], Field(min_length=1)]
-    suv_factor: UniqueTexts = ()
-    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
-    _source: str = PrivateAttr("")
-
-    @field_validator("inputs")
-    @classmethod
-    def _check_inputs(cls, inputs: dict[str, Socket]) -> dict[str, Socket]:
-        absent = [name for name in (CT, PET, EHR) if name not in inputs]
-        if absent:
-            raise ValueError(f"{', '.join(absent)} among the inputs")
-        if unknown := [name for name in inputs if name not in INPUT_NAMES]:
-            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, not {', '.join(unknown)}")
-        for name, socket in inputs.items():
-            if socket.is_image != (name != EHR):
-                raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
-        unique(socket.slug for socket in inputs.values())
-        unique(socket.relative_path for socket in inputs.values())
-        return inputs
-
-    @field_validator("clinical")
-    @classmethod
-    def _check_clinical(cls, clinical: tuple[ClinicalVariable, ...]) -> tuple[ClinicalVariable, ...]:
-        unique(variable.name for variable in clinical)
-        unique(variable.feature for variable in clinical)
-        unique(_keys(clinical))
-        return clinical
-
-    @field_validator("suv_factor")
-    @classmethod
-    def _check_keys(cls, suv_factor: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        unique([*_keys(info.data.get("clinical", ())), *{normalised_key(text) for text in suv_factor}])
-        return suv_factor
-
-    @field_validator("algorithms")
-    @classmethod
-    def _number_algorithms(cls, algorithms: tuple[Algorithm, ...], info: ValidationInfo) -> tuple[Algorithm, ...]:
-        unique(algorithm.name for algorithm in algorithms)
-        sockets = info.data.get("inputs")
-        if sockets is None:
-            return algorithms
-        return tuple(algorithm.with_inputs(number, sockets) for number, algorithm in enumerate(algorithms, start=1))
-
-    def loaded_from(self, source: str, folder: Path | None) -> Edition:
-        """The edition as read from `source`; a relative path of a profile file is resolved against `folder`."""
-        profile = self.evaluation_profile
-        if folder is not None and profile.endswith(".json"):
-            profile = str(folder / profile)
-        copy = self.model_copy(update={"evaluation_profile": profile})
-        copy._source = source
-        return copy
-
-    @property
-    def source(self) -> str:
-        return self._source
-
-    def algorithm(self, name: str | None = None) -> Algorithm:
-        """The algorithm of that name or number; None selects the only one.
-
-        Raises:
-            HecktorError: no algorithm has that name, or several algorithms and no name.
-        """
-        if name is None and len(self.algorithms) == 1:
-            return self.algorithms[0]
-        wanted = "" if name is None else name.strip().lower()
-        for algorithm in self.algorithms:
-            if wanted in algorithm.aliases:
-                return algorithm
-        choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
-        shown = "no task" if name is None else f"task {name!r}"
-        raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {choices}")
-
-
-def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:
-    """The keys of all variables in the form in which they are compared, each spelling of a variable once."""
-    return [key for variable in clinical for key in {normalised_key(text) for text in variable.spellings}]

@@ -1,0 +1,195 @@
+"""Start of the scan and time since the injection, by the SUV factors that follow from them (`test_suv` derives them)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydicom.dataset import Dataset
+
+from tests.convert.dicom.test_suv import AN_HOUR, factor, philips, scale
+from tests.convert.studies import StudyFolder
+
+# 100 min: 370 MBq * 2^(-6000 / 6586.2) = 370 * 0.531818 = 196.773 MBq; 75,000 / 196.773e6.
+HUNDRED_MINUTES = 3.81151e-4
+
+
+def beds(hour: int, minutes: tuple[int, int, int], reference_s: tuple[float, float, float]) -> Any:
+    """Three beds of four slices and 603 s: minutes of their acquisition, and seconds of their FrameReferenceTime.
+
+    With L = ln 2 / 6586.2 s and x = 603 L = 0.0634611, the average count is ln(x / (1 - e^-x)) / L = 299.9056 s after
+    the start of the frame.
+    """
+
+    def edit(dataset: Dataset, index: int) -> None:
+        dataset.AcquisitionTime = f"{hour}{minutes[index // 4]:02d}00"
+        dataset.FrameReferenceTime = str(1000 * reference_s[index // 4])
+        dataset.ActualFrameDuration = "603000"
+
+    return edit
+
+
+def after(seconds: float) -> float:
+    """SUV of 1 Bq/ml `seconds` after the injection."""
+    return 75_000 / (370e6 * 2 ** (-seconds / 6586.2))
+
+
+START_SOURCE = "AcquisitionTime and FrameReferenceTime (START)"
+
+
+@pytest.mark.parametrize("series", ["153000", "135500", None])
+def test_start_of_the_scan_by_the_beds(study: StudyFolder, series: str | None) -> None:
+    """Beds from 14:05, 14:10 and 14:15 with 600, 900 and 1,200 s: 14:05 + 299.9056 s - 600 s is 13:59:59.9056.
+
+    The first bed is not in the series; SeriesTime is later, earlier or absent.
+    """
+    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), (600, 900, 1200)))
+    assert result.factors == pytest.approx([after(3599.9056)] * 12, rel=1e-7)
+    assert START_SOURCE in result.derivation
+    assert result.findings == ()
+
+
+def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:
+    """Beds from 14:05, 14:10 and 14:15 with 300, 600 and 900 s: the scan began at 14:00."""
+    edit = beds(14, (5, 10, 15), (300, 600, 900))
+    result = scale(study, SeriesTime="153000", Manufacturer="GE MEDICAL SYSTEMS", edit=edit)
+    assert result.factors == pytest.approx([after(3600)] * 12, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("reference_s", "problem"),
+    [
+        ((0, 0, 0), "puts the start at 14:09:59 to 14:19:59"),  # after the first bed's
+        ((600, 600, 600), "puts the start at 13:59:59 to 14:09:59"),  # of different starts
+        ((6e5, 6e5 + 300, 6e5 + 600), "puts the start at"),  # microseconds
+    ],
+)
+@pytest.mark.parametrize(
+    ("series", "source", "seconds"), [("153000", "first AcquisitionTime", 3900), ("135800", "SeriesTime", 3480)]
+)
+def test_impossible_reference_times_are_named(
+    study: StudyFolder, reference_s: tuple[float, float, float], problem: str, series: str, source: str, seconds: float
+) -> None:
+    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), reference_s))
+    assert result.factors == pytest.approx([after(seconds)] * 12, rel=1e-9)
+    (finding,) = result.findings
+    assert problem in finding.found
+    assert finding.action == f"{source} is taken as the start"
+
+
+def test_without_decay_correction_each_slice_has_its_time(study: StudyFolder) -> None:
+    """Beds from 14:00, 14:10 and 14:20: 3899.9056, 4499.9056 and 5099.9056 s after the injection."""
+    edit = beds(14, (0, 10, 20), (0, 0, 0))
+    result = scale(study, DecayCorrection="NONE", CorrectedImage=["ATTN", "SCAT"], edit=edit)
+    expected = [after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    assert result.factors == pytest.approx(expected, rel=1e-7)
+    assert "65.0 to 85.0 min from injection to the average count of each slice (NONE)" in result.derivation
+
+
+def test_counts_without_decay_correction(study: StudyFolder) -> None:
+    """1.5 Bq/ml a count."""
+    vendor, times = philips(suv_factor=None, activity_factor=1.5), beds(14, (0, 10, 20), (0, 0, 0))
+
+    def edit(dataset: Dataset, index: int) -> None:
+        vendor(dataset, index)
+        times(dataset, index)
+
+    result = scale(study, Units="CNTS", DecayCorrection="NONE", CorrectedImage=["ATTN"], edit=edit)
+    expected = [1.5 * after(seconds) for seconds in (3899.9056, 4499.9056, 5099.9056) for _ in range(4)]
+    assert result.factors == pytest.approx(expected, rel=1e-7)
+
+
+def test_series_time_counts_before_later_beds(study: StudyFolder) -> None:
+    """Acquisitions of the beds at 14:00, 14:03 and so on; the series began at 14:00."""
+
+    def later_beds(dataset: Dataset, index: int) -> None:
+        dataset.AcquisitionTime = f"14{3 * (index // 4):02d}00.00"
+
+    assert factor(study, edit=later_beds) == pytest.approx(AN_HOUR, rel=2e-6)
+
+
+def test_series_processed_later_counts_from_its_first_acquisition(study: StudyFolder) -> None:
+    """Series at 15:30, the first bed at 14:40: 100 min, for want of FrameReferenceTime."""
+
+    def late_beds(dataset: Dataset, index: int) -> None:
+        dataset.AcquisitionTime = f"14{40 + 3 * (2 - index // 4):02d}00"
+
+    result = scale(study, SeriesTime="153000", edit=late_beds)
+    assert result.factors[0] == pytest.approx(HUNDRED_MINUTES, rel=2e-6)
+    (finding,) = result.findings
+    assert str(finding) == (
+        "PT/IM0001.dcm: found no FrameReferenceTime (0054,1300), expected the time from the start of the scan in ms; "
+        "first AcquisitionTime is taken as the start"
+    )
+    assert "100.0 min from injection to first AcquisitionTime (START)" in result.derivation
+
+
+VENDORS = {
+    "GE": (0x0009, "GEMS_PETD_01", 0x0D, "GE scan time (0009,100D)"),
+    "SIEMENS": (0x0071, "SIEMENS MED PT", 0x22, "Siemens decay correction time (0071,1022)"),
+}
+
+
+def recorded(vendor: str, *, creator: bool = True) -> Any:
+    """A vendor's private start of the scan, 14:00."""
+
+    def edit(dataset: Dataset, index: int) -> None:
+        group, name, element, _ = VENDORS[vendor]
+        dataset.private_block(group, name, create=True).add_new(element, "DT", "20250301140000.00")
+        if not creator:
+            del dataset[group, 0x0010]
+
+    return edit
+
+
+@pytest.mark.parametrize("creator", [True, False])
+@pytest.mark.parametrize("series", ["153000", "135500"])
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_the_start_that_a_vendor_recorded(study: StudyFolder, vendor: str, series: str, creator: bool) -> None:
+    """14:00; SeriesTime is later or earlier, and AcquisitionTime, 14:30, stays unused."""
+    edit = recorded(vendor, creator=creator)
+    result = scale(study, SeriesTime=series, AcquisitionTime="143000", edit=edit)
+    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
+    assert VENDORS[vendor][3] in result.derivation
+
+
+def test_a_private_attribute_of_another_vendor_is_not_read(study: StudyFolder) -> None:
+    edit = recorded("SIEMENS", creator=False)
+    result = scale(study, SeriesTime="133000", AcquisitionTime="133000", Manufacturer="AGFA", edit=edit)
+    assert result.factors[0] == pytest.approx(after(1800), rel=1e-9)
+
+
+def test_acquisition_after_midnight_without_its_date(study: StudyFolder) -> None:
+    """Series at 23:50, acquired from 23:50 to 00:10: the series comes first. Injected at 22:50."""
+
+    def two_beds(dataset: Dataset, index: int) -> None:
+        dataset.AcquisitionTime = "235000" if index < 6 else "001000"
+
+    late = {"RadiopharmaceuticalStartTime": "225000"}
+    options = {"SeriesTime": "235000", "AcquisitionDate": None, "edit": two_beds, "tracer": late}
+    assert factor(study, **options) == pytest.approx(AN_HOUR, rel=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("start", "zone"),
+    [
+        ("20250301130000.000000", None),
+        ("20250301130000+0100", "+0100"),
+        ("20250301120000.00+0000", "+0100"),  # 13:00 of the scanner's clock
+        ("20250301130000+0500", None),  # no zone of the file: local time
+    ],
+)
+def test_injection_with_date_and_time_zone(study: StudyFolder, start: str, zone: str | None) -> None:
+    tracer = {"RadiopharmaceuticalStartDateTime": start, "RadiopharmaceuticalStartTime": None}
+    assert factor(study, tracer=tracer, TimezoneOffsetFromUTC=zone) == pytest.approx(AN_HOUR, rel=2e-6)
+
+
+def test_injection_on_a_date_that_anonymisation_moved(study: StudyFolder) -> None:
+    result = scale(study, tracer={"RadiopharmaceuticalStartDateTime": "20190101130000"})
+    assert result.factors[0] == pytest.approx(AN_HOUR, rel=2e-6)
+    assert [(finding.found, finding.action) for finding in result.findings] == [
+        (
+            "RadiopharmaceuticalStartDateTime (0018,1078) 20190101130000 for a scan at 2025-03-01 14:00:00",
+            "only its time of day is used",
+        )
+    ]
