@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from evaluation.metrics.overlap import Booleans, Difference, Floats, fractions_within, weighted_groups
 from evaluation.statistics.exchange import ALPHA, PairedExchange, missed_variance, paired_exchange
@@ -126,6 +125,8 @@ def _agreeing(p: Floats, low: Floats, high: Floats) -> dict[str, Floats]:
 
 def _interval(difference: Floats, sd: Floats, df: Floats, ordered: Floats) -> tuple[Floats, Floats]:
     """difference -+ t x sd, or the percentiles of the replicates, in rising order, where `sd` is of no use."""
+    from scipy.special import stdtrit
+
     half = stdtrit(df, 1 - ALPHA) * sd
     low, high = interval_bounds(ordered)
     return np.where(sd > 0, difference - half, low), np.where(sd > 0, difference + half, high)
@@ -178,6 +179,8 @@ def _deviation(ordered: Floats) -> Floats:
 
 
 def _p_values(difference: Floats, sd: Floats, df: Floats, gaps: Floats, least: float) -> Floats:
+    from scipy.special import stdtr
+
     size = (~np.isnan(gaps)).sum(axis=1)
     shares = np.minimum(1.0, ((gaps <= 0).sum(axis=1) + 1) / (size + 1))
     varies = sd > 0

@@ -11,7 +11,6 @@ from itertools import combinations
 from typing import Final
 
 import numpy as np
-from scipy.special import ndtr
 
 from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.overlap import Booleans, Floats, Integers
@@ -172,6 +171,8 @@ def kang(patients: TeamRisks) -> PairwiseTest:
     D / sqrt(var D) is taken for standard normal. Fewer than 4 patients, no comparable pair or an estimate that is
     not positive (for example with equal predictions) give p = 1.
     """
+    from scipy.special import ndtr
+
     n, sums = patients.times.size, _pair_sums(patients)
     teams, total = len(patients.risks), float(sums.compared.sum()) / 2
     test = PairwiseTest(np.zeros((teams, teams)), np.ones((teams, teams)))

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from contract import labels
 from contract.errors import HecktorError, PredictionError
@@ -21,13 +20,15 @@ from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
 from evaluation.metrics.overlap import Booleans, Floats, dsc_of_case, mean_metric
 from evaluation.options import add_bootstrap
-from evaluation.report.drawing import COLOURS, INK, new_figure, plot_style
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask import LABELS, MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 DESCRIPTION: Final = "Whether the expected DSC predicts which masks failed."
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
@@ -191,9 +192,16 @@ def _summary(by_label: Mapping[str, Mapping[str, Any]]) -> str:
     return "".join(lines)
 
 
-@plot_style
 def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
+    from evaluation.report.drawing import plot_style
+
+    return plot_style(_draw)(confidence)
+
+
+def _draw(confidence: Mapping[str, LabelConfidence]) -> Figure:
     """For each label the risk-coverage curve, and the true DSC against the expected DSC."""
+    from evaluation.report.drawing import COLOURS, new_figure
+
     drawn = {label: one for label, one in confidence.items() if one.true_dsc.size}
     figure, panels = new_figure(2 * len(drawn), height=3.4, width=7.6 * len(drawn))
     for place, (label, one) in enumerate(drawn.items()):
@@ -219,6 +227,8 @@ def _draw_expected(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -
 
 def _draw_risk_coverage(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -> None:
     """Mean 1 - DSC by the fraction of retained patients, by expected DSC, the oracle and at random."""
+    from evaluation.report.drawing import INK
+
     risk = 1 - true_dsc
     retained, mean = np.arange(1, risk.size + 1) / risk.size, float(risk.mean())
     axes.plot([0, 1], [mean, mean], color=PALE, linewidth=1.2, linestyle="dotted", label="random order")

@@ -9,7 +9,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from contract import labels
 from contract.errors import GroundTruthError
@@ -39,6 +38,8 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
 
     Raises GroundTruthError if it cannot be read, or holds a value that is not finite.
     """
+    import SimpleITK as sitk
+
     volume = read_volume(pet, np.float32, error=GroundTruthError)
     if not np.isfinite(volume.array).all():
         raise GroundTruthError(pet.name, "a voxel that is not finite", "SUV")

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError
@@ -27,10 +26,12 @@ from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, foreground
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap
-from evaluation.report.drawing import COLOURS, new_figure, plot_style
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.studies.outputs import StudyResult, raise_dead_worker
 from evaluation.studies.scans import add_cohort, part_of, uptake_on
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 AUTOMATIC: Final = "automatic"
 SEMI_AUTOMATIC: Final = "semi_automatic"
@@ -222,9 +223,16 @@ def summarised(
     return lines
 
 
-@plot_style
 def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
+    from evaluation.report.drawing import plot_style
+
+    return plot_style(_draw)(table, settings)
+
+
+def _draw(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
     """Mean DSC with its interval, and median HD95, against the percentage; one curve for each method."""
+    from evaluation.report.drawing import COLOURS, new_figure
+
     columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}
     figure, panels = new_figure(len(columns), height=3.2, width=4.5 * len(columns))
     for axes, (column, title) in zip(panels, columns.items(), strict=True):

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
@@ -62,6 +61,8 @@ def staple(votes: Booleans, spacing_mm: Spacing) -> Floats:
     value.
     Source: Warfield et al. 2004, IEEE Trans Med Imaging 23:903-921, as SimpleITK's filter has it.
     """
+    import SimpleITK as sitk
+
     held = np.asarray(votes.any(axis=0), dtype=np.uint8)
     if np.array_equal(held, votes.all(axis=0)):
         return held.astype(np.float64)

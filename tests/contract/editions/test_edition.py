@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.editions import known_editions, load_edition, loading
+from contract.editions import known_editions, load_edition
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 
-FOUR = Path(__file__).parents[2] / "editions" / "four_answers.json"
+ROOT = Path(__file__).parents[3]
+FOUR = ROOT / "tests" / "editions" / "four_answers.json"
 
 
 def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
@@ -193,7 +194,7 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-DECLARATIONS = [json.loads(path.read_text()) for path in (FOUR, Path(loading.__file__).with_name("hecktor2025.json"))]
+DECLARATIONS = [json.loads(path.read_text()) for path in (FOUR, ROOT / "contract" / "editions" / "hecktor2025.json")]
 PLACES = [(number, path) for number, content in enumerate(DECLARATIONS) for path in places(content)]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
 JSON_VALUES = st.recursive(
