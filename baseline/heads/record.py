@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from baseline.heads.fitting import ExpertRecord
 from baseline.work import WorkFolders
@@ -16,17 +16,25 @@ FORMAT_VERSION: Final = 4
 Metrics = dict[str, float | None]
 
 
+def _how_many(score: object) -> str:
+    return "(classes)" if isinstance(score, list) else "(one)"
+
+
+# A patient's score, or one for each of more than two classes.
+Score = Annotated[Annotated[float, Tag("(one)")] | Annotated[list[float], Tag("(classes)")], Discriminator(_how_many)]
+
+
 class ModelAnswers(Document):
     """Out-of-fold answers of one model, in the order of the patients, and its metric.
 
-    A risk or two classes have a `score`; two classes also `positive` and `probability`; more classes have `class`,
-    `recall` and `confusion`, whose rows are reference classes.
+    Two classes also have `positive` and `probability`; more classes have `class`, `recall` and `confusion`, whose rows
+    are reference classes.
     """
 
     c_index: float | None = None
     balanced_accuracy: float | None = None
     by_centre: Metrics = Field(default_factory=dict)
-    score: list[float] | None = None
+    score: list[Score] | None = None
     positive: list[bool] | None = None
     probability: list[float] | None = None
     recall: Metrics | None = None

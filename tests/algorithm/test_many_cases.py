@@ -98,9 +98,10 @@ def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, A
 
 
 @pytest.mark.parametrize(
-    ("edition", "task", "count"), [("hecktor2026", "combined", 42), ("hecktor2025", "segmentation", 18)]
+    ("edition", "task", "count"),
+    [("hecktor2026", "combined", 3 * len(KINDS)), ("hecktor2025", "segmentation", len(KINDS))],
 )
-def test_sixty_cases_in_one_process_equal_sixty_fresh_starts(
+def test_cases_in_one_process_equal_fresh_starts(
     edition: str, task: str, count: int, combined_package: Path, tiny_package: Path, tmp_path: Path
 ) -> None:
     """In one server in one shuffled order, and each with a fresh package in another; in 2025 damaged cases fail."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from contract.images.volumes import read_header, read_volume
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
 
 pytestmark = [pytest.mark.shared, pytest.mark.slow]
+in_containers = pytest.mark.skipif(
+    "HECKTOR_REQUIRE_ENGINE" in os.environ, reason="tests/containers/test_images.py answers these scans by the images"
+)
 
 
 @pytest.fixture(scope="module", params=["STS_001", "STS_035"])
@@ -54,6 +58,7 @@ def test_segmentation(real_case: Path) -> None:
     assert mask.array.any()  # both limbs show uptake, which is never answered with an empty mask
 
 
+@in_containers
 def test_rfs(real_case: Path) -> None:
     run(real_case, "rfs")
     risk = json.loads(RFS.answers[0].socket.path_under(real_case / "output").read_text())
@@ -61,6 +66,7 @@ def test_rfs(real_case: Path) -> None:
     assert math.isfinite(risk)
 
 
+@in_containers
 def test_hpv(real_case: Path) -> None:
     run(real_case, "hpv")
     assert isinstance(json.loads(HPV.answers[0].socket.path_under(real_case / "output").read_text()), bool)

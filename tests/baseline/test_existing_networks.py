@@ -15,8 +15,6 @@ from contract.files import read_json
 from contract.packages import file_entry
 from tests.baseline.conftest import TinyRelease
 
-pytestmark = pytest.mark.usefixtures("few_repeats")
-
 PATIENTS = 8
 
 

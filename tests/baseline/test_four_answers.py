@@ -22,26 +22,20 @@ from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
+from tests.baseline.test_small_releases import write_release
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("few_repeats")]
+pytestmark = pytest.mark.slow
 
 EDITION = load_edition("hecktor2026")
-PATIENTS = 16
 
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A release of coarse phantoms, and the first of them as the platform lays it out."""
-    root = tmp_path_factory.mktemp("cohort")
-    cases = [make_case(26, index, CENTRES, "head", staged=True) for index in range(PATIENTS)]
-    cases = [replace(case, protocol=coarsened(case.protocol, 8)) for case in cases]
-    for case in cases:
-        rendered = render(case)
-        LAYOUTS["release"](EDITION).write_case(root / "release", case, rendered)
-        if case is cases[0]:
-            LAYOUTS["platform"](EDITION).write_case(root / "platform", case, rendered)
-    LAYOUTS["release"](EDITION).write_tables(root / "release", cases)
-    return root / "release", root / "platform" / cases[0].patient_id / "input"
+    """A release of six coarse phantoms, and another patient as the platform lays it out."""
+    root, case = tmp_path_factory.mktemp("cohort"), make_case(26, 6, CENTRES, "head", staged=True)
+    case = replace(case, protocol=coarsened(case.protocol, 8))
+    LAYOUTS["platform"](EDITION).write_case(root / "platform", case, render(case))
+    return write_release(root / "release", EDITION.name), root / "platform" / case.patient_id / "input"
 
 
 def test_heads_of_2026_on_networks_of_2025(

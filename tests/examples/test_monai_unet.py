@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -121,13 +122,16 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(tmp_path: Path) -> No
 
 def check_readme(root: Path, *, images: bool) -> None:
     """The README's six commands, with one epoch and one phantom of three, `--model-only` without images:
-    the package names both folders of code, the forest is an expert of the risk, and the files to upload are there.
+    the package names both folders of code, the forest is an expert of the risk, the files to upload are there, and the
+    networks answered the phantom in the time limit.
     """
     phantoms, *others, training, package, train_all, submission = commands("monai_unet")
     submission = [*submission, "--phantom", "head_and_neck"]
     if not images:
         start = submission.index("--images")
         submission[start : start + 2] = ["--model-only"]
+    else:
+        submission += ["--level", "1"]
     for command in (phantoms, *others, [*training[:-1], "1"], package, train_all, submission):
         run(command, root)
     manifest = read_json(root / "package" / "manifest.json")
@@ -135,9 +139,20 @@ def check_readme(root: Path, *, images: bool) -> None:
     assert any(name.startswith("heads/rfs/survival_forest.Head/") for name in manifest["files"])
     archives = ["hecktor-2026.tar.gz"] if images else []
     assert sorted(path.name for path in (root / "submission").glob("*.tar.gz")) == [*archives, "model.tar.gz"]
+    record = read_json(root / "submission" / "submission.json")
+    sizes = [(root / "submission" / name).stat().st_size for name in archives]
+    assert [image["size"] for image in record["images"]] == sizes
+    assert all(size > 1e8 for size in sizes)
+    (rehearsal,) = record["rehearsals"]
+    assert rehearsal["how"] == ("container" if images else "process")
+    assert 0 < rehearsal["longest_s"] < rehearsal["time_limit_s"]
+    assert "pass" in rehearsal["cases"][0]["answered"]
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    "HECKTOR_REQUIRE_ENGINE" in os.environ, reason="tests/containers/test_examples.py runs these commands with images"
+)
 def test_the_commands_of_the_readme(tmp_path: Path) -> None:
     check_readme(tmp_path, images=False)
 

@@ -48,10 +48,6 @@ class Heights:
         heights, ends = zip(*self.knots, strict=True)
         return np.asarray(np.interp(mm, ends, heights))
 
-    def below_brain_mm(self, anatomical: float) -> float:
-        """How far an anatomical height lies below the brain's lower end."""
-        return BRAIN_BOTTOM - float(self.to_mm(anatomical))
-
 
 def random_heights(rng: np.random.Generator, size: float) -> Heights:
     """Draw a patient's heights; ``size`` is the body's relative size, on which the trunk's heights depend."""

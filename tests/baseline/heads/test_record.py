@@ -35,6 +35,14 @@ def test_what_is_written_is_read_unchanged(tmp_path: Path) -> None:
     assert (document.seed, document.made_from, document.own) == (0, "digest", {})
 
 
+def test_more_than_two_classes_have_a_score_each() -> None:
+    stages = {"score": [[0.5, -0.5, -1.0, -1.0], [0.0, 1.0, -1.0, -1.0]], "class": ["T1", "T2"]}
+    stages |= {"recall": {"T1": 1.0, "T3": None}, "confusion": [[1, 0], [0, 1]], "balanced_accuracy": None}
+    patients = [{"t_stage": "T1"}, {"t_stage": "T2"}]
+    content = cross_validation_json({"t_stage": {"patients": patients, "nested": stages}})
+    assert checked_document(content).as_json() == content
+
+
 def test_the_document_of_a_cohort_has_this_form() -> None:
     """With all its comparators; one centre gives a reason in place of the other kind."""
     cohort = head_cohort([{"x": float(n)} for n in range(12)], Outcomes(np.arange(12) % 2, classes=("False", "True")))

@@ -51,7 +51,10 @@ def measure(case: PhantomCase, areas: Values) -> dict[str, float]:
     z = frame.origin_mm[2] + frame.heights.to_mm(LEVELS)
     volumes = areas * np.prod(frame.scale) * np.gradient(z) * (z < top - UNSEEN_BRAIN_MM)
     in_view = top - brain_end > 2 * UNSEEN_BRAIN_MM
-    below = frame.heights.below_brain_mm
+
+    def below(height: float) -> float:
+        return heights.BRAIN_BOTTOM - float(frame.heights.to_mm(height))
+
     return {
         "field top": top - brain_end if in_view else np.nan,
         "field length": top - bottom,

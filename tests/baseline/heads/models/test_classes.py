@@ -28,6 +28,7 @@ from baseline.heads.models.kinds import only
 from baseline.heads.models.selection import Family, scores_of
 from baseline.heads.models.targets import targets_of
 from baseline.heads.models.terms import scaled_terms
+from baseline.heads.record import checked_document
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import linear, term
 from tests.baseline.heads.cohorts import head_cohort
@@ -193,7 +194,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
     possible = possible_classes(N_STAGE.answer, [{"gtvn_count": float(value)} for value in values])
     patients = replace(patients, features=features, centres=tuple("ABC"[n % 3] for n in range(72)), possible=possible)
     document = cross_validation_document([(only(N_STAGE, FAMILIES[:1]), patients)], 0, {})
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    assert json.loads(json.dumps(document, allow_nan=False)) == checked_document(document).as_json() == document
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["n_stage"][kind]
         codes = [("N0", "N1", "N2", "N3").index(one) for one in scored["class"]]
