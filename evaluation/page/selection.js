@@ -62,7 +62,7 @@ function readHash() {
   const target = anchor && document.getElementById(decoded(anchor));
   if (!target) return;
   target.hidden = false;
-  const own = target.querySelector(":scope > details");
+  const own = target.matches(".chart, .listing") && target.querySelector(":scope > details");
   for (let fold = own || target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
   target.scrollIntoView();
 }

@@ -14,6 +14,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from evaluation.analyses.tasks import between_tasks
+from evaluation.page.document import HtmlPage, Section, document_html
+from evaluation.page.html import Row, table, value_cell
 from evaluation.report.cases import CasePicture, contours_script
 from evaluation.report.page import BETWEEN_TASKS, build_page
 from tests.browser.conftest import accessibility_problems
@@ -446,6 +448,23 @@ def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) 
     )
     assert len(right) == 8
     assert max(right) <= 688
+
+
+def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
+    """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
+    heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]
+    rows = [Row([1, f"Team {number}", *[value_cell(0.5, 0.4, 0.6)] * 14]) for number in range(3)]
+    board = table("Leaderboard", heads, rows, header_column=1, css_class="board")
+    html = document_html(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
+    (tmp_path / "r.html").write_text(html, encoding="utf-8")
+    page.set_viewport_size({"width": 1017, "height": 688})
+    opened(page, (tmp_path / "r.html").as_uri())
+    pages = re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", page.pdf(prefer_css_page_size=True))
+    assert pages == [(b"841", b"594")]
+    page.emulate_media(media="print")
+    right = page.locator("thead th").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    assert len(right) == 16
+    assert max(right) <= 1017
 
 
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
