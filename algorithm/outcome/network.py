@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -77,26 +76,12 @@ def load_outcome_network(plan: OutcomePlan, path: Path) -> OutcomeNetwork:
     except OSError as problem:
         raise ModelPackageError(path.name, f"cannot be read ({problem.strerror or problem})") from None
     network = OutcomeNetwork(plan)
-    check_shapes(network, {name: tuple(tensor.shape) for name, tensor in weights.items()}, path.name)
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as problem:
+        found = " ".join(str(problem).split())
+        raise ModelPackageError(path.name, f"found {found}", "the weights of the outcome network's plan") from None
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
-    network.load_state_dict(weights)
     return network.eval()
-
-
-def check_shapes(network: OutcomeNetwork, shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
-    """Compare the shapes of a file's tensors with the network's.
-
-    Raises:
-        ModelPackageError: a tensor is missing, too many, or of another shape.
-    """
-    own = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
-    for key in sorted(own.keys() | shapes.keys()):
-        if key not in shapes:
-            raise ModelPackageError(name, f"no tensor {key}", "the weights of the outcome network's plan")
-        if key not in own:
-            raise ModelPackageError(name, f"tensor {key}, which the outcome network does not have")
-        if shapes[key] != own[key]:
-            expected = f"{own[key]}, as the outcome network's plan gives it"
-            raise ModelPackageError(name, f"{key} of shape {shapes[key]}", expected)

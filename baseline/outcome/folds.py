@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -157,27 +158,32 @@ def _fit_fold(
     _record(root, fold).unlink(missing_ok=True)  # of other files
     with whole_folder(root / f"fold_{fold}") as folder:
         given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
-        line = _fitted(fit, folder, device, *given, splits.seed + fold)
-    hook, inner = fit.hook.made(root / f"fold_{fold}", device), slice(fit.margin, fit.margin + fit.cube[0])
+        line = _called(fit.hook, "fit", fit.fit, folder, device, *given, splits.seed + fold)
+    made = _called(fit.hook, "made", fit.hook.made, root / f"fold_{fold}", device)
+    inner = slice(fit.margin, fit.margin + fit.cube[0])
     features = {}
     for n, case in enumerate(cases):
         if case.patient_id in held:
             cube = cubes[n, :, inner, inner, inner].astype(np.float32)
-            features[case.patient_id] = fit.hook.of_cube(hook, cube, rows[n], device)
+            measure = partial(fit.hook.of_cube, made, cube, rows[n], device)
+            features[case.patient_id] = _called(fit.hook, "measure", measure)
     cache(_record(root, fold), key, features)
     show(f"{fit.hook.title}, fold {fold}: {f'{line} ' if line else ''}in {time.monotonic() - begun:.0f} s")
 
 
-def _fitted(fit: Fit, *given: Any) -> object:
+def _called(hook: FeatureHook, step: str, function: Callable[..., Any], *values: Any) -> Any:
+    """What the code returns; a fault of an entrant's is one line, one of the device keeps its type."""
     from algorithm.network.devices import is_device_failure
 
     try:
-        return fit.fit(*given)
+        return function(*values)
+    except HecktorError:
+        raise
     except (Exception, SystemExit) as problem:
-        if fit.hook.is_built_in or is_device_failure(problem):
+        if hook.is_built_in or is_device_failure(problem):
             raise
-        what = f"features {fit.hook.reference}: fit"
-        raise ModelPackageError(what, f"found {failure_of(problem)}", "files in its folder") from problem
+        what = f"features {hook.reference}: {step}"
+        raise ModelPackageError(what, f"found {failure_of(problem)}", "no fault") from problem
 
 
 def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:
