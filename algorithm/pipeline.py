@@ -61,7 +61,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
 
 def name_package(run: RunContext) -> None:
     """Check the package's edition and code, and log which one answers. Raises `HecktorError`."""
-    run.resident.check_edition(run.request.edition.name)
+    run.resident.check_edition(run.request.edition)
     for finding in run.resident.check_code():
         run.notices.note(finding)
     LOGGER.info("model package: %s", run.resident.describe())

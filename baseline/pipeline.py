@@ -61,6 +61,7 @@ from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import write_json
+from contract.packages import edition_entries
 from contract.release.problems import as_text
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
@@ -333,7 +334,7 @@ def export_model(
     rules = rules_in_use(work)
     manifest = {
         **description,
-        "edition": edition.name,
+        **edition_entries(edition),
         **({} if rules is None else {"postprocessing": rules}),
         "training": training,
         **({} if existing is None else {"networks_from": networks_record(existing)}),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 
 Number = TypeVar("Number", int, float)
@@ -34,16 +34,20 @@ def add_task_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+def add_edition_option(
+    parser: argparse.ArgumentParser, known_from: str = "", names: Sequence[str] = known_editions()
+) -> None:
     """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value.
 
     `known_from` names the file that knows the edition; then the default is None, and the command reads that file.
+    `names` are the editions of the package.
     """
     parser.add_argument(
         "--edition",
         default=None if known_from else DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help=f"edition of the challenge: a name, or a declaration.json (default: {known_from or DEFAULT_EDITION})",
+        help=f"edition of the challenge: {', '.join(names)}, or the JSON file of your own declaration or profile "
+        f"(default: {known_from or DEFAULT_EDITION})",
     )
 
 

@@ -16,7 +16,7 @@ from contract import labels
 from contract.archives import read_member, unpack
 from contract.code import Code
 from contract.documents import Document, Text, parse_document
-from contract.editions import known_editions
+from contract.editions import Edition, content_digest, declared_part, edition_from, known_editions
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.files import MAX_JSON_BYTES, parse_json, read_json
 
@@ -127,6 +127,7 @@ class Manifest(Document):
         training_data: description of the training data.
         licence: licence of the package.
         edition: the challenge's edition.
+        own_edition: its declaration and profile if it is none of this project's.
         channels: CT and PET.
         labels: names of the mask's labels.
         configuration: the nnU-Net configuration whose grid has the answer.
@@ -155,6 +156,7 @@ class Manifest(Document):
     training_data: str | None = None
     licence: str | None = None
     edition: str = FIRST_EDITION
+    own_edition: dict[str, Any] | None = None
     channels: list[str]
     labels: dict[str, str]
     configuration: str
@@ -249,18 +251,19 @@ def package_identity(package: Path) -> PackageIdentity:
 
 
 def package_edition(package: Path) -> str:
-    """The edition of a package, a folder or a `.tar.gz`, for a command without `--edition`.
+    """The edition of a package, a folder or a `.tar.gz`, for a command without `--edition`, as `load_edition` takes it.
 
     Raises:
         ModelPackageError: not a model package, or one of an edition that needs its declaration.
     """
-    edition = _manifest_object(_manifest_bytes(package)).get("edition", FIRST_EDITION)
-    if edition not in known_editions():
-        known = ", ".join(known_editions())
-        raise ModelPackageError(
-            MANIFEST, f"found edition {edition!r}", f"one of {known}, or its declaration as --edition"
-        )
-    return str(edition)
+    manifest = _manifest_object(_manifest_bytes(package))
+    edition, own = manifest.get("edition", FIRST_EDITION), manifest.get("own_edition")
+    if edition in known_editions():
+        return str(edition)
+    if not isinstance(own, dict):
+        expected = f"one of {', '.join(known_editions())}, or its declaration as --edition"
+        raise ModelPackageError(MANIFEST, f"found edition {edition!r}", expected)
+    return edition_from(own).source
 
 
 def _manifest_object(content: bytes) -> dict[str, Any]:
@@ -325,10 +328,22 @@ def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Findin
     return [Finding(f"code {name}", "another version", expected, action) for name in changed]
 
 
-def check_edition(manifest: Manifest, edition: str) -> None:
+def edition_entries(edition: Edition) -> dict[str, Any]:
+    """The manifest's entries for an edition; one of your own is carried with its text."""
+    is_own = edition.content is not None and edition.name not in known_editions()
+    return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
+
+
+def check_edition(manifest: Manifest, edition: Edition) -> None:
     """Check that a package was made for this edition. Raises `ModelPackageError`."""
-    if manifest.edition != edition:
-        raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition))
+    if manifest.edition != edition.name:
+        raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition.name))
+    if manifest.own_edition is None or edition.content is None:
+        return
+    mine, theirs = declared_part(manifest.own_edition), declared_part(edition.content)
+    if mine != theirs:
+        found = f"found edition {edition.name!r} with another declaration (sha256 {content_digest(mine)})"
+        raise ModelPackageError(MANIFEST, found, f"that of --edition (sha256 {content_digest(theirs)})")
 
 
 def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
-from contract.options import add_task_option
-from evaluation.editions import DEFAULT_PROFILE, known_profiles
+from contract.options import add_edition_option, add_task_option
+from evaluation.editions import known_profiles
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
 
@@ -104,8 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     truth = "folder of masks, or a CSV table (default: %(default)s)"
     add("--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help=truth)
     add("--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)")
-    editions = f"{', '.join(known_profiles())} or a profile.json (default: %(default)s)"
-    add("--edition", default=DEFAULT_PROFILE, help=editions)
+    add_edition_option(parser, names=known_profiles())
     rule = "change a rule of the edition (docs/editions.md); may be given several times"
     add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")

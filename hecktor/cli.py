@@ -27,7 +27,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "schema": ("hecktor.schema", "write the JSON schemas of all documents"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
-    "new": ("hecktor.new", "write the skeleton of a model of your own"),
+    "new": ("hecktor.new", "write the skeleton of a model or an edition of your own"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }

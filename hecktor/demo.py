@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.options import add_edition_option, whole_number
 from contract.platform import METRICS_JSON
@@ -43,11 +43,6 @@ class Demo:
     def cohort(self) -> Path:
         return self.output / "cohort"
 
-    @property
-    def own_edition(self) -> tuple[str, ...]:
-        """`--edition` for the report and the viewer if results cannot name it, since it is not in the package."""
-        return () if self.edition.source in known_editions() else ("--edition", self.edition.source)
-
     def metrics(self, task: Algorithm) -> list[Path]:
         """The `metrics.json` of each team."""
         return [self.task_dir(task) / team / METRICS_JSON for team in teams(task)]
@@ -68,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _rank(demo, task)
     _step("report")
     report = demo.output / "report.html"
-    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report, *demo.own_edition)
+    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
     _print_results(demo, report, time.monotonic() - begun)
     return 0
 
@@ -116,8 +111,7 @@ def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
 
 def _rank(demo: Demo, task: Algorithm) -> None:
     _step(f"task {task.number}: ranking")
-    profile = ("--edition", demo.edition.evaluation_profile)
-    _call("rank", "--task", task.name, *demo.metrics(task), "--output", demo.task_dir(task), *profile)
+    _call("rank", *demo.metrics(task), "--output", demo.task_dir(task))
 
 
 def _call(name: str, *arguments: object) -> None:
@@ -142,7 +136,7 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
 def _view_command(demo: Demo) -> str:
     """The command that opens the viewer, with the program of this Python, which may not be on the PATH."""
     program = Path(sys.executable).with_name("hecktor")
-    words = (program, "view", "--cohort", demo.cohort, "--results", demo.output, *demo.own_edition)
+    words = (program, "view", "--cohort", demo.cohort, "--results", demo.output)
     return shlex.join(map(str, words))
 
 

@@ -1,8 +1,9 @@
-"""`hecktor new model DIR`: write the skeleton of a model of the user's own."""
+"""`hecktor new model DIR` and `hecktor new edition DIR`: write a skeleton that works as it is."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,31 +12,72 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import Final
 
+from contract.documents import NAME_PATTERN
+from contract.editions import known_editions
 from contract.errors import OutputError
-from contract.files import whole_folder
+from contract.files import whole_folder, write_text
 
-_TEMPLATE: Final = Path(__file__).with_name("template")
+_HERE: Final = Path(__file__).parent
+# The name of the example in its files.
+_EXAMPLE: Final = "my_edition"
+_NEXT_OF_MODEL: Final = """\
+written: {folder}/__init__.py. Next:
+  hecktor package --code {folder} --weights {folder}/weights --without-heads --output model.tar.gz
+"""
+_NEXT_OF_EDITION: Final = """\
+written: {folder}/edition.json and profile.json. Next:
+  hecktor phantoms --edition {folder}/edition.json --patients 8 --seed 3 --layout release --output release
+  hecktor train all --edition {folder}/edition.json --release release --folds 2 --epochs 2 --iterations 10 \\
+    --work work --output model.tar.gz
+  hecktor rehearse --model model.tar.gz --cases release --process --output out/team
+  hecktor rank out/team/metrics.json --output out
+  hecktor report --results out --output report
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print what to run next. Raises `OutputError` for a folder that exists."""
-    parser = argparse.ArgumentParser(prog="hecktor new", description="Write the skeleton of a model of your own.")
-    parser.add_argument(
-        "kind", choices=("model",), help="a folder of code with a network, features and a head that run as they are"
+    parser = argparse.ArgumentParser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
+    kinds = (
+        "model: a folder of code with a network, features and a head; edition: declaration and evaluation profile of a "
+        "challenge of your own; both run as they are"
     )
-    parser.add_argument("folder", type=Path, metavar="DIR", help="new folder, whose name Python can import: my_model")
+    parser.add_argument("kind", choices=("model", "edition"), help=kinds)
+    name = "new folder, whose name is that of the Python package or of the edition: my_model, my_edition"
+    parser.add_argument("folder", type=Path, metavar="DIR", help=name)
     options = parser.parse_args(argv)
     folder: Path = options.folder
-    if not folder.name.isidentifier() or iskeyword(folder.name):
-        raise OutputError(folder.name, "a name that Python cannot import", "letters, digits and _, such as my_model")
+    is_model = options.kind == "model"
+    (_check_module if is_model else _check_edition)(folder.name)
     if folder.exists():
         raise OutputError(folder.name, "exists", "a new folder")
-    if find_spec(folder.name) is not None:
+    if is_model and find_spec(folder.name) is not None:
         raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
     with whole_folder(folder) as partial:
-        shutil.copytree(_TEMPLATE, partial, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    sys.stdout.write(
-        f"written: {folder / '__init__.py'}. Next:\n"
-        f"  hecktor package --code {folder} --weights {folder / 'weights'} --without-heads --output model.tar.gz\n"
-    )
+        (_write_model if is_model else _write_edition)(partial, folder.name)
+    sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=folder))
     return 0
+
+
+def _check_module(name: str) -> None:
+    if not name.isidentifier() or iskeyword(name):
+        raise OutputError(name, "a name that Python cannot import", "letters, digits and _, such as my_model")
+
+
+def _check_edition(name: str) -> None:
+    if not re.fullmatch(NAME_PATTERN, name):
+        expected = f"lower-case letters, digits, - and _, such as {_EXAMPLE}"
+        raise OutputError(name, "a name that an edition cannot have", expected)
+    if name in known_editions():
+        raise OutputError(name, "the name of an edition of the package", f"another name, such as {_EXAMPLE}")
+
+
+def _write_model(folder: Path, _: str) -> None:
+    shutil.copytree(_HERE / "template", folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def _write_edition(folder: Path, name: str) -> None:
+    for path in (_HERE / "edition_template").iterdir():
+        write_text(folder / path.name, path.read_text(encoding="utf-8").replace(_EXAMPLE, name))
+        schema = f"{path.stem}.schema.json"
+        write_text(folder / "schemas" / schema, (_HERE / "schemas" / schema).read_text(encoding="utf-8"))

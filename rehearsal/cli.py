@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.editions import Algorithm, Edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError, HecktorError
 from contract.options import add_code_option, add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.packages import package_edition
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
@@ -30,6 +31,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
+    if options.edition is None:
+        options.edition = DEFAULT_EDITION if options.model is None else package_edition(options.model)
     edition, task = chosen_algorithm(parser, options)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
@@ -214,7 +217,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does."
     )
     add = parser.add_argument
-    add_edition_options(parser)
+    add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     layouts = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"
     add("--cases", required=True, type=Path, help=layouts)
     add("--case", action="append", default=[], metavar="ID", help="run only this case; may be repeated")

@@ -62,10 +62,12 @@ human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
 
-# One line for each algorithm of the shipped editions: its image, evaluation image, edition, task, evaluation profile and
-# time limit in seconds. Reads the declarations with the standard library, because images are built without `.venv`.
+# One line for each algorithm of the editions in the files, by default of the shipped ones: its image, evaluation image,
+# edition, task, evaluation profile and time limit in seconds. Reads the declarations with the standard library, because
+# images are built without `.venv`.
 declared_images() {
-    python3 - contract/editions/*.json <<'PYTHON'
+    [ $# -gt 0 ] || set -- contract/editions/*.json
+    python3 - "$@" <<'PYTHON'
 import json
 import sys
 
@@ -73,8 +75,10 @@ for path in sys.argv[1:]:
     with open(path, encoding="utf-8") as file:
         edition = json.load(file)
     for task in edition["algorithms"]:
-        name = task.get("image", "hecktor-" + task["name"]).removeprefix("hecktor-")
-        images = f"hecktor-{name} hecktor-evaluation-{name}"
-        print(images, edition["name"], task["name"], edition["evaluation_profile"], f"{task['time_limit_s']:g}")
+        image = task.get("image", "hecktor-" + task["name"])
+        images = f"{image} hecktor-evaluation-{image.removeprefix('hecktor-')}"
+        profile = edition["evaluation_profile"]
+        profile = profile if isinstance(profile, str) else edition["name"]
+        print(images, edition["name"], task["name"], profile, f"{task['time_limit_s']:g}")
 PYTHON
 }

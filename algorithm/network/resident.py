@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
 from contract.code import given_code
+from contract.editions import Edition
 from contract.errors import Finding
 from contract.packages import (
     Manifest,
@@ -45,7 +46,7 @@ class Resident:
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
-    def check_edition(self, edition: str) -> None:
+    def check_edition(self, edition: Edition) -> None:
         """Check that the package was made for this edition. Raises `ModelPackageError`."""
         check_edition(self._manifest, edition)
 

@@ -12,7 +12,7 @@ from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
-from baseline.report.masks import draw_case, mask_profile, mean_dsc, require_all_scored, write_references
+from baseline.report.masks import draw_case, mask_edition, mean_dsc, require_all_scored, write_references
 from baseline.report.report import OUTDATED, heads_are_current
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -119,12 +119,12 @@ def compare_tasks(
     for algorithm in edition.algorithms:
         answered = {answer.name: answered_by_all(answer, experiments, cases) for answer in algorithm.heads}
         missing = [name for name, patients in answered.items() if not patients]
-        profile, why_not = edition.evaluation_profile, ""
+        profile, why_not = edition.source, ""
         if missing and algorithm.mask is None:
             comparisons.append(Comparison(algorithm.title, None, "not every experiment has such a head"))
             continue
         if missing:
-            profile = mask_profile(edition, folder)
+            profile = mask_edition(edition)
             why_not = f"{', '.join(missing)}: not compared, since not every experiment has such a head"
         task = load_profile(profile).task(algorithm.name)
         references = write_references(

@@ -7,7 +7,7 @@ import numpy as np
 from baseline.heads.cohort import Flags, Floats, Numbers, Outcomes
 from contract.editions import Edition
 from contract.errors import HecktorError, MetricError
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import profile_of
 from evaluation.metrics.classification import auc_metric, binary_metrics, many_classes_metrics
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
@@ -79,7 +79,7 @@ def mask_task(edition: Edition) -> str:
 
 def mask_metric_titles(edition: Edition) -> dict[str, str]:
     """Titles of the ranked metrics of masks, in order, by name without the mask's prefix."""
-    task = load_profile(edition.evaluation_profile).task(mask_task(edition))
+    task = profile_of(edition).task(mask_task(edition))
     profiles = [task.answers[answer.name] for answer in task.algorithm.answers if answer.kind == "mask"]
     names = {f"{one.prefix}{name}": name for one in profiles for name in one.metrics}
     return {names[name]: metric.title for name, metric in task.metrics.items() if name in names}

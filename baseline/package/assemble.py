@@ -28,7 +28,7 @@ from contract.code import Code
 from contract.editions import DEFAULT_EDITION, Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.packages import HEADS
+from contract.packages import HEADS, edition_entries
 
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
@@ -154,7 +154,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         {
             "name": request.name or " + ".join(names),
             "purpose": DEFAULTS["purpose"],
-            "edition": edition.name,
+            **edition_entries(edition),
             **of_heads,
             **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,

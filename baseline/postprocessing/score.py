@@ -13,7 +13,7 @@ from baseline.postprocessing.lesions import COUNTS, STAGING_RULES, Floats, Patie
 from baseline.release.cases import ReleaseCase
 from contract.editions import Answer, Edition
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import profile_of
 from evaluation.editions.schemes import Lexicographic, Scheme
 from evaluation.editions.task import TaskProfile
 from evaluation.metrics.classification import many_classes_metrics
@@ -66,7 +66,7 @@ class MaskScore:
 
 def score_of(edition: Edition, cases: Sequence[ReleaseCase]) -> MaskScore:
     """The score of the edition's task with a mask, over `cases`."""
-    task = load_profile(edition.evaluation_profile).task(mask_task(edition))
+    task = profile_of(edition).task(mask_task(edition))
     rules = next(one.rules for one in task.answers.values() if one.answer.kind == "mask")
     if not isinstance(rules, MaskRules):
         raise TypeError(f"{edition.name}: rules of a mask expected")

@@ -23,6 +23,7 @@ from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
 from contract.files import write_json
 from contract.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
+from evaluation.editions.profile import profile_of
 
 if TYPE_CHECKING:
     from baseline.release.data_set import DataSet
@@ -49,6 +50,7 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     """Check the release and write `problems.csv` and `problems.json`."""
     start = time.perf_counter()
     edition = load_edition(options.edition)
+    profile_of(edition)  # a faulty one would end the training in its report
     release = read_release(Path(options.release), edition, options.allow_missing)
     _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:
@@ -190,6 +192,7 @@ def _preparation(
         mended={one.patient_id: one.notices for one in data.prepared if one.notices},
         smallest_lesions=smallest_lesions(data.prepared),
         data=key_of((), {one.patient_id: one.key for one in data.prepared}),
+        own_edition=load_edition(options.edition).content,
     )
 
 

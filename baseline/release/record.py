@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
 from baseline.work import WorkFolders, planned
 from contract.documents import Document, parse_document
-from contract.editions import DEFAULT_EDITION, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Edition, edition_from, load_edition
 from contract.errors import HecktorError, InputError
 from contract.files import PHANTOM_MARKER
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
@@ -28,7 +28,7 @@ class PrepareOptions:
 
     `release` is the folder of the release. `spacing_mm` is the network's, (x, y, z); None keeps that of the prepared
     images, or takes the plan's if there are none (without a plan 3 mm, for phantoms alone). `keep_going` excludes cases
-    with errors instead of stopping. `edition` is a name, or the path of a declaration. `suv_factors` is a table of
+    with errors instead of stopping. `edition` is a name, or the path of a file. `suv_factors` is a table of
     factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body. `allow_missing`
     names answers whose outcome the tables may lack.
     """
@@ -60,6 +60,7 @@ class Preparation(Document):
         smallest_lesions: smallest parts of a mask that count as a lesion, by the reference's lesions.
         data: digest of the prepared images.
         seconds: time of the check and of the preparation.
+        own_edition: declaration and profile of an edition that is none of the package.
     """
 
     options: PrepareOptions
@@ -72,6 +73,7 @@ class Preparation(Document):
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     data: str = ""
     seconds: dict[str, float] = Field(default_factory=dict)
+    own_edition: dict[str, Any] | None = None
 
     @property
     def spacing_mm(self) -> Spacing:
@@ -86,7 +88,9 @@ def read_preparation(work: WorkFolders) -> Preparation:
 
 def edition_of(work: WorkFolders) -> Edition:
     """The edition for which the working directory was prepared."""
-    return load_edition(read_preparation(work).options.edition)
+    preparation = read_preparation(work)
+    own = preparation.own_edition
+    return load_edition(preparation.options.edition) if own is None else edition_from(own)
 
 
 def smallest_lesions_of(work: WorkFolders) -> SmallestLesions:

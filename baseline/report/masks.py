@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,12 +12,12 @@ from algorithm.case.notices import Notices
 from baseline.heads.metrics import mask_metric_titles, mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
-from contract.editions import Answer, Edition, known_editions
+from contract.editions import Answer, Edition, edition_from
 from contract.errors import HecktorError
-from contract.files import parse_json, read_json, write_csv, write_json
+from contract.files import write_csv
 from contract.images.volumes import image_suffix
 from evaluation.analyses.sources import PatientFiles
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import profile_of
 from evaluation.page.html import TEAM_COLOURS
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
@@ -49,7 +48,7 @@ def score_masks(
             submission=work.report,
             ground_truth=write_references(work.report / "reference", cases),
             output_dir=work.segmentation,
-            edition=mask_profile(edition, work.report),
+            edition=mask_edition(edition),
             seed=seed,
             workers=0 if jobs <= 1 else jobs,
             predictions=work.masks,
@@ -94,21 +93,16 @@ def write_references(
     return folder
 
 
-def mask_profile(edition: Edition, folder: Path) -> str:
-    """Name or path of a profile that scores masks as the edition does.
-
-    If the edition's task has other answers, a declaration and a profile without them are written into `folder`.
-    """
-    task = load_profile(edition.evaluation_profile).task(mask_task(edition))
+def mask_edition(edition: Edition) -> str:
+    """The edition with its masks alone, as `load_profile` takes it; the edition itself if its task is a mask alone."""
+    task = profile_of(edition).task(mask_task(edition))
     mask = task.algorithm.mask
     if mask is None or not task.has_several_answers:
-        return edition.evaluation_profile
-    declaration = _declaration(edition)
-    (algorithm,) = (one for one in declaration["algorithms"] if one["name"] == task.algorithm.name)
+        return edition.source
+    declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    (algorithm,) = (one for one in declared["algorithms"] if one["name"] == task.algorithm.name)
     answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
-    name = f"{edition.name}-masks"
     plain = {key: value for key, value in algorithm.items() if key in _ALGORITHM_KEYS}
-    declaration |= {"name": name, "algorithms": [plain | {"answers": answers}]}
     profile, titles = task.answers[mask.name], mask_metric_titles(edition)
     metrics = {
         metric: {"title": title, "higher_is_better": task.metrics[profile.prefix + metric].higher_is_better}
@@ -120,17 +114,12 @@ def mask_profile(edition: Edition, folder: Path) -> str:
         "metrics": metrics,
         "ranking": {"official": first, "ties": "min", "schemes": {first: first}},
     }
-    top = {"format": 2, "name": name, "title": edition.title, "declaration": "mask_declaration.json"}
-    write_json(folder / "mask_declaration.json", declaration)
-    write_json(folder / "mask_profile.json", top | {"tasks": {task.algorithm.name: content}})
-    return str(folder / "mask_profile.json")
-
-
-def _declaration(edition: Edition) -> Any:
-    if edition.source not in known_editions():
-        return read_json(Path(edition.source))
-    source = f"{edition.source}.json"
-    return parse_json(files("contract.editions").joinpath(source).read_text(encoding="utf-8"), source)
+    declared |= {
+        "name": f"{edition.name}-masks",
+        "algorithms": [plain | {"answers": answers}],
+        "evaluation_profile": {"tasks": {task.algorithm.name: content}},
+    }
+    return edition_from(declared).source
 
 
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:

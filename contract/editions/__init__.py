@@ -2,7 +2,15 @@
 
 from contract.editions.clinical import ClinicalVariable
 from contract.editions.declaration import Algorithm, Answer, Socket
-from contract.editions.edition import DEFAULT_EDITION, Edition, known_editions, load_edition
+from contract.editions.edition import Edition
+from contract.editions.loading import (
+    content_digest,
+    declared_part,
+    edition_from,
+    known_editions,
+    load_edition,
+)
+from contract.editions.whole import DEFAULT_EDITION
 
 __all__ = [
     "DEFAULT_EDITION",
@@ -11,6 +19,9 @@ __all__ = [
     "ClinicalVariable",
     "Edition",
     "Socket",
+    "content_digest",
+    "declared_part",
+    "edition_from",
     "known_editions",
     "load_edition",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -99,7 +99,14 @@ class ClinicalVariable(Document):
         low, high = info.data.get("codes", (0, 1))
         if not all(low <= code <= high for code in words.values()):
             raise ValueError(f"a whole number from {low} to {high} for each word")
+        refuse_missing(words)
         return words
+
+    @field_validator("stages")
+    @classmethod
+    def _check_stages(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_missing(stages)
+        return stages
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -138,6 +145,12 @@ def is_missing(raw: object) -> bool:
     if raw is None or (isinstance(raw, float) and math.isnan(raw)):
         return True
     return isinstance(raw, str) and raw.strip().lower() in _MISSING_WORDS
+
+
+def refuse_missing(texts: Iterable[object]) -> None:
+    """Raise ValueError, as pydantic's validators do, for a text that tables use for a missing value."""
+    if missing := [str(text) for text in texts if is_missing(text)]:
+        raise ValueError(f"other texts than {', '.join(missing)}, which is a missing value in tables")
 
 
 def positive_number(raw: object) -> float:

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Final, Literal, get_args
 from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
-from contract.editions.clinical import normalised_key
+from contract.editions.clinical import normalised_key, refuse_missing
 from contract.editions.values import is_integer, is_member, is_text
 from contract.errors import Finding
+from contract.labels import FOREGROUND, NAMES
 
 Kind = Literal["mask", "risk", "class"]
 Direction = Literal["risk", "time"]
@@ -32,7 +33,7 @@ INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS)
 IMAGE_PREFIX: Final = "hecktor-"
 _IMAGE_KINDS: Final = ("Image", "Segmentation")
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
-_MAX_LABEL: Final = 255  # masks are uint8
+_LABELS: Final = {NAMES[label]: label for label in FOREGROUND}
 # Keys of each kind of answer: those required, then those allowed.
 _KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "mask": (("labels",), ()),
@@ -93,7 +94,7 @@ class Answer(Document):
         name: name of the answer in model packages and evaluation profiles.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
         slug, title, path: of the output socket.
-        labels: structures of a mask and their values.
+        labels: structures of a mask and their values, GTVp 1 and GTVn 2.
         columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
         aliases: further spellings of these columns by role; the declared column of a table stands before them.
         head: head in the model package that predicts a risk or class, `name` by default; empty for a mask.
@@ -113,7 +114,7 @@ class Answer(Document):
     slug: Text
     title: Text
     path: RelativePath
-    labels: dict[Text, Annotated[int, Field(ge=1, le=_MAX_LABEL)]] = Field(default_factory=dict)
+    labels: dict[Text, int] = Field(default_factory=dict)
     columns: dict[Text, Text] = Field(default_factory=dict)
     aliases: dict[Text, UniqueTexts] = Field(default_factory=dict)
     head: Name = Field(default_factory=lambda fields: "" if fields.get("kind") == "mask" else fields.get("name", ""))
@@ -129,8 +130,8 @@ class Answer(Document):
     @field_validator("labels")
     @classmethod
     def _check_labels(cls, labels: dict[str, int]) -> dict[str, int]:
-        if not labels or len(set(labels.values())) < len(labels):
-            raise ValueError(f"names with different whole numbers from 1 to {_MAX_LABEL}")
+        if labels != _LABELS:
+            raise ValueError(f"{_LABELS}, which networks, features and metrics know")
         return labels
 
     @field_validator("columns")
@@ -158,10 +159,11 @@ class Answer(Document):
         in_order = (
             values == (False, True) and all(isinstance(value, bool) for value in values),
             all(map(is_integer, values)) and all(low < high for low, high in pairwise(map(int, values))),
-            all(map(is_text, values)) and len(set(values)) == len(values),
+            all(map(is_text, values)) and len({str(value).lower() for value in values}) == len(values),
         )
         if len(values) < 2 or not any(in_order):
             raise ValueError("false and true, ascending whole numbers or different texts, two or more")
+        refuse_missing(values)
         return values
 
     @field_validator("words", "without")
@@ -170,6 +172,8 @@ class Answer(Document):
         classes = info.data.get("classes", ())
         if not all(is_member(value, classes) for value in values.values()):
             raise ValueError("one of the classes for each key")
+        if info.field_name == "words":
+            refuse_missing(values)
         if info.field_name == "without" and classes and len(set(values.values())) == len(classes):
             raise ValueError("at least one class that is left with all structures")
         return values

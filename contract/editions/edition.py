@@ -1,41 +1,45 @@
-"""One edition of the challenge, and how it is loaded from its JSON file."""
+"""One edition of the challenge."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, parse_document, unique
+from contract.documents import Document, Name, Text, UniqueTexts, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
 from contract.editions.declaration import CT, EHR, INPUT_NAMES, PET, Algorithm, Socket
+from contract.editions.values import is_text
 from contract.errors import HecktorError
-from contract.files import parse_json, read_json
-
-DEFAULT_EDITION: Final = "hecktor2025"
 
 
 class Edition(Document):
     """One year of the challenge.
 
-    `evaluation_profile` is the name or path of the evaluation profile. `source` is the name or path that loads the
-    edition again, for a command that calls another one. `suv_factor` has the spellings of the key in `ehr.json` that
-    holds the factor from Bq/ml to SUV; it is no clinical variable.
+    `evaluation_profile` is a profile, its path or the name of one of the package. `suv_factor` has the spellings of the
+    key in `ehr.json` that holds the factor from Bq/ml to SUV; it is no clinical variable. `$schema` is for editors.
     """
 
     format: Annotated[int, Field(ge=1, le=1)]
     name: Name
     title: Text
-    evaluation_profile: Text
+    evaluation_profile: str | dict[str, Any]
     inputs: dict[str, Socket]
     clinical: Annotated[tuple[ClinicalVariable, ...], Field(min_length=1)]
     suv_factor: UniqueTexts = ()
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
+    editor_schema: Text | None = Field(default=None, alias="$schema")
     _source: str = PrivateAttr("")
+    _content: dict[str, Any] | None = PrivateAttr(None)
+    _profile_place: str = PrivateAttr("")
+
+    @field_validator("evaluation_profile", mode="before")
+    @classmethod
+    def _check_profile(cls, profile: Any) -> Any:
+        if not is_text(profile) and not (profile and isinstance(profile, dict)):
+            raise ValueError("a profile, or its name or path")
+        return profile
 
     @field_validator("inputs")
     @classmethod
@@ -75,18 +79,29 @@ class Edition(Document):
             return algorithms
         return tuple(algorithm.with_inputs(number, sockets) for number, algorithm in enumerate(algorithms, start=1))
 
-    def loaded_from(self, source: str, folder: Path | None) -> Edition:
-        """The edition as read from `source`; a relative path of a profile file is resolved against `folder`."""
-        profile = self.evaluation_profile
-        if folder is not None and profile.endswith(".json"):
-            profile = str(folder / profile)
-        copy = self.model_copy(update={"evaluation_profile": profile})
-        copy._source = source
+    def loaded_from(self, source: str, content: dict[str, Any] | None = None, profile_place: str = "") -> Edition:
+        """The edition with the origin of its parts, see the properties of these names."""
+        copy = self.model_copy()
+        copy._source, copy._content, copy._profile_place = source, content, profile_place
         return copy
 
     @property
     def source(self) -> str:
+        """The name, path or JSON text that loads the edition again, for a command that calls another one."""
         return self._source
+
+    @property
+    def content(self) -> dict[str, Any] | None:
+        """Declaration and profile as one JSON document, by which files carry an edition of one's own.
+
+        None for an edition of the package.
+        """
+        return self._content
+
+    @property
+    def profile_place(self) -> str:
+        """The place of an inner profile in messages."""
+        return self._profile_place
 
     def algorithm(self, name: str | None = None) -> Algorithm:
         """The algorithm of that name or number; None selects the only one.
@@ -103,39 +118,6 @@ class Edition(Document):
         choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
         shown = "no task" if name is None else f"task {name!r}"
         raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {choices}")
-
-
-def known_editions() -> tuple[str, ...]:
-    """Names of the editions that come with the package."""
-    names = (entry.name for entry in files("contract.editions").iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
-
-
-@cache
-def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
-    """Load an edition by its name, or a declaration file (`.json`) by its path.
-
-    A relative path of an evaluation profile is resolved against the folder of the declaration file.
-
-    Raises:
-        HecktorError: no such edition or file, or a declaration that breaks the schema; the message names the place.
-    """
-    if name_or_path in known_editions():
-        source = f"{name_or_path}.json"
-        text = files("contract.editions").joinpath(source).read_text(encoding="utf-8")
-        return _edition(parse_json(text, source, error=HecktorError), source).loaded_from(name_or_path, None)
-    path = Path(name_or_path)
-    if path.suffix != ".json":
-        choices = ", ".join(known_editions())
-        raise HecktorError("edition", f"found {name_or_path!r}", f"one of {choices} or a declaration.json")
-    edition = _edition(read_json(path, error=HecktorError), path.name)
-    return edition.loaded_from(str(path.resolve()), path.resolve().parent)
-
-
-def _edition(content: object, where: str) -> Edition:
-    if isinstance(content, dict) and "tasks" in content:
-        raise HecktorError(where, "found an evaluation profile", "the declaration of an edition, with its algorithms")
-    return parse_document(content, Edition, where, error=HecktorError)
 
 
 def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:

@@ -16,15 +16,14 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
-from evaluation.editions import known_profiles
-from evaluation.editions.profile import EvaluationProfile, profile_of_edition
+from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
-from evaluation.results.teams import comparable_teams
+from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
 from evaluation.results.validation import ValidatedTeam, identical_answers
 
 GROUND_TRUTH: Final = "ground_truth"
@@ -139,19 +138,19 @@ class PatientFiles:
 def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
     """The profile and declaration of the edition that the first leaderboard states, or of the default edition.
 
-    `name` is needed for an edition that is not in the package; leaderboards of older versions may state none. Raises
-    HecktorError: no leaderboard, an unreadable one, no edition of this name, or another one than the leaderboard's.
+    `name` is needed for an edition that is not in the package, from leaderboards of versions that did not hold its
+    text; older ones state none. Raises HecktorError: no leaderboard, an unreadable one, no edition of this name, or
+    another one than the leaderboard's.
     """
-    stated = ""
-    if results_dir is not None:
-        _, folder = leaderboard_folders(results_dir)[0]
-        where = file_in_folder(folder / LEADERBOARD_JSON)
-        board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
-        stated = str(board.get("edition", "")) if isinstance(board, dict) else ""
-        if name is None and stated and stated not in known_profiles():
-            expected = f"one of {', '.join(known_profiles())}, or its declaration or profile as --edition"
-            raise HecktorError(where, f"edition {stated!r:.60}", expected)
-    profile = profile_of_edition(name or stated or DEFAULT_EDITION)
+    if results_dir is None:
+        return load_profile(name or DEFAULT_EDITION)
+    _, folder = leaderboard_folders(results_dir)[0]
+    where = file_in_folder(folder / LEADERBOARD_JSON)
+    board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
+    board = board if isinstance(board, dict) else {}
+    stated, provenance = str(board.get("edition", "")), board.get("provenance")
+    own = provenance.get(OWN_EDITION) if isinstance(provenance, dict) else None
+    profile = stated_profile({"edition": stated, OWN_EDITION: own}, name, where)
     if stated and profile.name != stated:
         raise HecktorError("--edition", f"found {profile.name}", f"{stated}, which {where} states")
     return profile

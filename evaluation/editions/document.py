@@ -77,18 +77,24 @@ class ProfileTask(Document):
 
 
 class ProfileDocument(Document):
-    """An evaluation profile: metrics, rules and ranking of each task of an edition."""
+    """An evaluation profile: metrics, rules and ranking of each task of an edition.
+
+    `citation` is what a report asks its readers to cite; `$schema` is for editors.
+    """
 
     format: Annotated[int, Field(ge=1, le=2)]
     name: Text
     title: Text
+    citation: str = ""
     declaration: Text | None = None
+    editor_schema: Text | None = Field(default=None, alias="$schema")
     tasks: Annotated[dict[Text, ProfileTask], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _check_format(self) -> ProfileDocument:
         own = ("kind", "rules") if self.format == 1 else ("answers",)
-        expect_keys(self, ("format", "name", "title", "tasks"), () if self.format == 1 else ("declaration",))
+        optional = ("citation", "editor_schema", *(() if self.format == 1 else ("declaration",)))
+        expect_keys(self, ("format", "name", "title", "tasks"), optional)
         for task in self.tasks.values():
             expect_keys(task, (*own, "metrics", "ranking"), ("public_digits", "aliases"))
         aliases = [alias for task in self.tasks.values() for alias in task.aliases]

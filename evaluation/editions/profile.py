@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.documents import parse_document
-from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, known_editions, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
 from contract.errors import HecktorError
-from contract.files import parse_json, read_json
+from contract.files import parse_json
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.document import KINDS_OF_FORMAT_1, AnswerRules, ProfileDocument, ProfileTask, ranked_metrics
 from evaluation.editions.task import AnswerProfile, TaskProfile, checked_ranking, known_metrics
@@ -24,12 +24,14 @@ from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, RiskRules, Rules
 
 @dataclass(frozen=True)
 class EvaluationProfile:
-    """How one edition is evaluated, by task."""
+    """How one edition is evaluated, by task. `own` is its text if it is none of the package, see `Edition.content`."""
 
     name: str
     title: str
     declaration: Edition
     tasks: Mapping[str, TaskProfile]
+    citation: str = ""
+    own: Mapping[str, Any] | None = None
 
     @property
     def mask_rules(self) -> MaskRules:
@@ -60,30 +62,35 @@ class EvaluationProfile:
 
 
 def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
-    """Load a profile by its name, or a profile file by its path."""
+    """Load a profile by its name, or with its declaration as `load_edition` does."""
     if name_or_path in known_profiles():
-        source = f"{name_or_path}.json"
-        content = files("evaluation.editions").joinpath(source).read_text(encoding="utf-8")
-        return parse_profile(parse_json(content, source, error=HecktorError), source)
-    path = Path(name_or_path)
-    if path.suffix != ".json":
+        return parse_profile(_shipped(name_or_path), f"{name_or_path}.json")
+    if not name_or_path.startswith("{") and Path(name_or_path).suffix != ".json":
         expected = f"expected one of {', '.join(known_profiles())} or a profile.json"
         raise HecktorError(f"unknown edition {name_or_path!r}", expected)
-    profile = parse_profile(read_json(path, error=HecktorError), path.name, path.resolve().parent)
-    if profile.name in known_profiles() and profile != load_profile(profile.name):
-        found = f"{profile.name!r} is an edition of the package with other contents"
-        raise HecktorError(f"{path.name}.name", found, "a name of its own")
-    return profile
+    return profile_of(load_edition(name_or_path))
 
 
-def profile_of_edition(name_or_path: str) -> EvaluationProfile:
-    """The profile of this name or path, or that of the edition whose declaration the path names."""
-    path = Path(name_or_path)
-    content = read_json(path, error=HecktorError) if path.suffix == ".json" and path.is_file() else None
-    if name_or_path in known_profiles() or (isinstance(content, dict) and "tasks" in content):
-        return load_profile(name_or_path)
-    declaration = load_edition(name_or_path)
-    return replace(load_profile(declaration.evaluation_profile), declaration=declaration)
+def profile_of(edition: Edition) -> EvaluationProfile:
+    """The evaluation profile of an edition, checked against its declaration."""
+    content, place = edition.evaluation_profile, edition.profile_place
+    if isinstance(content, str):
+        if content not in known_profiles():
+            raise HecktorError(place, f"found {content!r}", f"one of {', '.join(known_profiles())} or a profile.json")
+        if edition.content is None:
+            return load_profile(content)
+        content = _shipped(content) | {"name": edition.name, "title": edition.title}
+    named = {"format": 2, "name": edition.name, "title": edition.title, **content}
+    profile = parse_profile(named, place, edition)
+    if profile.name in known_profiles():
+        shipped = load_profile(profile.name)
+        if profile.tasks != shipped.tasks:
+            found = f"found {profile.name!r}, an edition of the package with other contents"
+            raise HecktorError(f"{place}.name", found, "a name of its own")
+        return shipped if edition.name == shipped.declaration.name else replace(shipped, declaration=edition)
+    own = edition.content
+    tasks = {name: replace(task, own_edition=own) for name, task in profile.tasks.items()}
+    return replace(profile, tasks=tasks, own=own)
 
 
 def tasks_of_edition(name_or_path: str) -> EvaluationProfile | Edition:
@@ -96,29 +103,23 @@ def load_declaration(name_or_path: str) -> Edition:
     return load_profile(name_or_path).declaration if name_or_path in known_profiles() else load_edition(name_or_path)
 
 
-def parse_profile(content: Any, source: str, folder: Path | None = None) -> EvaluationProfile:
-    """Check a profile, `source` in messages, against the schema.
-
-    A declaration that it names by a relative path is looked up in `folder`.
-    """
-    if isinstance(content, dict) and "algorithms" in content:
-        wanted = f"an evaluation profile, such as {content.get('evaluation_profile')}, which the declaration names"
-        raise HecktorError(source, "found the declaration of an edition", wanted)
+def parse_profile(content: Any, source: str, declaration: Edition | None = None) -> EvaluationProfile:
+    """Check a profile, `source` in messages, against the schema and its declaration, by default one of the package."""
     document = parse_document(content, ProfileDocument, source, error=HecktorError)
-    declaration = _declaration(document.declaration or DEFAULT_EDITION, folder)
+    if declaration is None:
+        declaration = load_edition(document.declaration or DEFAULT_EDITION)
     algorithms = {algorithm.name: algorithm for algorithm in declaration.algorithms}
     tasks = {}
     for name, task in document.tasks.items():
         if name not in algorithms:
             raise HecktorError(f"{source}.tasks", f"unknown task {name!r}", f"one of {', '.join(sorted(algorithms))}")
         tasks[name] = _task(document.name, task, algorithms[name], f"{source}.tasks.{name}")
-    return EvaluationProfile(document.name, document.title, declaration, tasks)
+    return EvaluationProfile(document.name, document.title, declaration, tasks, document.citation)
 
 
-def _declaration(name: str, folder: Path | None) -> Edition:
-    if name in known_editions() or folder is None:
-        return load_edition(name)
-    return load_edition(str(folder / name))
+def _shipped(name: str) -> Any:
+    source = f"{name}.json"
+    return parse_json(files("evaluation.editions").joinpath(source).read_text("utf-8"), source, error=HecktorError)
 
 
 def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> TaskProfile:

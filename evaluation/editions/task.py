@@ -53,7 +53,8 @@ class TaskProfile:
     """How one task of an edition is evaluated.
 
     `answers` are by name, in the declaration's order; `public_digits` are the digits behind the point in public
-    results, None for the default; `aliases` further values of `--task`.
+    results, None for the default; `aliases` further values of `--task`; `own_edition` is the text of an edition that is
+    none of the package.
     """
 
     edition: str
@@ -63,6 +64,7 @@ class TaskProfile:
     ranking: RankingProfile
     public_digits: int | None = None
     aliases: tuple[str, ...] = ()
+    own_edition: Mapping[str, Any] | None = None
 
     @property
     def has_several_answers(self) -> bool:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import json_text, write_files
-from contract.options import add_task_option, name_paths, whole_number
+from contract.options import add_edition_option, add_task_option, name_paths, whole_number
+from evaluation.editions import known_profiles
 from evaluation.editions.schemes import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
@@ -90,8 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "values, and nothing is said about the stability of the ranks"
     )
     add("--without-rows", action="store_true", help=without_rows)
-    edition = "profile.json of an edition that is not in the package; of a --table also a name"
-    add("--edition", help=edition)
+    add_edition_option(parser, "that of the results", known_profiles())
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")

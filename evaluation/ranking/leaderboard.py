@@ -18,7 +18,7 @@ from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
 from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entries
 from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.teams import MUST_AGREE, ComparableTeams, absent_metrics
+from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, absent_metrics
 from evaluation.results.validation import StoredCohort
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
@@ -129,7 +129,10 @@ def leaderboard(
         "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
         **_uncertainty(table, resampling),
         "tau": {name: _tau(name, resampling) for name in extras.taus},
-        "provenance": {key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
+        "provenance": {
+            **{key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
+            **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition}),
+        },
     }
 
 

@@ -54,8 +54,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.figures is not None:
         write_analyses(options.figures, analyses)
         print(f"written: {options.figures}")
-    day = date.today().isoformat()
-    content = PageContent(options.title, options.note, results, analyses, pictures, colours, notes, profile.title, day)
+    content = PageContent(
+        title=options.title or f"{profile.title} results",
+        note=options.note,
+        results=results,
+        analyses=analyses,
+        pictures=pictures,
+        colours=colours,
+        picture_notes=notes,
+        edition=profile.title,
+        date=date.today().isoformat(),
+        citation=profile.citation,
+    )
     write_text(page, build_page(content))
     print(f"written: {page}")
     if options.viewer is not None:
@@ -118,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"{groups}; may be repeated",
     )
     add("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
-    add("--title", default="HECKTOR results", help="heading of the page (default: %(default)s)")
+    add("--title", help="heading of the page (default: the edition's title and `results`)")
     add("--note", default="", help="one line under the heading")
     add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
     add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")

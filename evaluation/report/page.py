@@ -34,7 +34,7 @@ class PageContent:
 
     `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' keys, those of several
     tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack. `edition` is the edition's title,
-    `date` the day on which the page was written.
+    `citation` what it asks to cite, `date` the day on which the page was written.
     """
 
     title: str
@@ -46,6 +46,7 @@ class PageContent:
     picture_notes: Sequence[str] = ()
     edition: str = ""
     date: str = ""
+    citation: str = ""
 
 
 def page_file(output: Path) -> Path:
@@ -77,6 +78,7 @@ def build_page(content: PageContent) -> str:
     ]
     lead = "Values are followed by their 95% intervals. Choose a team, a centre or a case to highlight it everywhere."
     footer = "All figures come from the metrics.json and leaderboard.json files of the results."
+    footer += f" Cite {content.citation}." if content.citation else ""
     scripts = ("report/cases.js",)
     return document_html(HtmlPage(content.title, lead, sections, footer, content.note, content.colours, scripts))
 

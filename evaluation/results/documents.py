@@ -82,12 +82,16 @@ class CaseCounts(Document):
 
 
 class Provenance(Document):
-    """Origin of the figures. Public files lack `seed` and the redraws."""
+    """Origin of the figures. Public files lack `seed` and the redraws.
+
+    `own_edition` is declaration and profile of an edition that is none of the package.
+    """
 
     format: Literal[1]
     version: str = ""
     task: Text
     edition: Text
+    own_edition: dict[str, Any] | None = None
     options: dict[str, Any]
     ranked_metrics: list[str] = Field(default_factory=list)
     weighted_sums: dict[str, dict[str, float]] = Field(default_factory=dict)

@@ -198,6 +198,7 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         "version": installed_version("hecktor"),
         "task": task.algorithm.name,
         "edition": task.edition,
+        **({} if task.own_edition is None else {"own_edition": task.own_edition}),
         "options": {**task.options, **more_options},
         "ranked_metrics": list(task.ranking.official_metrics),
         **({"weighted_sums": sums} if sums else {}),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
+from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
 from contract.patient import difference_of_ids, listed
-from evaluation.editions import known_profiles
-from evaluation.editions.profile import EvaluationProfile, load_profile
+from evaluation.editions import DEFAULT_PROFILE, known_profiles
+from evaluation.editions.profile import EvaluationProfile, load_profile, profile_of
 from evaluation.editions.task import TaskProfile
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.results.validation import (
@@ -23,6 +24,7 @@ from evaluation.results.validation import (
 )
 
 MUST_AGREE = ("task", "edition", "options")
+OWN_EDITION: Final = "own_edition"
 # A metrics.json: its path, its content, or what was read from it.
 Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
 
@@ -84,15 +86,13 @@ def load_teams(
     *,
     task: str | None = None,
     edition: str | None = None,
-    own_profile: str | None = None,
 ) -> ComparableTeams:
     """Read and check the results of teams, by name.
 
     Args:
         sources: each team's metrics.json.
         task: name or number; None for the task of the first team's results.
-        edition: path of an evaluation profile; None for the edition of the first team's results.
-        own_profile: evaluation profile of results whose edition is not in the package.
+        edition: name or path of an edition; None for that of the first team's results.
 
     Raises HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
     from the rows, naming its file and case; or results that differ in task, edition, rules, cases or reference, naming
@@ -101,7 +101,7 @@ def load_teams(
     pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
     check_team_names([name for name, _ in pairs])
     teams = [_read(source, name) for name, source in pairs]
-    profile = _profile(teams, edition, own_profile)
+    profile = _profile(teams, edition)
     return comparable_teams(profile.task(task or str(teams[0].provenance["task"])), teams)
 
 
@@ -133,17 +133,35 @@ def _read(source: Source, name: str) -> TeamMetrics:
     return read_metrics(source, name) if isinstance(source, Path) else parse_metrics(source, name, name)
 
 
-def _profile(teams: Sequence[TeamMetrics], edition: str | None, own_profile: str | None) -> EvaluationProfile:
+def _profile(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
     if not teams:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    name = str(teams[0].provenance["edition"])
+    return stated_profile(teams[0].provenance, edition, teams[0].source)
+
+
+def stated_profile(provenance: Mapping[str, Any], edition: str | None, where: str) -> EvaluationProfile:
+    """The profile of the edition that a file states, by name or with its text, or else the given `edition`.
+
+    Raises HecktorError: the file, `where` in messages, states an edition that is neither given nor of the package, or
+    one of the given name with other contents.
+    """
+    name, own = str(provenance.get("edition") or DEFAULT_PROFILE), provenance.get(OWN_EDITION)
+    if edition is None and own is not None:
+        profile = profile_of(edition_from(own))
+        if profile.name != name:
+            raise HecktorError(where, f"edition {name!r:.60} with the text of {profile.name}", "that of its own")
+        return profile
     # A path in the results could name a profile of the team's own.
     if edition is None and name not in known_profiles():
-        edition = own_profile
-        if edition is None:
-            expected = f"one of {', '.join(known_profiles())}, or its profile.json as --edition"
-            raise HecktorError(teams[0].source, f"edition {name!r:.60}", expected)
-    return load_profile(edition or name)
+        expected = f"one of {', '.join(known_profiles())}, or its file as --edition"
+        raise HecktorError(where, f"edition {name!r:.60}", expected)
+    profile = load_profile(edition or name)
+    if own is not None and profile.name == name and profile.own != own:
+        found = f"edition {name!r} with other contents (sha256 {content_digest(own)}) than --edition"
+        raise HecktorError(
+            where, found, f"sha256 {content_digest(profile.own)}, or another name for the changed edition"
+        )
+    return profile
 
 
 def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> None:
@@ -171,6 +189,10 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
                 raise HecktorError(
                     f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
                 )
+        texts = [one.provenance.get(OWN_EDITION) for one in (first, team)]
+        if texts[0] != texts[1]:
+            found = f"{edition!r} is two editions (sha256 {' and '.join(map(content_digest, texts))})"
+            raise HecktorError(f"{first.team} and {team.team}", found, "one for all teams")
         _check_same_cases(first, team)
 
 

@@ -18,7 +18,7 @@ from contract.options import add_edition_option, name_path
 from contract.patient import centres_of, listed
 from contract.release.tables import read_table
 from evaluation.analyses.sources import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration, profile_of_edition
+from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.execution import map_cases
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
@@ -56,7 +56,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     twice = next((case for case in cases if cases.count(case) > 1), None)
     if twice is not None:
         raise HecktorError(twice, "in two splits", "each patient in one")
-    work = partial(measure, connectivity=profile_of_edition(options.edition).mask_rules.connectivity)
+    work = partial(measure, connectivity=load_profile(options.edition).mask_rules.connectivity)
     measured = map_cases(work, scans, options.workers, lambda one: raise_dead_worker(one.case, "read it"))
     in_tables = _read_tables(options.table, edition, cases)
     centre_of = centres_of(cases, {case: str(row.pop(CENTRE)) for case, row in in_tables.items() if CENTRE in row})

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.options import add_task_option, name_paths
+from contract.options import add_edition_option, add_task_option, name_paths
+from evaluation.editions import known_profiles
 from evaluation.editions.task import TaskProfile
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
@@ -76,4 +77,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "teams", type=name_paths, nargs="+", metavar="TEAM=FILE,FILE", help="metrics.json of each run of a team"
     )
-    parser.add_argument("--edition", help="profile.json of an edition that is not in the package")
+    add_edition_option(parser, "that of the results", known_profiles())

@@ -17,7 +17,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
 from evaluation.analyses.sources import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration, profile_of_edition
+from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.execution import map_cases
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.inputs.plain_files import read_bounding_boxes
@@ -162,7 +162,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     boxes = {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
-    surfaces = profile_of_edition(options.edition).mask_rules if options.hd95 else None
+    surfaces = load_profile(options.edition).mask_rules if options.hd95 else None
     folders = _mask_folders(options)
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]

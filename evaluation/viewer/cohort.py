@@ -205,7 +205,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     rows, unreadable = read_tables(request.cohort, edition)
     records = {one.case: read_record(request.cohort, one.case, edition) for one in scans}
     centres = {case: _centre(case, record) for case, record in records.items()}
-    listing = list_cases(edition.title, centres, task, colours)
+    listing = list_cases(profile.title, centres, task, colours)
     answers = AnswerTables(edition, results, rows)
     cases = {}
     for files, entry in zip(scans, listing["cases"], strict=True):

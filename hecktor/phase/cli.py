@@ -16,14 +16,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
-    from evaluation.editions.profile import profile_of_edition  # after --help: these take seconds
+    from evaluation.editions.profile import profile_of  # after --help: these take seconds
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.readme import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
     from rehearsal.submission.images import EvaluationImages
 
     edition, algorithm = chosen_algorithm(parser, arguments)
-    profile = profile_of_edition(edition.source)
+    profile = profile_of(edition)
     task, truth, output = profile.task(algorithm.name), arguments.ground_truth.resolve(), arguments.output.resolve()
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()
     options = PhaseOptions(edition, profile, task, truth, output, predictions)

@@ -45,7 +45,7 @@ class PhaseOptions:
 
     def request(self, ground_truth: Path, submission: Path, predictions: Path | None = None) -> EvaluationRequest:
         """An evaluation by the rules of the phase, without intervals."""
-        edition, task = self.edition.evaluation_profile, self.task.algorithm.name
+        edition, task = self.edition.source, self.task.algorithm.name
         return EvaluationRequest(ground_truth, submission, None, task, edition, predictions, bootstraps=0, workers=None)
 
 
@@ -128,7 +128,7 @@ def _image(
         return ProcessRunner(evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
     log = scratch / REHEARSAL / "images.log"
     report(f"{name}: building, saving and loading {images.name(algorithm)}")
-    images.build([algorithm], log)
+    images.build(options.edition, [algorithm], log)
     runner = save_and_load(images, algorithm, scratch / name, log)
     report(f"{name}: {(scratch / name).stat().st_size / 1e9:.2f} GB, checked and loaded")
     return runner, [name, GROUND_TRUTH]

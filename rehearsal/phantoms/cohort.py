@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.editions import DEFAULT_EDITION, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Edition, content_digest, declared_part, load_edition
 from rehearsal.phantoms.anatomy.body import Body, random_arms, random_body
 from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.heights import random_heights
@@ -47,8 +47,12 @@ class CohortOptions:
         """The content of `truth/cohort.json`, by which a resumed run recognises its cohort."""
         document = {"generator_version": GENERATOR_VERSION, **asdict(self), "centres": list(self.centres)}
         del document["edition"]
-        edition = {} if self.edition == DEFAULT_EDITION else {"edition": load_edition(self.edition).name}
-        return {**document, **edition}
+        edition = load_edition(self.edition)
+        if self.edition != DEFAULT_EDITION:
+            document["edition"] = edition.name
+        if edition.content is not None:
+            document["edition_sha256"] = content_digest(declared_part(edition.content))
+        return document
 
 
 @dataclass(frozen=True)

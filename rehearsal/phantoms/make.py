@@ -18,7 +18,6 @@ from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, 
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.tables import require_known
 from rehearsal.phantoms.truth import truth_document, truth_row
 
 
@@ -40,11 +39,9 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     """Write a cohort and yield each patient's ID once its files are complete, existing patients first.
 
     Raises:
-        InputError: no phantom has a variable or an outcome of the edition.
         OutputError: ``output`` holds a cohort made with other options.
     """
     layout, cases = _layout(options), cohort_cases(options, patients)
-    require_known(layout.edition)
     _claim(options, output)
     waiting = []
     for case in cases:

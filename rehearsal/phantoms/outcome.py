@@ -128,9 +128,14 @@ def random_outcome(
     logit = sum(HPV_LOGIT[name] * value for name, value in hpv_terms(clinical, disease).items())
     positive = bool(rng.random() < 1 / (1 + np.exp(-logit)))
     predictor = sum(HAZARD[name] * value for name, value in hazard_terms(clinical, disease, positive).items())
+    return Outcome(positive, float(logit), float(predictor), *random_survival(rng, predictor, scale_days))
+
+
+def random_survival(rng: np.random.Generator, predictor: float, scale_days: float) -> tuple[float, float]:
+    """Draw the time to the event and to the end of follow-up, in days."""
     event = scale_days * (rng.exponential() * np.exp(-predictor)) ** (1 / WEIBULL_SHAPE)
     censoring = min(float(rng.uniform(*FOLLOW_UP_DAYS)), ADMINISTRATIVE_CENSORING_DAYS)
-    return Outcome(positive, float(logit), float(predictor), max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring)
+    return max(float(event), SHORTEST_FOLLOW_UP_DAYS), censoring
 
 
 def recorded(clinical: Clinical, centre: Centre, rng: np.random.Generator) -> dict[str, int | str | None]:

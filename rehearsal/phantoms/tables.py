@@ -8,46 +8,39 @@ from typing import Final
 import numpy as np
 
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.clinical import CENTRE, ClinicalVariable, normalised_key
-from contract.errors import InputError
+from contract.editions.clinical import CENTRE, normalised_key
 from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.outcome import VARIABLES
-from rehearsal.phantoms.records import HPV, SPORADIC_SHARE, UNLISTED_CENTRE
+from rehearsal.phantoms.records import HPV, NO_PRIMARY, UNLISTED_CENTRE
+from rehearsal.phantoms.synthetic import Cell, has_variable, random_class, random_times, random_value
 
-Cell = int | float | str | None
 PATIENT_ID: Final = "PatientID"
-SUV_FACTOR: Final = "SUV Factor"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
-# Outcomes by `normalised_key` of the column.
-_OUTCOMES: Final[dict[str, Callable[[PhantomCase], Cell]]] = {
-    "relapse": lambda case: int(case.outcome.relapse),
-    "rfs": lambda case: case.outcome.rfs_days,
-    "hpv": lambda case: int(case.outcome.hpv_positive),
-    "hpvstatus": lambda case: int(case.outcome.hpv_positive),
-    "tstage": lambda case: case.staging.t_stage if case.staging else t_stage(case.disease),
-    "nstage": lambda case: case.staging.n_stage if case.staging else n_stage(case.disease),
+# Outcomes of phantoms by the role and the `normalised_key` of the column.
+_OUTCOMES: Final[dict[str, dict[str, Callable[[PhantomCase], Cell]]]] = {
+    "event": {"relapse": lambda case: int(case.outcome.relapse)},
+    "time": {"rfs": lambda case: case.outcome.rfs_days},
+    "class": {
+        "hpv": lambda case: int(case.outcome.hpv_positive),
+        "hpvstatus": lambda case: int(case.outcome.hpv_positive),
+        "tstage": lambda case: case.staging.t_stage if case.staging else t_stage(case.disease),
+        "nstage": lambda case: case.staging.n_stage if case.staging else n_stage(case.disease),
+    },
 }
-
-
-def require_known(edition: Edition) -> None:
-    """Raise InputError for a clinical variable or an outcome column of an edition that phantoms do not have."""
-    for variable in edition.clinical:
-        if variable.name not in (CENTRE, HPV, *VARIABLES) and variable.type != "number":
-            expected = f"one of {', '.join((*VARIABLES, HPV))}, or a number"
-            raise InputError(f"edition {edition.name}", f"no phantom has the variable {variable.name!r}", expected)
-    for column in (column for algorithm in edition.algorithms for column, _ in _outcome_columns(algorithm)):
-        if normalised_key(column) not in _OUTCOMES:
-            expected = "Relapse, RFS, HPV Status, T-stage or N-stage"
-            raise InputError(f"edition {edition.name}", f"no phantom has the outcome column {column!r}", expected)
+# Classes of phantoms by the column.
+_CLASSES: Final[dict[str, Sequence[Cell]]] = {
+    "hpv": (0, 1),
+    "hpvstatus": (0, 1),
+    "tstage": ("T1", "T2", "T3", "T4"),
+    "nstage": ("N0", "N1", "N2", "N3"),
+}
 
 
 def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict[str, Cell]:
     """One row of the release's table for an algorithm; None is missing."""
     outcomes = {
-        column: _known(answer, _OUTCOMES[normalised_key(column)](case))
-        for column, answer in _outcome_columns(algorithm)
+        answer.columns[role]: value for answer in algorithm.answers for role, value in _outcomes(case, answer).items()
     }
     return {PATIENT_ID: case.patient_id, **_centre(case, edition), **_clinical(case, edition), **outcomes}
 
@@ -60,17 +53,31 @@ def released_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> d
     return {column: float(cell) if isinstance(cell, int) else cell for column, cell in row.items()}
 
 
+def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
+    """The outcome by the role of its column, as tables have it: that of phantoms, or one of this edition alone."""
+    keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
+    if all(key in _OUTCOMES[role] for role, key in keys.items()) and _is_readable(answer, keys.get("class", "")):
+        return {role: _known(answer, _OUTCOMES[role][key](case)) for role, key in keys.items()}
+    return random_times(case, answer) if answer.kind == "risk" else {"class": random_class(case, answer)}
+
+
 def _known(answer: Answer, value: Cell) -> Cell:
-    """The value, or None for a stage such as T0 that the edition does not know."""
-    unknown = answer.kind == "class" and isinstance(value, str) and value not in (*answer.classes, *answer.not_counted)
-    return None if unknown else value
+    """The value, or None for T0 in an edition that does not know it."""
+    return None if value == NO_PRIMARY and NO_PRIMARY not in answer.not_counted else value
+
+
+def _is_readable(answer: Answer, key: str) -> bool:
+    """Whether the answer's classes include those that phantoms have in the column."""
+    classes = (0, 1) if answer.classes == (False, True) else answer.classes
+    known = {str(word).lower() for word in (*classes, *answer.words)}
+    return all(str(value).lower() in known for value in _CLASSES.get(key, ()))
 
 
 def platform_ehr(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     """A patient's `ehr.json`; missing values are null for some patients and absent for others, as on the platform."""
     keep_null = bool(np.random.default_rng(case.noise_seed).random() < 0.5)
     present = {key: value for key, value in _clinical(case, edition).items() if value is not None or keep_null}
-    return {**present, **_platform_centre(case, edition), **_suv_factor(case)}
+    return {**present, **_platform_centre(case, edition), **_suv_factor(case, edition)}
 
 
 def _platform_centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
@@ -78,9 +85,9 @@ def _platform_centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     return {key: UNLISTED_CENTRE if unlisted else code for key, code in _centre(case, edition).items()}
 
 
-def _suv_factor(case: PhantomCase) -> dict[str, Cell]:
+def _suv_factor(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     activity = case.staging.activity if case.staging else None
-    return {SUV_FACTOR: activity.suv_factor} if activity and activity.factor_recorded else {}
+    return {key: activity.suv_factor for key in edition.suv_factor[:1] if activity and activity.factor_recorded}
 
 
 def suv_factor_rows(cases: Sequence[PhantomCase]) -> list[dict[str, Cell]]:
@@ -101,25 +108,11 @@ def _clinical(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     """Clinical variables as recorded by the centre; HPV status is always known for patients without stages."""
     values: dict[str, Cell] = {HPV: int(case.outcome.hpv_positive), **case.record}
     return {
-        one.key: values[one.name] if one.name in values else _free_number(case, one)
+        one.key: values[one.name] if has_variable(one) else random_value(case, one)
         for one in edition.clinical
         if one.name != CENTRE
     }
 
 
-def _free_number(case: PhantomCase, variable: ClinicalVariable) -> Cell:
-    """A number that only this edition has: evenly from its range, of three digits, missing for some; no outcome
-    depends on it.
-    """
-    rng = np.random.default_rng([case.noise_seed, *variable.name.encode()])
-    missing, value = bool(rng.random() < SPORADIC_SHARE), float(rng.uniform(*variable.range))
-    return None if missing else min(max(float(f"{value:.3g}"), variable.range[0]), variable.range[1])
-
-
 def _centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     return {one.key: case.centre.code for one in edition.clinical if one.name == CENTRE}
-
-
-def _outcome_columns(algorithm: Algorithm) -> list[tuple[str, Answer]]:
-    """Columns with the answers that they belong to."""
-    return [(answer.columns[role], answer) for answer in algorithm.answers for role in _ROLES if role in answer.columns]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError
 from contract.platform import RUN_RECORD_VARIABLE
 from rehearsal.images import STRIPPED_PREFIX
@@ -178,15 +178,16 @@ class ProcessRunner:
 
 def algorithm_command(edition: Edition, task: Algorithm, code: Sequence[Path] = ()) -> tuple[str, ...]:
     """The command line of this project's algorithm, with folders of the user's own code."""
-    chosen = () if edition.source == DEFAULT_EDITION else ("--edition", edition.source)
-    return (sys.executable, "-m", "algorithm", "--task", task.name, *chosen, *code_options(code))
+    return (sys.executable, "-m", "algorithm", "--task", task.name, *_edition_option(edition), *code_options(code))
 
 
 def evaluation_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
     """The command line of this project's evaluation."""
-    is_default = edition.evaluation_profile == load_edition(DEFAULT_EDITION).evaluation_profile
-    chosen = () if is_default else ("--edition", edition.evaluation_profile)
-    return (sys.executable, "-m", "evaluation", "--task", task.name, *chosen)
+    return (sys.executable, "-m", "evaluation", "--task", task.name, *_edition_option(edition))
+
+
+def _edition_option(edition: Edition) -> tuple[str, ...]:
+    return () if edition.source == DEFAULT_EDITION else ("--edition", edition.source)
 
 
 def code_options(code: Sequence[Path]) -> tuple[str, ...]:

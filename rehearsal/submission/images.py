@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from contract.editions import Algorithm
+from contract.editions import Algorithm, Edition
 from contract.editions.declaration import IMAGE_PREFIX
 from contract.errors import EngineError
+from contract.files import write_json
 from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Runner, code_options
@@ -44,14 +45,15 @@ class BuiltImages:
         """The image's name in the engine."""
         return "-".join((f"{task.image}:{TAGS[self.torch]}", *(folder.resolve().name for folder in self.code)))
 
-    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+    def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for each task; images that are already built take seconds.
 
         They refuse to answer without a model: the shipped one would answer where the upload of the model was forgotten.
+        An edition of one's own is written beside the log, for the images.
         """
         flags = ["--require-model", *(["--cuda"] if self.torch == "cuda" else [])]
-        names = [task.image.removeprefix(IMAGE_PREFIX) for task in tasks]
-        self._script("build", *names, *flags, *self._label(), *code_options(self.code), log=log)
+        names = [task.image for task in tasks]
+        self._build(edition, names, flags, log)
 
     def save(self, task: Algorithm, folder: Path, log: Path) -> Path:
         """Run `scripts/save`, which fails for an archive larger than the platform allows; returns the archive."""
@@ -71,8 +73,14 @@ class BuiltImages:
         identity = self.engine.command("image", "inspect", "--format", "{{.Id}}", loaded).strip()
         return ContainerRunner(self.engine, identity, with_gpus=self.with_gpus)
 
-    def _label(self) -> tuple[str, ...]:
-        return ("--revision", self.revision) if self.revision else ()
+    def _build(self, edition: Edition, images: Sequence[str], flags: Sequence[str], log: Path) -> None:
+        label = ("--revision", self.revision) if self.revision else ()
+        own = log.with_name("edition.json")
+        if edition.content is not None:
+            write_json(own, edition.content)
+        of_edition = () if edition.content is None else ("--edition", str(own))
+        names = [image.removeprefix(IMAGE_PREFIX) for image in images]
+        self._script("build", *names, *flags, *label, *code_options(self.code), *of_edition, log=log)
 
     def _script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:
@@ -96,10 +104,9 @@ class EvaluationImages(BuiltImages):
         """The image's name in the engine."""
         return f"{task.evaluation_image}:latest"
 
-    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+    def build(self, edition: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         """Run `scripts/build` for the evaluation image of each task."""
-        names = [task.evaluation_image.removeprefix(IMAGE_PREFIX) for task in tasks]
-        self._script("build", *names, *self._label(), log=log)
+        self._build(edition, [task.evaluation_image for task in tasks], (), log)
 
 
 def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:

@@ -75,7 +75,7 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
     manifest = _verified_manifest(options.package)
-    check_edition(manifest, options.edition.name)
+    check_edition(manifest, options.edition)
     for changed in check_code(manifest, Code.of(options.code), is_given=True):
         report(f"warning: {changed}")
     tasks = options.tasks or options.edition.algorithms
@@ -139,7 +139,7 @@ def _rehearsed(
     log.parent.mkdir()
     if images is not None:
         report(f"images: building {', '.join(images.name(task) for task in tasks)}")
-        images.build(tasks, log)
+        images.build(options.edition, tasks, log)
     for task in tasks:
         runner: Runner = ProcessRunner(algorithm_command(options.edition, task, options.code))
         if images is not None:

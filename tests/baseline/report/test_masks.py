@@ -10,14 +10,14 @@ import pytest
 
 from baseline.heads.metrics import mask_metric_titles
 from baseline.release.cases import ReleaseCase
-from baseline.report.masks import mask_profile, mean_dsc, score_masks, worst_cases
+from baseline.report.masks import mask_edition, mean_dsc, score_masks, worst_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.patient import Patient
-from evaluation.editions.profile import load_profile
+from evaluation.editions.profile import load_profile, profile_of
 from tests.baseline.prepared import EDITION
 
 FOUR = Path(__file__).parents[2] / "editions" / "four_answers.json"
@@ -94,15 +94,14 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
     assert mean_dsc(none | dict.fromkeys(row, 0)) is None
 
 
-def test_an_edition_with_a_task_for_masks_keeps_its_profile(tmp_path: Path) -> None:
-    assert mask_profile(load_edition("hecktor2025"), tmp_path) == "hecktor2025"
-    assert not list(tmp_path.iterdir())
+def test_an_edition_with_a_task_for_masks_keeps_its_profile() -> None:
+    assert mask_edition(load_edition("hecktor2025")) == "hecktor2025"
 
 
-def test_the_mask_keeps_its_rules_without_the_other_answers(tmp_path: Path) -> None:
+def test_the_mask_keeps_its_rules_without_the_other_answers() -> None:
     edition = load_edition(str(FOUR))
-    whole = load_profile(edition.evaluation_profile).task("everything")
-    alone = load_profile(mask_profile(edition, tmp_path)).task("everything")
+    whole = profile_of(edition).task("everything")
+    alone = load_profile(mask_edition(edition)).task("everything")
     assert list(alone.answers) == ["mask"]
     assert alone.answers["mask"].rules == whole.answers["mask"].rules
     assert {f"mask_{name}": metric.title for name, metric in alone.metrics.items()} == {

@@ -6,6 +6,9 @@ import functools
 import json
 import operator
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.editions import known_editions, load_edition
+from contract.editions import edition_from, known_editions, load_edition
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 
@@ -47,7 +50,6 @@ def test_load_an_edition_from_a_file() -> None:
     assert algorithm.mask is algorithm.answers[0]
     assert algorithm.answer("survival").direction == "time"
     assert [answer.socket.kind for answer in algorithm.heads] == ["String", "String", "Float"]
-    assert edition.evaluation_profile == str(FOUR.with_name("four_answers_profile.json"))
     assert edition.source == str(FOUR)
 
 
@@ -60,7 +62,7 @@ def test_unknown_task() -> None:
 
 def test_unknown_edition(tmp_path: Path) -> None:
     with pytest.raises(
-        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026 or a decl"
+        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026 or the JSON"
     ):
         load_edition("hecktor1999")
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
@@ -132,10 +134,12 @@ NAN = float("nan")
             "mask",
             "path, labels, not an object without labels and with classes, columns",
         ),
-        ([*ANSWERS, 0, "labels"], {}, ".labels: found {}, expected names with different whole numbers from 1 to 255"),
-        ([*ANSWERS, 0, "labels"], {"GTVp": 0}, ".labels.GTVp: found 0, expected a number of at least 1"),
-        ([*ANSWERS, 0, "labels"], {"GTVp": 256}, ".labels.GTVp: found 256, expected a number of at most 255"),
-        ([*ANSWERS, 0, "labels"], {"GTVp": 1, "GTVn": 1}, "expected names with different whole numbers"),
+        ([*ANSWERS, 1, "classes"], ["None", "b"], "expected other texts than None, which is a missing value in tables"),
+        ([*ANSWERS, 1, "classes"], ["a", "A"], "expected false and true, ascending whole numbers or different texts"),
+        ([*ANSWERS, 1, "words"], {"unknown": "T1"}, "expected other texts than unknown, which is a missing value"),
+        ([*CODE, "words"], {"nan": 1}, "expected other texts than nan, which is a missing value in tables"),
+        ([*ANSWERS, 0, "labels"], {}, ".labels: found {}, expected {'GTVp': 1, 'GTVn': 2}, which networks"),
+        ([*ANSWERS, 0, "labels"], {"Node": 1, "GTVn": 2}, "expected {'GTVp': 1, 'GTVn': 2}, which"),
         ([*ANSWERS, 1, "classes"], ["T1"], '.classes: found ["T1"], expected false and true, ascending whole numbers'),
         ([*ANSWERS, 1, "classes"], [True, False], ".classes: found [true, false], expected false and true"),
         ([*ANSWERS, 1, "classes"], [1, 0], ".classes: found [1, 0], expected false and true"),
@@ -168,7 +172,7 @@ def test_invalid_declaration(tmp_path: Path, path: list[Any], value: Any, messag
 def test_socket_kind_follows_the_type_of_the_classes(
     tmp_path: Path, classes: list[Any], fallback: Any, kind: str
 ) -> None:
-    content = json.loads(FOUR.read_text())
+    content = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
     content["algorithms"][0]["answers"][1] |= {"classes": classes, "fallback": fallback}
     path = tmp_path / "classes.json"
     path.write_text(json.dumps(content))
@@ -194,7 +198,10 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-DECLARATIONS = [json.loads(path.read_text()) for path in (FOUR, ROOT / "contract" / "editions" / "hecktor2025.json")]
+DECLARATIONS = [
+    json.loads(path.read_text()) | {"evaluation_profile": "hecktor2026"}
+    for path in (FOUR, ROOT / "contract" / "editions" / "hecktor2025.json")
+]
 PLACES = [(number, path) for number, content in enumerate(DECLARATIONS) for path in places(content)]
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
 JSON_VALUES = st.recursive(
@@ -218,7 +225,6 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
         value = {**current, "extra": value} if isinstance(current, dict) else [value, current]
     file = tmp_path_factory.getbasetemp() / "mutated.json"
     file.write_text(json.dumps(replaced(DECLARATIONS[number], path, value)))
-    load_edition.cache_clear()
     try:
         edition = load_edition(str(file))
     except HecktorError as error:
@@ -232,9 +238,64 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
     assert parse_ehr({}, "ehr.json", edition.clinical).patient.centre is None
 
 
-def test_an_evaluation_profile_is_not_a_declaration() -> None:
-    """Both are JSON files of an edition, named side by side."""
-    with pytest.raises(
-        HecktorError, match=r"four_answers_profile.json: found an evaluation profile, expected the decl"
-    ):
-        load_edition(str(FOUR.with_name("four_answers_profile.json")))
+def test_declaration_profile_and_one_file_with_both_are_the_same_edition(tmp_path: Path) -> None:
+    """The keys that join the files and `$schema` are no content."""
+    profile = FOUR.with_name("four_answers_profile.json")
+    by_declaration, by_profile = load_edition(str(FOUR)), load_edition(str(profile))
+    assert by_declaration.content is not None
+    one_file = tmp_path / "both.json"
+    one_file.write_text(json.dumps({"$schema": "edition.schema.json", **by_declaration.content}))
+    embedded = edition_from(by_declaration.content)
+    contents = [one.content for one in (by_declaration, by_profile, load_edition(str(one_file)), embedded)]
+    assert contents == [by_declaration.content] * 4
+    assert by_declaration.content == json.loads(FOUR.read_text()) | {
+        "evaluation_profile": {
+            key: value for key, value in json.loads(profile.read_text()).items() if key != "declaration"
+        }
+    }
+    assert load_edition(embedded.source).algorithm().answers == by_declaration.algorithm().answers
+
+
+def test_an_edition_of_the_package_has_no_text_of_its_own(tmp_path: Path) -> None:
+    assert load_edition("hecktor2026").content is None
+    copy = tmp_path / "copy.json"
+    shutil.copy(ROOT / "contract" / "editions" / "hecktor2026.json", copy)
+    assert load_edition(str(copy)).content is None
+
+
+@pytest.mark.parametrize(
+    ("declaration", "profile", "message"),
+    [
+        ({"evaluation_profile": "absent.json"}, {}, "absent.json: not found in"),
+        ({}, {"declaration": "other.json"}, "p.json.declaration: found 'other.json', expected mine.json, which names"),
+        ({"evaluation_profile": {}}, {}, "mine.json.evaluation_profile: found {}, expected a profile, or its name or"),
+        ({"evaluation_profile": 3}, {}, "mine.json.evaluation_profile: found 3, expected a profile, or its name or"),
+        ({"name": "hecktor2025"}, {}, "mine.json.name: found 'hecktor2025', an edition of the package with other"),
+    ],
+)
+def test_files_that_are_no_edition(
+    tmp_path: Path, declaration: dict[str, Any], profile: dict[str, Any], message: str
+) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps(json.loads(FOUR.read_text()) | {"evaluation_profile": "p.json"} | declaration))
+    (tmp_path / "p.json").write_text(json.dumps({"tasks": {}} | profile))
+    with pytest.raises(HecktorError, match=f"^{re.escape(message)}"):
+        load_edition(str(file))
+
+
+def test_an_embedded_edition_reads_no_file() -> None:
+    """A path in a package or a result could name a file of the machine that reads it."""
+    content = json.loads(FOUR.read_text()) | {"evaluation_profile": str(FOUR.with_name("four_answers_profile.json"))}
+    with pytest.raises(HecktorError, match=r"edition.evaluation_profile: found '/.*', expected a profile itself"):
+        edition_from(content)
+
+
+def test_whole_is_written_by_a_bare_python() -> None:
+    """`scripts/build` has no packages: the standard library writes the same document as `load_edition` reads."""
+    script = ROOT / "contract" / "editions" / "whole.py"
+    command = [sys.executable, "-I", "-S", str(script)]
+    done = subprocess.run([*command, str(FOUR)], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == load_edition(str(FOUR)).content
+    done = subprocess.run([*command, "absent.json"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("error: ")

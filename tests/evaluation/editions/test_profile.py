@@ -209,11 +209,3 @@ def test_every_rule_and_metric_is_documented():
         properties = json_schema(kind)["properties"]
         choices = [json.dumps(one).strip('"') for field in properties.values() for one in field.get("enum", ())]
         assert not [name for name in (*properties, *choices) if f"`{name}`" not in rules]
-
-
-def test_a_declaration_is_not_a_profile() -> None:
-    """Both are JSON files of an edition, named side by side; the declaration names its profile."""
-    path = Path(__file__).parents[2] / "editions" / "four_answers.json"
-    message = "four_answers.json: found the declaration of an edition, expected an evaluation profile, such as four_ans"
-    with pytest.raises(HecktorError, match=message):
-        load_profile(str(path))

@@ -190,9 +190,7 @@ def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
     profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
     content = valid_metrics("risks")
     content["provenance"]["edition"] = str(profile)
-    with pytest.raises(
-        HecktorError, match=r"^team: edition '.*, expected one of .*, or its profile\.json as --edition"
-    ):
+    with pytest.raises(HecktorError, match=r"^team: edition '.*, expected one of .*, or its file as --edition"):
         ranked(content)
     assert ranked(content, edition=str(profile)).order == ("team",)
 

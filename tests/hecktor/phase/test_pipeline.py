@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from contract.archives import unpack
-from contract.editions import Algorithm, load_edition
+from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
 from contract.predictions import read_predictions
-from evaluation.editions.profile import profile_of_edition
+from evaluation.editions.profile import load_profile
 from hecktor.cli import main
 from hecktor.phase.pipeline import PhaseOptions, make_phase
 from rehearsal.runners.runner import ProcessRunner, Runner
@@ -42,7 +42,7 @@ class StubImages:
     def name(self, task: Algorithm) -> str:
         return f"toy-{task.evaluation_image}:latest"
 
-    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+    def build(self, _: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         log.write_text("built\n")
         self.built += [task.name for task in tasks]
 
@@ -56,7 +56,7 @@ class StubImages:
 
 
 def request(ground_truth: Path, output: Path, task: str | None = "rfs", edition: str = "hecktor2025", **more: Any):
-    profile = profile_of_edition(edition)
+    profile = load_profile(edition)
     return PhaseOptions(load_edition(edition), profile, profile.task(task), ground_truth, output, **more)
 
 

@@ -48,7 +48,7 @@ class StubImages:
     def name(self, task: Algorithm) -> str:
         return f"toy-{task.image}:cpu"
 
-    def build(self, tasks: Sequence[Algorithm], log: Path) -> None:
+    def build(self, _: Edition, tasks: Sequence[Algorithm], log: Path) -> None:
         log.write_text("built\n")
         self.built += [task.name for task in tasks]
 
@@ -338,7 +338,7 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     script.chmod(0o755)
     images = BuiltImages(ContainerEngine("toy-client", is_podman=False), tmp_path, "cuda", False, 1, "third try")
     with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
-        images.build((SEGMENTATION, RFS), tmp_path / "log")
+        images.build(load_edition(), (SEGMENTATION, RFS), tmp_path / "log")
     assert (tmp_path / "log").read_text().splitlines()[0] == (
         "toy-client segmentation rfs --require-model --cuda --revision third try"
     )
@@ -346,10 +346,18 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     with_code = replace(images, code=(tmp_path / "my_model", tmp_path / "forest"))
     assert with_code.name(HPV) == "hecktor-hpv:cuda-require-model-my_model-forest"
     with pytest.raises(EngineError):
-        with_code.build((HPV,), tmp_path / "log")
+        with_code.build(load_edition(), (HPV,), tmp_path / "log")
     assert f"third try --code {tmp_path}/my_model --code {tmp_path}/forest" in (tmp_path / "log").read_text()
     (four_answers,) = NEWEST.algorithms
     with pytest.raises(EngineError):
-        images.build((four_answers,), tmp_path / "log")
-    assert "toy-client 2026 --require-model --cuda" in (tmp_path / "log").read_text()
+        images.build(NEWEST, (four_answers,), tmp_path / "log")
+    assert "toy-client 2026 --require-model --cuda --revision third try\n" in (tmp_path / "log").read_text()
+    own = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
+    with pytest.raises(EngineError):
+        images.build(own, own.algorithms, tmp_path / "log")
+    assert (
+        f"everything --require-model --cuda --revision third try --edition {tmp_path}/edition.json"
+        in (tmp_path / "log").read_text()
+    )
+    assert read_json(tmp_path / "edition.json") == own.content
     assert images.name(four_answers) == "hecktor-2026:cuda-require-model"

@@ -1,0 +1,160 @@
+"""The edition that `hecktor new edition` writes goes through all commands; once a file knows it, its folder may be gone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.editions import load_edition
+from contract.files import read_json, write_json
+from contract.packages import read_manifest
+from evaluation.viewer.cohort import ViewerRequest, find_cohort
+from hecktor.cli import main
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
+
+pytestmark = pytest.mark.slow
+
+# Of the first 6 patients of this seed two have each response, and of the first 3 two died at different times.
+SEED = 29
+TITLE = "LARYNX 2027"
+
+
+def hecktor(*arguments: object) -> None:
+    assert main([str(argument) for argument in arguments]) == 0
+
+
+def failing(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    capsys.readouterr()
+    assert main([str(argument) for argument in arguments]) == 1
+    return capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
+    """Edition, cohorts in both layouts, and a package with heads; then the edition's folder is renamed."""
+    root = tmp_path_factory.mktemp("own")
+    file = root / "larynx" / "edition.json"
+    hecktor("new", "edition", file.parent)
+    for path in (file, file.with_name("profile.json")):
+        path.write_text(path.read_text().replace("My Edition", TITLE))
+    centres = tuple(centre.code for centre in CENTRES)
+    for layout, patients in (("release", 6), ("platform", 3)):
+        options = CohortOptions(SEED, centres, layout, "head", ct_coarsening=8, edition=str(file))
+        assert len(list(make_cohort(options, patients, root / layout, 1))) == patients
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baseline.heads.document.REPEATS", 2)
+        patch.setattr("baseline.heads.document.PATIENTS_A_REPEAT", 1)
+        hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
+                root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip
+    file.parent.rename(root / "elsewhere")
+    return root
+
+
+@pytest.fixture(scope="module")
+def results(root: Path) -> Path:
+    for team, arguments in (("first", "--device cpu --passes 1"), ("second", "--method threshold")):
+        edition = () if team == "first" else ("--edition", root / "elsewhere" / "edition.json")
+        hecktor("rehearse", *edition, "--model", root / "package", "--cases", root / "platform", "--process", f"--arguments={arguments}",
+                "--ground-truth", root / "platform" / "ground_truth", "--output", root / "out" / team,
+                "--team", team, "--jobs", 2)  # fmt: skip
+    files = [root / "out" / team / "metrics.json" for team in ("first", "second")]
+    hecktor("rank", *files, "--output", root / "out", "--bootstraps", 20)
+    return root / "out"
+
+
+def test_tables_have_an_outcome_and_a_value_for_each_declared_name(root: Path) -> None:
+    table = next((root / "release").glob(f"{TITLE} Training Data/*.csv")).read_text().splitlines()
+    assert table[0] == "PatientID,Hospital,Age,Smoking,Weight,Grade,Response,Days,Death"
+    assert len(table) == 7
+    assert sorted(line.split(",")[6] for line in table[1:]) == [
+        name for name in ("complete", "partial", "stable") for _ in range(2)
+    ]
+
+
+def test_package_and_working_directory_carry_the_edition(root: Path) -> None:
+    """The same text as that of the files, which are gone from their place."""
+    content = load_edition(str(root / "elsewhere" / "profile.json")).content
+    assert content is not None
+    manifest = read_manifest(root / "package")
+    assert manifest.edition == "larynx"
+    assert manifest.own_edition == content == read_json(root / "work" / "prepare.json")["own_edition"]
+    assert {"heads/response.json", "heads/survival.json"} <= set(manifest.files)
+    hecktor("train", "report", "--work", root / "work")
+
+
+def test_a_package_predicts_without_the_edition_and_refuses_a_changed_one(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another profile alone changes no answer."""
+    (case,) = sorted((root / "platform").glob("*-001/input"))
+    command = ["predict", "--input", case, "--device", "cpu", "--passes", 1, "--model", root / "package"]
+    hecktor(*command, "--output", tmp_path / "out")
+    assert read_json(tmp_path / "out" / "response.json") in ("complete", "partial", "stable")
+    assert isinstance(read_json(tmp_path / "out" / "survival-risk.json"), float)
+    shutil.copytree(root / "elsewhere", tmp_path / "changed")
+    change(tmp_path / "changed" / "profile.json", '"ties": "min"', '"ties": "max"')
+    hecktor(*command, "--output", tmp_path / "out", "--edition", tmp_path / "changed" / "profile.json")
+    change(tmp_path / "changed" / "edition.json", '"time_limit_s": 900', '"time_limit_s": 901')
+    edition = ["--edition", tmp_path / "changed" / "edition.json"]
+    error = failing(capsys, *command, "--output", tmp_path / "out", *edition)
+    assert re.search(
+        r"found edition 'larynx' with another declaration \(sha256 \w+\), expected that of --edition", error
+    )
+
+
+def test_results_carry_the_edition_to_board_report_and_viewer(results: Path) -> None:
+    content = load_edition(str(results.parent / "elsewhere" / "edition.json")).content
+    board = read_json(results / "leaderboard.json")
+    assert board["edition"] == "larynx"
+    assert board["provenance"]["own_edition"] == content
+    assert {team["team"] for team in board["teams"]} == {"first", "second"}
+    hecktor("report", "--results", results, "--output", results / "report")
+    page = (results / "report" / "index.html").read_text()
+    assert f"<h1>{TITLE} results</h1>" in page
+    assert f"Cite the organisers of {TITLE}" in page
+    assert "HECKTOR results" not in page
+    cohort = find_cohort(ViewerRequest(results.parent / "platform", results, {}))
+    assert cohort.listing["edition"] == TITLE
+    assert len(cohort.cases) == 3
+
+
+def test_an_evaluation_of_plain_files_is_that_of_the_rehearsal(results: Path, tmp_path: Path) -> None:
+    edition = results.parent / "elsewhere" / "profile.json"
+    rehearsed = read_json(results / "first" / "metrics.json")
+    hecktor("evaluate", "--edition", edition, "--input", results / "first" / "evaluation" / "input",
+            "--ground-truth", results.parent / "platform" / "ground_truth", "--output", tmp_path)  # fmt: skip
+    assert read_json(tmp_path / "metrics.json")["aggregates"] == rehearsed["aggregates"]
+
+
+def test_two_editions_of_one_name_are_told_apart(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their text: in the results of two teams, and in the results and `--edition`."""
+    files = [results / team / "metrics.json" for team in ("first", "second")]
+    shutil.copytree(results.parent / "elsewhere", tmp_path / "changed")
+    change(tmp_path / "changed" / "profile.json", "[0.4, 0.3, 0.3]", "[0.2, 0.4, 0.4]")
+    board, edition = ["--output", tmp_path / "board"], ["--edition", tmp_path / "changed" / "edition.json"]
+    error = failing(capsys, "rank", *files, *board, *edition)
+    assert re.search(r"edition 'larynx' with other contents \(sha256 \w+\) than --edition, expected sha256 \w+,", error)
+    other = tmp_path / "other" / "metrics.json"
+    metrics: Any = read_json(files[1])
+    metrics["provenance"]["own_edition"]["title"] = "Another"
+    write_json(other, metrics)
+    error = failing(capsys, "rank", files[0], other, *board)
+    assert re.search(r"first and other: 'larynx' is two editions \(sha256 \w+ and \w+\), expected one for all", error)
+    change(tmp_path / "changed" / "profile.json", '"name": "larynx"', '"name": "reweighted"')
+    hecktor("rank", *files, *board, *edition, "--bootstraps", 0)
+    assert json.loads((tmp_path / "board" / "leaderboard.json").read_text())["edition"] == "reweighted"
+
+
+def change(path: Path, found: str, text: str) -> None:
+    content = path.read_text()
+    assert found in content
+    path.write_text(content.replace(found, text))
