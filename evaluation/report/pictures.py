@@ -275,6 +275,8 @@ def _contours(
         lines = axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=style)
         text = ""
         for line in lines.allsegs[0]:
+            if not len(line):  # the mask fills the picture
+                continue
             points = np.rint(axes.transData.transform(line)).astype(int)
             points = points[np.r_[True, (np.diff(points, axis=0) != 0).any(axis=1)]]
             text += "M" + "L".join(f"{x},{height - y:.0f}" for x, y in points.tolist())

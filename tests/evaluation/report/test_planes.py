@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from evaluation.report.pictures import FIELD_MM, PIXEL_MM, VIEWS, centre_of_grid_mm, cut, lesion_centre_mm
+from evaluation.report.pictures import (
+    FIELD_MM,
+    PIXEL_MM,
+    VIEWS,
+    _contours,
+    centre_of_grid_mm,
+    cut,
+    lesion_centre_mm,
+)
 
 # LPS: +x is the patient's left, +y the back, +z the head.
 AXES = {"L": (1, 0, 0), "R": (-1, 0, 0), "P": (0, 1, 0), "A": (0, -1, 0), "S": (0, 0, 1), "I": (0, 0, -1)}
@@ -67,6 +76,16 @@ def test_one_label_is_shown_apart():
     assert centre.tolist() == [7.5, 7.5, 7.5]
     assert cut(scan, VIEWS[0], centre, outside=0.0, label=1).max() == 0.0
     assert cut(scan, VIEWS[0], centre, outside=0.0, label=2).max() == 1.0
+
+
+@pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
+def test_a_mask_that_fills_the_picture_has_no_outline(view):
+    """GTVp of 500 mm around a picture of 171 mm: matplotlib gives one line without points."""
+    assert FIELD_MM < 450
+    mask = Volume(np.ones((50, 50, 50), np.uint8), Geometry((50, 50, 50), (10.0, 10.0, 10.0), (0.0, 0.0, 0.0)))
+    axes = Figure().subplots()
+    outlines = list(_contours(axes, mask, view, centre_of_grid_mm(mask.geometry), "team", {}))
+    assert outlines == ["", ""]
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
