@@ -174,7 +174,9 @@ function escape(event) {
 
 // Teams that share the grey have a colour while they are selected, also beside their names.
 function colourNames() {
-  for (const mark of document.querySelectorAll("tr[data-team] .swatch")) mark.style.background = colourOfTeam(mark.closest("tr").dataset.team);
+  /** @type {NodeListOf<HTMLElement>} */
+  const marks = document.querySelectorAll("tr[data-team] .swatch");
+  for (const mark of marks) mark.style.background = colourOfTeam(mark.closest("tr").dataset.team);
 }
 
 function startCharts() {

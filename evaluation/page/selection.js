@@ -62,8 +62,8 @@ function readHash() {
   const target = anchor && document.getElementById(decoded(anchor));
   if (!target) return;
   target.hidden = false;
-  const own = target.matches(".chart, .listing") && target.querySelector(":scope > details");
-  for (let fold = own || target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  const own = target.matches(".chart, .listing") ? target.querySelector(":scope > details") : null;
+  for (let fold = own ?? target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.setAttribute("open", "");
   target.scrollIntoView();
 }
 

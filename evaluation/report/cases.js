@@ -117,7 +117,8 @@ function summarise(table, answers) {
 function start(element) {
   const answers = JSON.parse(element.textContent);
   answers.columns.forEach(readColumn);
-  const few = Number(document.querySelector(".cards").dataset.few);
+  const few = Number(document.querySelector(".cards").getAttribute("data-few"));
+  /** @type {HTMLTableElement} */
   const table = document.querySelector("#by-case table");
   for (const card of cards) {
     card.addEventListener("toggle", () => fill(card, answers));
