@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
 from contract import labels
 from contract.errors import GroundTruthError
@@ -67,6 +66,8 @@ def find_brain(suv: _Float) -> _Mask | None:
     It is the largest part of the smoothed uptake that reaches the upper third of the scan, at the highest of three
     SUVs at which such a part is as large as a brain.
     """
+    from scipy import ndimage  # the help needs none
+
     smooth = ndimage.gaussian_filter(suv, SIGMA_MM / GRID_MM)
     for threshold in BRAIN_SUV:
         parts, count = ndimage.label(smooth > threshold)
