@@ -139,7 +139,7 @@ def test_two_editions_of_one_name_are_told_apart(
     """By their text: in the results of two teams, and in the results and `--edition`."""
     files = [results / team / "metrics.json" for team in ("first", "second")]
     shutil.copytree(results.parent / "elsewhere", tmp_path / "changed")
-    change(tmp_path / "changed" / "profile.json", "[0.4, 0.3, 0.3]", "[0.2, 0.4, 0.4]")
+    change(tmp_path / "changed" / "profile.json", '"schemes": {"score": "score"}', '"schemes": {"score": "c_index"}')
     board, edition = ["--output", tmp_path / "board"], ["--edition", tmp_path / "changed" / "edition.json"]
     error = failing(capsys, "rank", *files, *board, *edition)
     assert re.search(r"edition 'larynx' with other contents \(sha256 \w+\) than --edition, expected sha256 \w+,", error)
