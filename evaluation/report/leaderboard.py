@@ -34,13 +34,9 @@ def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
     sentences = [_leader_sentence(board), _tau_sentence(board)]
     beaten = _beaten(board)
     if beaten:
-        counts = ", ".join(
-            f"{count} in {board['metrics'][metric]}"
-            for count, metric in zip(beaten[teams[0]], deciding_metrics(board), strict=True)
-        )
-        sentences.append(
-            f"Of {len(teams) - 1} other team{'s' * (len(teams) > 2)} it is significantly better than {counts}."
-        )
+        metrics = [_within(board["metrics"][metric]) for metric in deciding_metrics(board)]
+        counts = zip(beaten[teams[0]], metrics, strict=True)
+        sentences.append(_better_sentence(teams[0], [f"{count or 'none'} in {one}" for count, one in counts], len(teams)))
     sentences.append(_order_sentence(groups, len(deciding_metrics(board))) if groups else "")
     return " ".join(filter(None, sentences))
 
@@ -52,7 +48,7 @@ def _leader_sentence(board: Board) -> str:
     if len(first) > 1:
         return f"{', '.join(names[:-1])} and {names[-1]} share the first place."
     figures = {} if metric is None or len(deciding_metrics(board)) > 1 else first[0]["metrics"][metric]
-    value = f" with a {board['metrics'][metric]} of {figures['value']:.3f}" if figures.get("value") is not None else ""
+    value = f" with a {_within(board['metrics'][metric])} of {figures['value']:.3f}" if figures.get("value") is not None else ""
     stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
     if stable is None or names[0] not in stable["teams"]:
         return f"{names[0]} leads{value}."
@@ -61,14 +57,24 @@ def _leader_sentence(board: Board) -> str:
     return f"{names[0]} leads{value} and is first in {share:.0%} of {bootstraps} rankings of resampled patients."
 
 
+def _better_sentence(leader: str, counts: Sequence[str], teams: int) -> str:
+    others = f"the {teams - 1} other teams" if teams > 2 else "the one other team"
+    return f"Of {others}, {leader} is significantly better than {', '.join(counts)}."
+
+
+def _within(title: str) -> str:
+    """The title of a metric inside a sentence: balanced accuracy, but C-index and GTVp."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
 def _tau_sentence(board: Board) -> str:
     stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
     tau = {} if stable is None else stable["kendall_tau"]
     if tau.get("mean") is None:
         return ""
     return (
-        f"These agree with the order below by a Kendall's tau of {tau['mean']:.2f} on average "
-        f"(95% interval {tau['ci95_low']:.2f} to {tau['ci95_high']:.2f}; 1 is the same order)."
+        f"Kendall's tau between these rankings and the order below is {tau['mean']:.2f} on average "
+        f"(95% interval {tau['ci95_low']:.2f} to {tau['ci95_high']:.2f}; 1 means the same order)."
     )
 
 

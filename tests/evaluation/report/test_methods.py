@@ -17,9 +17,9 @@ def test_the_result_in_words():
     board = content(names(4), cases(6)).results[1].board
     first = names(4)[0]
     assert in_words(board, []) == (
-        f"{first} leads with a C-index of 0.900 and is first in 20% of 100 rankings of resampled patients. These agree "
-        "with the order below by a Kendall's tau of 0.90 on average (95% interval 0.80 to 1.00; 1 is the same order). "
-        "Of 3 other teams it is significantly better than 2 in C-index."
+        f"{first} leads with a C-index of 0.900 and is first in 20% of 100 rankings of resampled patients. "
+        "Kendall's tau between these rankings and the order below is 0.90 on average (95% interval 0.80 to 1.00; 1 means "
+        f"the same order). Of the 3 other teams, {first} is significantly better than 2 in C-index."
     )
 
 
