@@ -35,8 +35,8 @@ def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
     beaten = _beaten(board)
     if beaten:
         metrics = [_within(board["metrics"][metric]) for metric in deciding_metrics(board)]
-        counts = zip(beaten[teams[0]], metrics, strict=True)
-        sentences.append(_better_sentence(teams[0], [f"{count or 'none'} in {one}" for count, one in counts], len(teams)))
+        counts = [f"{count or 'none'} in {one}" for count, one in zip(beaten[teams[0]], metrics, strict=True)]
+        sentences.append(_better_sentence(teams[0], counts, len(teams)))
     sentences.append(_order_sentence(groups, len(deciding_metrics(board))) if groups else "")
     return " ".join(filter(None, sentences))
 
@@ -48,7 +48,8 @@ def _leader_sentence(board: Board) -> str:
     if len(first) > 1:
         return f"{', '.join(names[:-1])} and {names[-1]} share the first place."
     figures = {} if metric is None or len(deciding_metrics(board)) > 1 else first[0]["metrics"][metric]
-    value = f" with a {_within(board['metrics'][metric])} of {figures['value']:.3f}" if figures.get("value") is not None else ""
+    found = figures.get("value")
+    value = "" if found is None else f" with a {_within(board['metrics'][metric])} of {found:.3f}"
     stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
     if stable is None or names[0] not in stable["teams"]:
         return f"{names[0]} leads{value}."
