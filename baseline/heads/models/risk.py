@@ -27,6 +27,8 @@ MOST_CORRELATION: Final = 0.7
 # Follow-up ends on day 1 at the earliest, since days of a survival ascend from above 0; of a short follow-up, or one
 # in years, after this share of it.
 FIRST_DAY, FIRST_SHARE = 1.0, 1e-3
+# Times that differ by a smaller share are one time.
+_ROUNDING: Final = 1e-9
 # A hazard is above 0 from the first node on.
 LEAST_HAZARD: Final = 1e-9
 # Of the patients at risk, by their hazard ratios; the others' ratios may vanish beside it.
@@ -164,9 +166,10 @@ def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     The estimate steps at each event. The last steps, which few patients make large, keep their height within a day; of
     more than 31 events the earlier ones have nodes at equal ranks, on the middle of a step.
     """
-    horizon = float(outcomes.times_days.max()) or FIRST_DAY
+    times = _without_rounding(outcomes.times_days)
+    horizon = float(times.max()) or FIRST_DAY
     day = min(FIRST_DAY, FIRST_SHARE * horizon)
-    days, ratios = np.maximum(outcomes.times_days, day), np.exp(scores)
+    days, ratios = np.maximum(times, day), np.exp(scores)
     is_event = outcomes.positive & (days < horizon)
     if not is_event.any():
         return Survival(days=(horizon,), cumulative_hazard=(LEAST_HAZARD,))
@@ -183,6 +186,13 @@ def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:
     nodes = np.concatenate([event_days[early], late_days, [horizon]])
     hazard = np.concatenate([(before[early] + after[early]) / 2, late, [after[-1]]])
     return Survival(days=tuple(nodes.tolist()), cumulative_hazard=tuple(np.maximum(hazard, LEAST_HAZARD).tolist()))
+
+
+def _without_rounding(times: Floats) -> Floats:
+    """The times, those that differ by rounding alone at the first of them."""
+    values, place = np.unique(times, return_inverse=True)
+    is_first = np.diff(values, prepend=-np.inf) > _ROUNDING * values
+    return np.asarray(values[is_first][np.cumsum(is_first) - 1][place])
 
 
 def _head(terms: Sequence[Term], weights: npt.ArrayLike) -> LinearHead:

@@ -93,6 +93,24 @@ def test_only_events_on_the_last_day() -> None:
     assert survival.median(0) is None
 
 
+def test_times_that_differ_by_rounding_are_one_time() -> None:
+    """0.1 + 0.2 exceeds 0.3, and 0.7 + 0.2 is below 0.9, by one unit of the last place: two of four relapse at 0.3,
+    -ln(2/4) = ln 2, and the event at 0.9 is on the horizon."""
+    nearly = Outcomes(np.array([1, 1, 1, 0]), np.array([0.3, 0.1 + 0.2, 0.7 + 0.2, 0.9]))
+    assert len(set(nearly.times_days.tolist())) == 4
+    survival = baseline_survival(nearly, np.zeros(4))
+    exactly = Outcomes(nearly.values, np.array([0.3, 0.3, 0.7 + 0.2, 0.7 + 0.2]))
+    assert survival == baseline_survival(exactly, np.zeros(4))
+    assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2)])
+
+
+def test_sixty_times_that_differ_by_rounding() -> None:
+    """Years from 1 to nearly 4 in pairs of equal distance to 4, of which rounding makes some unequal."""
+    years = 4 - np.abs(np.linspace(-3, 3, 60))
+    survival = baseline_survival(Outcomes(np.ones(60, dtype=np.int64), years), np.zeros(60))
+    assert survival.restricted_mean(0) == pytest.approx(years.mean(), abs=0.01)
+
+
 @pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
 def test_an_event_on_day_zero_counts_on_the_first_day(horizon: float, first: float) -> None:
     """Day 1, or a thousandth of a shorter follow-up."""
