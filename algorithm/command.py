@@ -195,7 +195,7 @@ def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
 
 
 def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:
-    """Refuse `--contours` where they would not be used, and options that have no effect beside them."""
+    """Refuse `--contours` without a file or where they would not be used, and options without effect beside them."""
     if arguments.contours is None:
         return
     if request.algorithm.mask is not None:
@@ -206,6 +206,8 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
     for option in ("serve", "passes", "uncertainty"):
         if getattr(arguments, option):
             raise HecktorError(f"--{option}", "found with --contours", "one of them")
+    if not arguments.contours.is_file():
+        raise InputError("--contours", f"no file {arguments.contours}", "an existing file")
 
 
 def _prepare_extras(

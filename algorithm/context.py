@@ -52,11 +52,11 @@ class RunContext:
         check_head(answer, head, name)
         return head
 
-    def feature_hooks(self, *, by_network: bool) -> list[FeatureHook]:
-        """The hooks that measure features of the package's heads; fitted ones have seen masks of networks alone."""
-        if not by_network and not self._may_name_code:
+    def feature_hooks(self, *, by_threshold: bool) -> list[FeatureHook]:
+        """The hooks that measure features of the package's heads; fitted ones saw no mask of the PET threshold."""
+        if by_threshold and not self._may_name_code:
             return []
-        return [hook for hook in self.resident.package.features if by_network or not hook.folds]
+        return [hook for hook in self.resident.package.features if not (by_threshold and hook.folds)]
 
     @property
     def calls_own_code(self) -> bool:

@@ -142,7 +142,8 @@ def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) ->
     try:
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
         seen = FeatureImages(*images, clinical)
-        for hook in [] if is_early else run.feature_hooks(by_network=segmented.by_network):
+        by_threshold = not segmented.by_network and not segmented.by_contours
+        for hook in [] if is_early else run.feature_hooks(by_threshold=by_threshold):
             with run.stages(hook.title):
                 run.hooked = {**run.hooked, **_hooked(run, hook, seen)}
         with run.stages("measure"):

@@ -27,7 +27,7 @@ from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all,
 from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
 from baseline.heads.own_features import code_of_features, measure_own_features
-from baseline.heads.record import checked_document, read_cross_validation
+from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
 from baseline.network.estimate import as_text as estimate_text
 from baseline.network.estimate import other_steps
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
@@ -281,8 +281,8 @@ def fit_heads(
     targets = [with_own_features(target, [name for hook in hooks for name in hook.units]) for target in targets]
     targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
-    both = work.heads_json.is_file() and work.cross_validation_json.is_file()
-    if not both or read_cross_validation(work).made_from != key:
+    stored = stored_cross_validation(work) if work.heads_json.is_file() else None
+    if stored is None or stored.made_from != key:
         save = None if own is None else partial(own.saved, folder=work.own_heads)
         with cube_files(work, cases, () if own is None else own.cube_sizes(), jobs) as images:
             cohorts = [(target, cohort_of(target, cases, features, images)) for target in targets]

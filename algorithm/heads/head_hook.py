@@ -81,7 +81,7 @@ def find_head(code: Code, reference: str) -> Any:
 def check_cube(hook: Any, what: str) -> None:
     """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
     cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
-    is_pair = isinstance(cube, tuple | list) and len(cube) == 2
+    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and isinstance(cube[1], int | float)
     if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
         expected = f"voxels a side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.heads.record import read_cross_validation
+from baseline.heads.record import stored_targets
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders, planned
 from contract.editions import Algorithm, Answer
@@ -40,8 +40,7 @@ class Experiment:
 
     def nested_answers(self, answer: Answer) -> dict[str, dict[str, Any]]:
         """The head's nested out-of-fold answers by patient, as rows of a table; empty if there are none."""
-        is_fitted = self.has_heads and self.work.cross_validation_json.is_file()
-        record = read_cross_validation(self.work).targets().get(answer.name, {}) if is_fitted else {}
+        record = stored_targets(self.work).get(answer.name, {}) if self.has_heads else {}
         nested = record.get("nested", {})
         if self.model:
             nested = nested.get("comparators", {}).get(self.model, {})
@@ -73,8 +72,7 @@ def experiment_of(shared: Path, name: str) -> Experiment:
 
 def _comparators(work: WorkFolders) -> list[str]:
     """The models that were compared with a plan's heads, each alone."""
-    records = read_cross_validation(work).targets() if work.cross_validation_json.is_file() else {}
-    nested = [record["nested"] for record in records.values()]
+    nested = [record["nested"] for record in stored_targets(work).values()]
     return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from baseline.heads.cross_validation import METRIC_TITLES
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import read_cross_validation
+from baseline.heads.record import stored_targets
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.release.record import edition_of
 from baseline.work import TRAINING_TIME, WorkFolders, planned
@@ -73,7 +73,7 @@ def _figures(work: WorkFolders) -> dict[str, float | None]:
     edition = edition_of(work)
     masks: Mapping[str, Any] = read_json(work.report_json)["segmentation"] if work.report_json.is_file() else {}
     figures = {title: masks.get(name, {}).get("value") for name, title in mask_metric_titles(edition).items()}
-    heads = read_cross_validation(work).targets() if work.cross_validation_json.is_file() else {}
+    heads = stored_targets(work)
     for target in targets_of(edition):
         figures[f"{_head_title(target.name)} {METRIC_TITLES[target.metric]}"] = (
             heads.get(target.name, {}).get("nested", {}).get(target.metric)

@@ -127,6 +127,19 @@ def read_cross_validation(work: WorkFolders) -> CrossValidation:
     return checked_document(work.read(work.cross_validation_json))
 
 
+def stored_cross_validation(work: WorkFolders) -> CrossValidation | None:
+    """The cross-validations of a plan's heads; None without any, or for those of another version with other keys."""
+    content = work.read(work.cross_validation_json) if work.cross_validation_json.is_file() else None
+    is_other = isinstance(content, dict) and content.get("format_version") != FORMAT_VERSION
+    return None if content is None or is_other else checked_document(content)
+
+
+def stored_targets(work: WorkFolders) -> dict[str, dict[str, Any]]:
+    """The records of all targets of `stored_cross_validation`; empty without it."""
+    document = stored_cross_validation(work)
+    return {} if document is None else document.targets()
+
+
 def checked_document(content: object) -> CrossValidation:
     """The content of a `cross_validation.json` as a document. Raises HecktorError for the first fault."""
     return parse_document(content, CrossValidation, "cross_validation.json")

@@ -159,6 +159,9 @@ def _fit_fold(
     with whole_folder(root / f"fold_{fold}") as folder:
         given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
         line = _called(fit.hook, "fit", fit.fit, folder, device, *given, splits.seed + fold)
+        if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone
+            expected = "files in the folder that it is given"
+            raise ModelPackageError(f"features {fit.hook.reference}: fit", "found no file", expected)
     made = _called(fit.hook, "made", fit.hook.made, root / f"fold_{fold}", device)
     inner = slice(fit.margin, fit.margin + fit.cube[0])
     features = {}

@@ -12,7 +12,7 @@ from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.own_features import own_features_stamp
 from baseline.heads.record import FORMAT_VERSION as HEADS_VERSION
-from baseline.heads.record import read_cross_validation
+from baseline.heads.record import read_cross_validation, stored_cross_validation, stored_targets
 from baseline.outcome.folds import fits_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
@@ -89,9 +89,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     if (rules := current_record(work)) is not None:
         sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    on_references = work.of_reference_masks()
-    has_references = on_references.cross_validation_json.is_file()
-    references = read_cross_validation(on_references).targets() if has_references else {}
+    references = stored_targets(work.of_reference_masks())
     for target in targets_of(edition):
         name = target.name
         content, figures[name] = target_section(
@@ -137,11 +135,14 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
 
 def heads_are_current(work: WorkFolders) -> bool:
     """False if another version fitted the heads, or masks, patients or the outcome network have changed since."""
-    document, cases = read_cross_validation(work), read_cases(work)
-    return work.features_json.is_file() and document.made_from == heads_key(work, cases, document.own)
+    document = stored_cross_validation(work)
+    if document is None or not work.features_json.is_file():
+        return False
+    return document.made_from == heads_key(work, read_cases(work), document.own)
 
 
 def check_heads(work: WorkFolders) -> None:
     """Raise HecktorError unless the heads are current."""
+    work.read(work.cross_validation_json)  # names the step without which there is none
     if not heads_are_current(work):
         raise HecktorError(work.heads_json.name, OUTDATED, f"`hecktor train heads{work.name_option}` again")

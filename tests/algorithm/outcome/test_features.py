@@ -238,6 +238,18 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
+@pytest.mark.parametrize("by_contours", [True, False])
+def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
+    package: Path, by_contours: bool
+) -> None:
+    """The folds answer 0.5 and 1.5: their mean is 1."""
+    case = segmentation(plan="")
+    segmented = Segmented(Case(Volume(case.ct, case.grid), None, Patient()), case, by_contours=by_contours)
+    features = measure(run_of(package), segmented).features
+    assert features is not None
+    assert features.get("outcome_rfs") == (pytest.approx(1.0) if by_contours else None)
+
+
 def test_missing_clinical_values_take_the_training_medians() -> None:
     """Of two clinical values with medians 60 and 1, mean 50 and 0, SD 10 and 1, the missing ones become 1 each."""
     network = OutcomeNetwork(PLAN).eval()

@@ -12,7 +12,8 @@ import pytest
 from baseline.heads.cohort import Outcomes
 from baseline.heads.cross_validation import KINDS
 from baseline.heads.document import cross_validation_document
-from baseline.heads.record import checked_document, read_cross_validation
+from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation, stored_targets
+from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -49,6 +50,17 @@ def test_the_document_of_a_cohort_has_this_form() -> None:
     document = cross_validation_document([(HPV, cohort)], 0, {"rfs": "no outcome"})
     assert checked_document(document).as_json() == document
     assert [("why_not" in document["hpv"][kind]) for kind in KINDS] == [False, True]
+
+
+def test_those_of_another_version_are_fitted_again(tmp_path: Path) -> None:
+    """Version 3 had other keys; a damaged document of this version is refused."""
+    work = WorkFolders(tmp_path)
+    assert (stored_cross_validation(work), stored_targets(work)) == (None, {})
+    write_json(work.cross_validation_json, {"format_version": 3, "seed": 0, "floor": {"rfs": 0.5}})
+    assert (stored_cross_validation(work), stored_targets(work), heads_are_current(work)) == (None, {}, False)
+    write_json(work.cross_validation_json, written() | {"floor": {}})
+    with pytest.raises(HecktorError, match=r"^cross_validation\.json\.floor\.metric: found nothing"):
+        stored_cross_validation(work)
 
 
 @pytest.mark.parametrize(
