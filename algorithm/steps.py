@@ -11,6 +11,7 @@ import numpy as np
 
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
 from algorithm.context import RunContext
+from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.measure import clinical_features, image_features
@@ -138,7 +139,7 @@ def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) ->
         return Measured()
     clinical = clinical_features(case.patient, run.request.edition.clinical)
     if segmentation is None or segmented.without_body:
-        return Measured(clinical, is_early=is_early)
+        return Measured(clinical, is_early=is_early, cubes=absent_cube)
     try:
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
         seen = FeatureImages(*images, clinical)

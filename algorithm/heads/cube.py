@@ -51,6 +51,11 @@ def tumour_cube(
     return np.stack([(density - middle) / half, uptake / _SUV_UNIT, *shares]).astype(np.float32)
 
 
+def absent_cube(voxels: int, _spacing_mm: float) -> Cube:
+    """The cube of one patient without a PET or a tumour, as of several: NaN."""
+    return np.full((1, CHANNELS, voxels, voxels, voxels), np.nan, np.float32)
+
+
 def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
     """Centroid (x, y, z) of the first label that the mask holds."""
     matrix = grid.index_to_physical_matrix()

@@ -38,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.deadline import Deadline
-from algorithm.heads.cube import CHANNELS, Cube, tumour_cube
+from algorithm.heads.cube import Cube, absent_cube, tumour_cube
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
 from algorithm.heads.head_hook import check_cube
@@ -97,7 +97,7 @@ class FeatureImages:
     def cubes(self, voxels: int, spacing_mm: float) -> Cube:
         """The cube of this one patient, as of several; NaN without a PET or a tumour."""
         cube = self.cube(voxels, spacing_mm)
-        return np.full((1, CHANNELS, *[voxels] * 3), np.nan, np.float32) if cube is None else cube[None].copy()
+        return absent_cube(voxels, spacing_mm) if cube is None else cube[None].copy()
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ def fit_over_folds(
             found = f"{least} training patients with a tumour and a PET in a fold"
             raise TooFewOutcomesError(fit.hook.title, found, f"at least {_LEAST_PATIENTS}")
         (root / _RESULT).unlink(missing_ok=True)  # an interruption leaves folds of two sizes or inputs
+        _forget_folds(work, fit.hook.name, len(folds))
         for fold in waiting:
             with explained_failures(f"{fit.hook.title}, fold {fold}", _IF_FULL, _IF_LOST):
                 _fit_fold(work, fold, key, (known, cubes), fit, name, show)
@@ -241,6 +242,14 @@ def forget_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
     """Remove the fitted features of code that is not among these hooks."""
     for name in code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}:
         shutil.rmtree(_root(work, name))
+
+
+def _forget_folds(work: WorkFolders, name: str, number: int) -> None:
+    """Remove the files of folds beyond the first `number`: of splits with more folds, which a package must not hold."""
+    kept = {f"fold_{fold}" for fold in range(number)}
+    for folder in folds_in(work.heads_json.parent, name):
+        if folder.name not in kept:
+            shutil.rmtree(folder)
 
 
 def _results(work: WorkFolders) -> dict[str, FoldFeatures]:

@@ -212,15 +212,18 @@ def test_features_that_are_fitted_to_outcomes(
     prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
     """Each fold is fitted without its patients, who are measured with that fit; it adds 10 for each fold to a mean of
-    -1 to 1. In a case the answer is the mean over both folds: 10 times 0.5 and the seed. They are fitted once.
+    -1 to 1. In a case the answer is the mean over both folds: 10 times 0.5 and the seed. They are fitted once. The files
+    of a third fold, of earlier splits, are removed.
     """
     work, masks = prepared
     for number, case in enumerate(read_cases(work)):
         write_mask(next(masks.glob(f"{case.patient_id}.*")), *block(case, 5 + number % 4))
     folder = written(tmp_path)
     (folder / "__init__.py").write_text(FITTED)
-    heads(work, masks, "--code", str(folder), "--device", "cpu")
     root, splits = work.root / "features" / "my_code", read_splits(work)
+    (root / "fold_2").mkdir(parents=True)  # of earlier splits with more folds
+    heads(work, masks, "--code", str(folder), "--device", "cpu")
+    assert not (root / "fold_2").exists()
     features = read_json(root / "features.json")["features"]
     for number, held in enumerate(splits.folds):
         fitted = read_json(root / f"fold_{number}" / "fit.json")

@@ -238,6 +238,14 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
+def test_without_a_segmentation_a_head_that_sees_images_gets_nan(package: Path) -> None:
+    """As in training for a patient without a PET or a tumour."""
+    case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
+    cubes = measure(run_of(package), Segmented(case, None)).cubes
+    assert cubes is not None
+    np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))
+
+
 @pytest.mark.parametrize("by_contours", [True, False])
 def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
     package: Path, by_contours: bool
