@@ -30,9 +30,9 @@ def segment(
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
     If not even the smallest plan fits, or networks of the PET alone have none, the PET threshold answers, and the log
-    says so. `on_first_pass` is called with
-    the result of the first pass if more are planned, `on_pass` as in `Passes`. `by_threshold` returns the segmentation
-    by PET threshold, which is made here otherwise. Raises `StoppedError` if the deadline stops the first pass.
+    says so. `on_first_pass` is called with the result of the first pass if more are planned, `on_pass` as in `Passes`.
+    `by_threshold` returns the segmentation by PET threshold, which is made here otherwise. Raises `StoppedError` if the
+    deadline stops the first pass.
     """
     package = ensemble.networks.package
     lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))

@@ -66,8 +66,8 @@ class Fit:
 
 
 def own_fit(hook: FeatureHook) -> Fit:
-    """The fit of an entrant's class."""
-    one = hook.hook
+    """The fit of an entrant's class. Raises `ModelPackageError` for a class whose fit would be in vain."""
+    one, _ = hook.hook, hook.units
     return Fit(hook, one.fit, one.cube, getattr(one, "margin", 0), {"code": hook.code.digest(hook.name)})
 
 

@@ -265,6 +265,11 @@ def images(case: CaseFolder) -> FeatureImages:
             "(6.5, 8.0)",
             r"features my_code:Features: cube \(6.5, 8.0\), expected voxels a side, at most 256",
         ),
+        (
+            'names = {"mean_ct": "1"}\n    cube = (6, 8.0)\n    margin = 1\n\n    @classmethod\n    def fit(cls, folder,',
+            "cube = (6, 8.0)\n\n    @classmethod\n    def fit(cls,",
+            "features my_code:Features: found names None, expected names of features with units",
+        ),
         ("margin = 1", "margin = 9", "features my_code:Features: margin 9, expected voxels on each side"),
         ("margin = 1", "margins = 1", "features my_code:Features: found attribute margins, .* expected margin"),
         ("assert set", "1 / 0; assert set", "features my_code:Features: fit: found ZeroDivisionError"),
