@@ -38,8 +38,11 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
     if columns and not cases:
         raise HecktorError("--groups", "results without rows", "metrics.json files with rows, not of --public")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
-    if len(groups) < len(columns):
-        raise HecktorError("--groups", "a column twice", "each once")
+    slugs = [Grouping(column, {}, {}).slug for column in groups]
+    anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
+    if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
+        found = f"columns {', '.join(column for _, column in columns)}"
+        raise HecktorError("--groups", found, "each once, with names that differ in letters and from centre")
     return [
         replace(one, groups=tuple(grouping_by(one, column, of_case) for column, of_case in groups.items()))
         for one in results
@@ -60,6 +63,8 @@ def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
     if not cases & set(of_case):
         raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
     of_case = {case: group for case, group in of_case.items() if case in cases and group}
+    if ALL_CASES in of_case.values():
+        raise HecktorError(table.name, f"the group {ALL_CASES!r} of {column}", "another name: all cases stand under it")
     count = len(set(of_case.values()))
     if not 2 <= count <= MOST_GROUPS:
         found = f"{count} different value{'s' * (count != 1)} of {column} among the scored cases"

@@ -227,7 +227,10 @@ def _follow_up(table: AnswerRows, grouping: Grouping) -> list[Analysis]:
     analysis = Analysis(
         name=table.name(f"survival-by-{grouping.slug}"),
         title=table.title(f"Survival by {grouping.title}"),
-        caption="Kaplan-Meier estimate of being free of recurrence in the reference, with its 95% interval.",
+        caption=(
+            "Kaplan-Meier estimate of being free of recurrence in the reference, with its 95% interval. Groups of a "
+            "single patient are left out."
+        ),
         columns={grouping.key: grouping.heading, **_CURVE},
         rows=rows,
         chart={**_CURVE_CHART, "series": grouping.key},

@@ -167,6 +167,8 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             names = [name for name, title in one.board["metrics"].items() if title == shared]
             values = [entry["metrics"][name]["value"] for entry in one.board["teams"] for name in names]
             summary = box_summary([np.inf if value is None else value for value in values])
+            if not summary["values"]:
+                continue
             place = {"metric": shared, "task": _task_title(one)}
             rows.append({**place, **summary})
             # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.

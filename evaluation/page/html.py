@@ -167,6 +167,7 @@ def _as_cell(content: Cell | str | float | Estimate | None) -> Cell:
 
 
 def _cell(cell: Cell, *, header: bool) -> str:
-    sort = "" if cell.sort is None else f' data-sort="{cell.sort:.6g}"'
+    # JavaScript reads the word Infinity alone.
+    sort = "" if cell.sort is None else f' data-sort="{cell.sort:.6g}"'.replace("inf", "Infinity")
     span = "" if cell.span == 1 else f' colspan="{cell.span}"'
     return f'<th scope="row"{sort}{span}>{cell.html}</th>' if header else f"<td{sort}{span}>{cell.html}</td>"

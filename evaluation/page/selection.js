@@ -87,7 +87,7 @@ function showBar() {
   });
   const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
   const shows = links.map(([id, value]) => create("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
-  const clear = create("button", { type: "button", class: "clear" }, "Clear");
+  const clear = create("button", { type: "button" }, "Clear");
   clear.addEventListener("click", clearSelection);
   bar.replaceChildren(create("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
 }

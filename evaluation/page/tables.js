@@ -18,6 +18,7 @@ function sortValue(row, place) {
 // Numbers before texts, absent values last in both directions.
 function compare(a, b, sign) {
   if (a === null || b === null) return Number(a === null) - Number(b === null);
+  if (a === b) return 0; // also two infinite values
   if (typeof a === "number" && typeof b === "number") return sign * (a - b);
   return sign * String(a).localeCompare(String(b), undefined, { numeric: true });
 }

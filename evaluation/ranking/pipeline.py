@@ -124,7 +124,9 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
             raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
     profile = load_profile(request.edition or DEFAULT_PROFILE).task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
-    _check_folder_names([*(team.team for team in teams.teams), *(entry.team for entry in entries)])
+    names = [*(team.team for team in teams.teams), *(entry.team for entry in entries)]
+    check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
+    _check_folder_names(names)
     board = leaderboard(teams, 0, None, Extras(entries, request.mean))
     ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
     return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}

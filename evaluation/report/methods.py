@@ -71,6 +71,8 @@ def methods_text(results: TaskResults, edition: str) -> str:
     provenance = results.teams[0].provenance
     name = edition or str(provenance.get("edition"))
     metrics = list(board["metrics"].values())
+    # Public results hide their seed.
+    seed = f" (seed {provenance['seed']})" if "seed" in provenance else ""
     sentences = [
         (
             f"{name}, task {task.number} ({task.title}): {len(board['teams'])} teams were ranked on "
@@ -80,8 +82,8 @@ def methods_text(results: TaskResults, edition: str) -> str:
         *_missing(results),
         f"Ranking: by {scheme_title(board['official'], board)}; equal teams {_TIES[board['ties']]}.",
         (
-            f"Intervals of 95% come from {provenance.get('bootstraps')} bootstrap samples of the cases (seed "
-            f"{provenance.get('seed')}), those of recalls and of their means from Wilson's formula."
+            f"Intervals of 95% come from {provenance.get('bootstraps')} bootstrap samples of the cases{seed}, those of "
+            "recalls and of their means from Wilson's formula."
         ),
     ]
     if board.get("stability"):

@@ -50,6 +50,8 @@ def measure(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure every case of every split, join the tables, and summarise each split, each centre and both."""
     folders, edition = by_name(options.splits, "split", at_least=1), load_declaration(options.edition)
+    if ALL in folders:
+        raise HecktorError("splits", f"a split named {ALL!r}", "another name: all splits stand under it")
     splits = {split: find_scans(folder, edition) for split, folder in folders.items()}
     scans = [one for of_split in splits.values() for one in of_split]
     cases = [one.case for one in scans]
@@ -112,7 +114,9 @@ def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) 
         for problem in (one for one in table.problems if one.is_error):
             raise HecktorError(f"{path.name}, {problem.patient_id}".rstrip(", "), problem.found, problem.expected)
         for case in (case for case in cases if case in table.rows):
-            rows.setdefault(case, {}).update(_values(table.rows[case], edition, f"{path.name}, {case}"))
+            values, known = _values(table.rows[case], edition, f"{path.name}, {case}"), rows.setdefault(case, {})
+            for name in (name for name, value in values.items() if known.setdefault(name, value) != value):
+                raise HecktorError(f"{path.name}, {case}", f"{name} {values[name]}", f"{known[name]}, as in another table")
     if paths and not rows:
         raise HecktorError("--table", "no patient of the splits", f"rows of {listed(sorted(cases))}")
     return rows

@@ -11,7 +11,7 @@ from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable
 from contract.editions.declaration import EHR
 from contract.errors import InputError
-from contract.patient import PatientRecord, parse_ehr, read_ehr
+from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from contract.release.tables import Row, read_table
 from evaluation.analyses.sources import GROUND_TRUTH, TaskResults
@@ -34,7 +34,7 @@ def read_record(cohort: Path, case: str, edition: Edition) -> PatientRecord | No
 
 
 def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[str]]:
-    """The cells of the cohort's tables by patient and column, and a note for each table that cannot be read.
+    """The cells of the cohort's tables by patient and column, and a note for each table with unusable rows.
 
     The tables are those beside the reference masks or, of a release, those of its folders.
     """
@@ -46,6 +46,8 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
             rows[patient] = {**row, **rows.get(patient, {})}
         if not table.readable:
             notes.append(f"{path.name} is not shown: {table.problems[-1].found}")
+        elif faults := [f"{one.patient_id}: {one.found}" for one in table.problems if one.is_error]:
+            notes.append(f"{path.name} has rows that are not shown: {listed(faults)}")
     return rows, notes
 
 
@@ -158,4 +160,4 @@ def _class_text(answer: Answer, value: Any) -> str:
 
 
 def _figure(value: Any) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else ""
+    return f"{value:.2f}" if isinstance(value, int | float) else ""

@@ -170,6 +170,24 @@ def test_a_table_of_other_patients_is_refused(scored) -> None:
         with_groups(found(scored), [(scored / "clinical.csv", "HPV")])
 
 
+@pytest.mark.parametrize("columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")])
+def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -> None:
+    """Figures are files and anchors of the page: `by-site` may stand once, and `centre` is that of the results."""
+    tables = []
+    for number, column in enumerate(columns):
+        tables.append((scored / f"{number}.csv", column))
+        tables[-1][0].write_text(f"PatientID,{column}\nA,1\nB,1\nC,0\nD,0\n")
+    with pytest.raises(HecktorError, match=f"--groups: columns {', '.join(columns)}, expected each once"):
+        with_groups(found(scored), tables)
+
+
+def test_a_group_named_as_all_cases_is_refused(scored) -> None:
+    """It would replace the line of all cases."""
+    (scored / "clinical.csv").write_text("PatientID,Arm\nA,all\nB,all\nC,0\nD,0\n")
+    with pytest.raises(HecktorError, match=r"clinical\.csv: the group 'all' of Arm, expected another name"):
+        with_groups(found(scored), [(scored / "clinical.csv", "Arm")])
+
+
 def test_results_without_rows_have_no_groups(scored) -> None:
     results = [replace(one, teams=[replace(team, rows=[]) for team in one.teams]) for one in found(scored)]
     with pytest.raises(HecktorError, match="--groups: results without rows"):

@@ -94,7 +94,7 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
 
 
 def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
-    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark (004:262)."""
+    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark."""
     first, second = task(1, {"a": 1, "b": 2}), task(2, {"a": 1, "b": 2})
     entries = [
         {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
@@ -107,6 +107,14 @@ def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
     ]
     assert [(row["values"], row["median"]) for row in spread.rows if "median" in row] == [(2, 0.85), (2, 0.85)]
     assert spread.columns["team"] == "Out of competition"
+
+
+def test_a_task_without_a_shared_metric_has_no_box() -> None:
+    """Of three tasks two rank `m`: the third has no values of it, and no empty line."""
+    ranks = {"a": 1, "b": 2}
+    tasks = [task(1, ranks), task(2, ranks, ("x",)), task(3, ranks)]
+    spread = next(one for one in between_tasks(tasks) if one.name == "spread-over-teams")
+    assert [row["task"] for row in spread.rows] == ["Task 1: T", "Task 3: T"]
 
 
 def test_too_few_common_teams() -> None:

@@ -127,8 +127,10 @@ def test_unranked_and_unchecked_teams_are_marked(board):
 def test_infinite_and_absent_values(board):
     board["teams"][3]["metrics"]["m"] = {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}
     board["teams"][2]["metrics"]["m"] = {"value": None, "ci95_low": None, "ci95_high": None}
-    rows = cells(leaderboard(board, COLOURS))[1:]
-    assert [row[2] for row in rows[2:]] == ["-", "inf"]
+    html = leaderboard(board, COLOURS)
+    assert [row[2] for row in cells(html)[3:]] == ["-", "inf"]
+    # Number("inf") is NaN in JavaScript, by which no table can be sorted.
+    assert html.count('data-sort="Infinity"') == 1
 
 
 def test_no_team_is_better_than_one_with_which_no_order_is_claimed(tmp_path):

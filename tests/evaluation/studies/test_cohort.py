@@ -101,3 +101,19 @@ def test_faults_are_named(splits, tmp_path):
     (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,long\n", encoding="utf-8")
     with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: RFS 'long', expected a number of days"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
+
+
+def test_tables_that_differ_about_a_patient_are_refused(splits, tmp_path):
+    """50 and 50.0 years are one age, also of another table; 51 are not."""
+    other = tmp_path / "other.csv"
+    tables = ["--table", str(tmp_path / "table.csv"), "--table", str(other)]
+    other.write_text("PatientID,Age\nCHUM-1,50.0\n", encoding="utf-8")
+    assert study(splits, tmp_path, *tables)[1]["all", "all"]["Age_median"] == 60
+    other.write_text("PatientID,Age\nCHUM-1,51\n", encoding="utf-8")
+    with pytest.raises(HecktorError, match=r"other\.csv, CHUM-1: Age 51\.0, expected 50\.0, as in another table"):
+        study(splits, tmp_path, *tables)
+
+
+def test_a_split_named_as_all_splits_is_refused(splits, tmp_path):
+    with pytest.raises(HecktorError, match="a split named 'all', expected another name"):
+        study([splits[0].replace("train=", "all="), splits[1]], tmp_path)

@@ -40,6 +40,7 @@ def test_each_team_has_a_row_below_the_reference() -> None:
     """Stages and days as answered, a missing answer as "none", the DSC last; a team without any value has no row."""
     tables = AnswerTables(EDITION, [scored(ALPHA)], {})
     shown = tables.of("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
+    assert tables.of("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [{"name": "beta", "texts": ["0.00"]}]
     assert shown == {
         "columns": ["T Stage", "N Stage", "RFS", "GTVp DSC"],
         "rows": [
@@ -103,6 +104,15 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, table: str, note: 
     rows, (named,) = read_tables(tmp_path, EDITION)
     assert rows == {}
     assert named.startswith(note)
+
+
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    """Of two rows of one patient the first is shown, and a note names the patient."""
+    (tmp_path / "ground_truth").mkdir()
+    (tmp_path / "ground_truth" / "table.csv").write_text("PatientID,Age\nC-1,60\nC-1,61\nC-2\nC-3,50\n")
+    rows, notes = read_tables(tmp_path, EDITION)
+    assert rows == {"C-1": {"Age": "60"}, "C-3": {"Age": "50"}}
+    assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
 
 
 def test_a_release_shows_the_table_beside_its_patients(toy: ToyCohort, nodes) -> None:
