@@ -116,7 +116,9 @@ def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) 
         for case in (case for case in cases if case in table.rows):
             values, known = _values(table.rows[case], edition, f"{path.name}, {case}"), rows.setdefault(case, {})
             for name in (name for name, value in values.items() if known.setdefault(name, value) != value):
-                raise HecktorError(f"{path.name}, {case}", f"{name} {values[name]}", f"{known[name]}, as in another table")
+                raise HecktorError(
+                    f"{path.name}, {case}", f"{name} {values[name]}", f"{known[name]}, as in another table"
+                )
     if paths and not rows:
         raise HecktorError("--table", "no patient of the splits", f"rows of {listed(sorted(cases))}")
     return rows

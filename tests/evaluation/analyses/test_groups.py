@@ -170,7 +170,9 @@ def test_a_table_of_other_patients_is_refused(scored) -> None:
         with_groups(found(scored), [(scored / "clinical.csv", "HPV")])
 
 
-@pytest.mark.parametrize("columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")])
+@pytest.mark.parametrize(
+    "columns", [("HPV Status", "HPV Status"), ("Site", "site!"), ("Centre",), ("a", "a distances")]
+)
 def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -> None:
     """Figures are files and anchors of the page: `by-site` may stand once, and `centre` is that of the results."""
     tables = []
