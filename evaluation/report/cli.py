@@ -99,7 +99,9 @@ def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Non
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
 
     request = ViewerRequest(options.cohort, options.results, masks, edition=options.edition)
-    export_viewer(options.viewer, find_cohort(request).worst(options.viewer_cases))
+    cohort = find_cohort(request)
+    sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
+    export_viewer(options.viewer, cohort.worst(options.viewer_cases))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -203,7 +203,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     shown_teams = [*masks, *(team.team for team in (task.teams if task is not None else ()) if team.team not in masks)]
     colours = colours_of(list(dict.fromkeys([*teams, *request.uncertainty])))
     rows, unreadable = read_tables(request.cohort, edition)
-    records = {one.case: read_record(request.cohort, one.case, edition) for one in scans}
+    records = {one.case: read_record(request.cohort, one.case, edition, unreadable) for one in scans}
     centres = {case: _centre(case, record) for case, record in records.items()}
     listing = list_cases(profile.title, centres, task, colours)
     answers = AnswerTables(edition, results, rows)

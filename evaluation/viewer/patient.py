@@ -25,11 +25,17 @@ Column = tuple[str, str]
 Cells = dict[str, dict[Column, str]]
 
 
-def read_record(cohort: Path, case: str, edition: Edition) -> PatientRecord | None:
-    """The patient's record beside the scans; None if there is none, as in a release, or it cannot be read."""
+def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> PatientRecord | None:
+    """The patient's record beside the scans; None if there is none, as in a release, or it cannot be read.
+
+    The latter is added to the `notes`.
+    """
+    path = edition.inputs[EHR].path_under(cohort / case / "input")
     try:
-        return read_ehr(edition.inputs[EHR].path_under(cohort / case / "input"), edition.clinical, edition.suv_factor)
-    except InputError:
+        return read_ehr(path, edition.clinical, edition.suv_factor)
+    except InputError as problem:
+        if path.exists():
+            notes.append(f"{case}: {problem.message}")
         return None
 
 

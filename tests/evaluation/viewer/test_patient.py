@@ -86,7 +86,7 @@ def test_clinical_variables_come_from_the_record_or_the_table(tmp_path: Path) ->
     (tmp_path / "ground_truth").mkdir()
     (tmp_path / "ground_truth" / "table.csv").write_text(HEADER + "C-1,60,1,2,N2b,1,100\n")
     rows, notes = read_tables(tmp_path, EDITION)
-    texts = dict(clinical_texts(EDITION, read_record(tmp_path, "C-1", EDITION), rows["C-1"]))
+    texts = dict(clinical_texts(EDITION, read_record(tmp_path, "C-1", EDITION, []), rows["C-1"]))
     assert notes == []
     assert (texts["Age"], texts["Performance Status"]) == ("61 years", "2")
     assert (texts["HPV Status"], texts["Gender"]) == ("yes", "missing")
@@ -104,6 +104,19 @@ def test_a_table_that_cannot_be_read_is_named(tmp_path: Path, table: str, note: 
     rows, (named,) = read_tables(tmp_path, EDITION)
     assert rows == {}
     assert named.startswith(note)
+
+
+def test_a_record_that_cannot_be_read_is_named(toy: ToyCohort, nodes) -> None:
+    """A case without a record is one of a release; a record that is no JSON, and gives no factor to SUV, is named."""
+    for case in ("C-1", "C-2"):
+        toy.add(case, nodes)
+    record = toy.root / "cohort" / "C-1" / "input" / "ehr.json"
+    record.parent.mkdir(exist_ok=True)
+    record.write_text("{")
+    cohort = find_cohort(ViewerRequest(toy.root / "cohort"))
+    (note,) = cohort.notes
+    assert note.startswith("C-1: ehr.json")
+    assert cohort.cases["C-1"].suv_factor is None
 
 
 def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
