@@ -10,7 +10,7 @@ import { tableOf } from "../page/tables.js";
 
 /** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases whose reference lacks the structure */
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
-/** @typedef {Object<string, [string, string]>} Contours SVG paths of GTVp and GTVn by team, the reference under "" */
+/** @typedef {[string, [string, string]][]} Contours SVG paths of GTVp and GTVn by team, the reference under "" */
 
 const MOST_CONTOURS = 3;
 /** @type {NodeListOf<HTMLDetailsElement>} */
@@ -44,10 +44,11 @@ function loadContours(picture) {
 }
 
 /** Called by the script of a case. @param {[string, Contours]} parts */
-function addContours([name, contours]) {
+function addContours([name, pairs]) {
+  const contours = new Map(pairs);
   const card = [...cards].find((one) => one.dataset.case === name);
   const picture = card.querySelector("[data-contours]");
-  const teams = Object.keys(contours).filter((team) => team !== "");
+  const teams = [...contours.keys()].filter((team) => team !== "");
   const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MOST_CONTOURS);
   const pickers = d3.range(Math.min(MOST_CONTOURS, teams.length)).map((number) => {
     const options = ["", ...teams].map((team) => create("option", { value: team }, team || "no contour"));
@@ -77,7 +78,7 @@ function colourIn(team, number) {
 function overlay(image, chosen, contours) {
   const svg = svgElement("svg", { viewBox: `0 0 ${image.naturalWidth} ${image.naturalHeight}`, fill: "none", "aria-hidden": "true" });
   for (const [team, colour] of chosen) {
-    contours[team].forEach((d, label) => svg.append(svgElement("path", { d, stroke: colour, "stroke-width": team ? 2 : 3, "stroke-dasharray": label ? "7 4" : "none" })));
+    contours.get(team).forEach((d, label) => svg.append(svgElement("path", { d, stroke: colour, "stroke-width": team ? 2 : 3, "stroke-dasharray": label ? "7 4" : "none" })));
   }
   return svg;
 }

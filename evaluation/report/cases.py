@@ -191,8 +191,12 @@ class CasePicture:
 
 
 def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
-    """The contours of a case as a script: pages that are opened as files can load no other data."""
-    return f"window.page.addContours({json_text([case, contours], indent=None).strip()});\n"
+    """The contours of a case as a script: pages that are opened as files can load no other data.
+
+    The teams are pairs: an object of JavaScript would put names that are numbers first.
+    """
+    content = json_text([case, [*contours.items()]], indent=None).strip()
+    return f"window.page.addContours({content});\n"
 
 
 def cases_html(

@@ -191,7 +191,7 @@ def test_one_folder_holds_the_masks_of_all_teams(demo):
     (demo / "demo" / "task1" / "ours" / "predictions").rename(parent / "ours")
     build(demo, "--masks", str(parent))
     drawn = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
-    assert list(drawn[1]) == ["ours", ""]
+    assert [team for team, _ in drawn[1]] == ["ours", ""]
     (parent / "others").mkdir()
     with pytest.raises(HecktorError, match="unknown team 'others'"):
         build(demo, "--masks", str(parent))
@@ -207,7 +207,8 @@ def test_contours_lie_where_the_lesion_is_cut(demo):
     the middle of the first picture, and none outside of the whole one.
     """
     build(demo)
-    name, contours = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    name, pairs = json.loads((demo / "r_files" / "A-1.js").read_text().partition("(")[2].rpartition(")")[0])
+    contours = dict(pairs)
     assert name == "A-1"
     for paths in contours.values():
         points = [tuple(map(int, pair.split(","))) for path in paths for pair in re.findall(r"\d+,\d+", path)]
