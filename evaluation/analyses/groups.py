@@ -91,8 +91,10 @@ def by_group(results: TaskResults) -> list[Analysis]:
 
 def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
     of_teams = [grouping.blocks.get(team.team, {}) for team in results.teams]
-    sizes = {name: int(block["cases"]) for of_team in of_teams for name, block in of_team.items()}
-    groups = {name: count for name, count in sorted(sizes.items()) if count >= _FEWEST_CASES}
+    # Where missing answers are left out, teams have different numbers of cases.
+    names = sorted({name for of_team in of_teams for name in of_team})
+    sizes = {name: max(int(of_team[name]["cases"]) for of_team in of_teams if name in of_team) for name in names}
+    groups = {name: count for name, count in sizes.items() if count >= _FEWEST_CASES}
     if not groups or not results.board["teams"]:
         return []
     analyses = []

@@ -103,6 +103,14 @@ def test_a_centre_of_one_case_is_left_out(results) -> None:
     assert by_group(replace(results, teams=teams)) == []
 
 
+def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
+    """The second team answers one case of CHUV, the first all 53: the centre stands with its 53 cases."""
+    first, second = results.teams
+    second = replace(second, centres={**second.centres, "CHUV": {**second.centres["CHUV"], "cases": 1}})
+    shown = by_group(replace(results, teams=[first, second], unranked_entries=[]))[0]
+    assert {(row["centre"], row["cases"]) for row in shown.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
+
+
 # Two groups of two patients: in the positive ones the patient who recurs has the higher risk, in the negative ones the
 # lower, so that C is 1 and 0. E has no group.
 CASES = {
