@@ -41,6 +41,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "metrics": metrics,
         "teams": lines,
         "tau": taus,
+        "without_values": sorted({str(one["team"]) for board in (mine, theirs) for one in board["unranked"]}),
         **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
     }
     return StudyResult(content, lines, _summary(lines, taus, first, second))

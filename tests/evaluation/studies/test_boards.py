@@ -63,10 +63,12 @@ def test_teams_of_one_board_are_named_and_entries_without_a_rank_are_shown(board
     board = json.loads(path.read_text(encoding="utf-8"))
     board["teams"] = [entry for entry in board["teams"] if entry["team"] != "B"]
     board["unranked_entries"][0]["place"] = 3
+    board["unranked"] = [{"team": "silent", "without": ["c_index"]}]
     path.write_text(json.dumps(board), encoding="utf-8")
     main(["boards", first, second, "--output", str(tmp_path / "out")])
     content = json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
     assert (content["only_in_validation"], content["only_in_test"]) == (["B"], [])
+    assert content["without_values"] == ["silent"]
     (base,) = [line for line in content["teams"] if line["team"] == "base"]
     assert (base["rank_test"], base["c_index_difference"]) == (None, 0.0)
     assert content["tau"][0]["teams"] == 3
