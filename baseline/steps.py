@@ -78,8 +78,6 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
         if name in given:
             given[name] = tuple(sorted(set(given[name]), key=order.index))
     _check_effects(given)
-    if given.get("no_augmentation"):
-        given["mirror_axes"] = ()
     plan = PRESETS[arguments.preset or "short"].changed(**given)
     if "misalign_by" in given:
         _check_misalign_by(plan)

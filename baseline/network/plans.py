@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from pydantic import model_validator
+
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError
@@ -83,9 +85,16 @@ class NetworkPlan(Document):
     starting_weights: str | None = None
     starting_weights_digest: str | None = None
 
+    @model_validator(mode="after")
+    def _mirrors_were_seen(self) -> NetworkPlan:
+        if self.no_augmentation and self.mirror_axes:
+            raise ValueError("mirror_axes beside no_augmentation, expected none: the network has not seen mirrors")
+        return self
+
     def changed(self, **options: Any) -> NetworkPlan:
-        """The plan with other values for some options."""
-        return NetworkPlan(**{**dict(self), **options})
+        """The plan with other values for some options; without augmentation also without mirrors."""
+        unmirrored = {"mirror_axes": ()} if options.get("no_augmentation") else {}
+        return NetworkPlan(**{**dict(self), **unmirrored, **options})
 
     def identity(self) -> dict[str, Any]:
         """Options that distinguish plans; of starting weights, the digest of their contents."""
