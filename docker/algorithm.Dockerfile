@@ -70,8 +70,8 @@ RUN --mount=type=bind,source=build/edition,target=/mnt/edition \
     find /mnt/edition -name edition.json -exec install -m 0644 {} /opt/app/ \; \
     && python -c "import sys; from contract.editions import load_edition; load_edition(sys.argv[1]).algorithm(sys.argv[2])" \
         "${EDITION:?}" "${TASK:?}" \
-    && if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi; \
-    printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
+    && if [ "$API_METHOD" = invoke ]; then SERVE=--serve; fi \
+    && printf '#!/bin/sh\nexec /opt/venv/bin/python -m algorithm --edition %s --task %s %s "$@"\n' \
         "${EDITION:?}" "${TASK:?}" "${SERVE:-} ${REQUIRE_MODEL:+--require-model}" > /opt/app/answer \
     && chmod 0755 /opt/app/answer && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app/answer /opt/app
 LABEL org.grand-challenge.api-method=${API_METHOD} \

@@ -53,6 +53,15 @@ code_tag() {
     (IFS=-; echo "$tag${names[*]}")
 }
 
+# The image that $1 names in a command, with the tag $2: that of this project, or the one with just this name.
+image_of() {
+    local name="hecktor-$1:$2"
+    if ! "$ENGINE" image inspect "$name" >/dev/null 2>&1; then
+        if "$ENGINE" image inspect "$1:$2" >/dev/null 2>&1; then name="$1:$2"; fi
+    fi
+    echo "$name"
+}
+
 die() {
     echo "error: $*" >&2
     exit 1

@@ -58,9 +58,18 @@ def _joined(declaration: Any, profile: Any) -> Any:
     return declared if profile is None else declared | {PROFILE: profile}
 
 
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        sys.exit(f"error: {path.name}: {problem.strerror}, expected the JSON file of an edition")
+    except ValueError as problem:
+        sys.exit(f"error: {path.name}: {problem}")
+
+
 if __name__ == "__main__":
     try:
-        whole, _ = whole_edition(Path(sys.argv[1]), lambda path: json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError) as problem:
+        whole, _ = whole_edition(Path(sys.argv[1]), _read)
+    except ValueError as problem:
         sys.exit(f"error: {problem}")
     sys.stdout.write(json.dumps(whole, ensure_ascii=False, indent=2) + "\n")

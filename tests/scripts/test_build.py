@@ -1,0 +1,120 @@
+"""`scripts/build` and `scripts/save` with an engine that only notes how it was called."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUR = ROOT / "tests" / "editions" / "four_answers.json"
+# It has the images of this project and `larynx`, each of one byte.
+ENGINE = """\
+#!/bin/bash
+echo "$*" >> {folder}/calls
+case "$*" in
+    --version) echo podman ;;
+    *"inspect no-such:latest" | *"inspect hecktor-larynx:latest" | *"inspect hecktor-no-such:latest") exit 1 ;;
+    *Created*) echo 2026-01-01T00:00:00 ;;
+    image*) echo 1 ;;
+esac
+"""
+
+Script = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    """Runs a script in a copy of the scripts and editions, from another folder with a space in its name."""
+    engine, caller = tmp_path / "engine", tmp_path / "the caller"
+    engine.write_text(ENGINE.format(folder=tmp_path))
+    engine.chmod(0o755)
+    caller.mkdir()
+    shutil.copytree(ROOT / "scripts", tmp_path / "tree" / "scripts")
+    shutil.copytree(ROOT / "contract" / "editions", tmp_path / "tree" / "contract" / "editions")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path / "tree")
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [tmp_path / "tree" / "scripts" / name, *arguments]
+        environment = os.environ | {"HECKTOR_ENGINE": str(engine)}
+        return subprocess.run(command, cwd=caller, env=environment, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def built(folder: Path) -> list[str]:
+    """The tags of the images that were built."""
+    calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
+    return [words[words.index("--tag") + 1] for words in calls if words[0] == "build"]
+
+
+def own_edition(folder: Path, image: str) -> None:
+    """`mine.json` in the caller's folder, with this name of its image."""
+    edition = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
+    edition["algorithms"][0]["image"] = image
+    (folder / "the caller" / "mine.json").write_text(json.dumps(edition))
+
+
+@pytest.mark.parametrize("name", ["hecktor2026", "combined", "r.s", "900", "larynx"])
+def test_only_names_of_images_are_known(script: Script, tmp_path: Path, name: str) -> None:
+    """Editions and tasks stand beside the images in the list; their names would build nothing."""
+    done = script("build", name)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2, "Build container images, as do_build of the platform's templates does.",
+    )  # fmt: skip
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "tags"),
+    [
+        (["larynx"], ["larynx:latest"]),
+        (["evaluation-larynx"], ["hecktor-evaluation-larynx:latest"]),
+        ([], ["larynx:latest", "hecktor-evaluation-larynx:latest"]),
+    ],
+)
+def test_images_of_an_own_edition(script: Script, tmp_path: Path, words: list[str], tags: list[str]) -> None:
+    own_edition(tmp_path, "larynx")
+    assert script("build", *words, "--edition", "mine.json").returncode == 0
+    assert built(tmp_path) == tags
+    assert json.loads((tmp_path / "tree" / "build" / "edition" / "edition.json").read_text())["format"] == 1
+
+
+def test_code_gets_into_an_image_whose_name_has_all_in_it(script: Script, tmp_path: Path) -> None:
+    own_edition(tmp_path, "hecktor-small")
+    (tmp_path / "the caller" / "my_model").mkdir()
+    (tmp_path / "the caller" / "my_model" / "__init__.py").touch()
+    assert script("build", "small", "--code", "my_model", "--edition", "mine.json").returncode == 0
+    assert built(tmp_path) == ["hecktor-small:latest", "hecktor-small:my_model"]
+    assert "expected algorithm images" in script("build", "all", "--code", "my_model").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "error: mine.json: No such file or directory, expected the JSON file of an edition"),
+        ("{", "error: mine.json: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[]", "expected the declaration of an edition"),
+    ],
+)
+def test_a_file_that_is_no_edition_is_named(script: Script, tmp_path: Path, text: str | None, message: str) -> None:
+    if text is not None:
+        (tmp_path / "the caller" / "mine.json").write_text(text)
+    done = script("build", "--edition", "mine.json")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert message in done.stderr
+    assert not (tmp_path / "calls").exists()
+
+
+def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) -> None:
+    """Docker has `larynx` and `hecktor-rfs`; of two names that of this project comes first."""
+    assert script("save", "larynx", "rfs", "--output", "here").returncode == 0
+    names = sorted(path.name for path in (tmp_path / "the caller" / "here").iterdir())
+    assert names == ["hecktor-rfs_20260101000000.tar.gz", "larynx_20260101000000.tar.gz"]
+    done = script("save", "no-such")
+    assert (done.returncode, done.stderr) == (1, "error: no image hecktor-no-such:latest: run scripts/build\n")
