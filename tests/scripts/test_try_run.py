@@ -19,6 +19,7 @@ SHA256 = hashlib.sha256(MANIFEST).hexdigest()[:12]
 ENGINE = """\
 #!/bin/bash
 echo "$*" >> {folder}/calls
+[ "$*" != "image inspect hecktor-larynx:latest" ] || exit 1
 [ "$1" = run ] || exit 0
 for word in "$@"; do
     case "$word" in *:/opt/ml/*) cp -r "${{word%%:*}}" {folder}/mounted ;; esac
@@ -122,3 +123,9 @@ def test_a_ground_truth_is_mounted_unpacked(try_run: TryRun, model: Path, tmp_pa
 def test_options_choose_the_tag(try_run: TryRun, tmp_path: Path, options: list[str], tag: str) -> None:
     assert try_run("rfs", *options).returncode == 0
     assert f"image inspect hecktor-rfs:{tag}\n" in (tmp_path / "calls").read_text()
+
+
+def test_the_image_of_an_own_edition_may_lack_the_prefix(try_run: TryRun, tmp_path: Path) -> None:
+    assert try_run("larynx").returncode == 0
+    (run,) = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("run ")]
+    assert run.endswith(" larynx:latest")
