@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from contract.options import add_edition_options, chosen_algorithm
+from contract.editions import load_edition
+from contract.options import add_edition_options
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
 
@@ -17,14 +18,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
     from evaluation.editions.profile import profile_of  # after --help: these take seconds
+    from evaluation.options import chosen_task
     from hecktor.phase.pipeline import PhaseOptions, make_phase
     from hecktor.phase.readme import GROUND_TRUTH
     from rehearsal.submission.folder import without_archives
     from rehearsal.submission.images import EvaluationImages
 
-    edition, algorithm = chosen_algorithm(parser, arguments)
+    edition = load_edition(arguments.edition)
     profile = profile_of(edition)
-    task, truth, output = profile.task(algorithm.name), arguments.ground_truth.resolve(), arguments.output.resolve()
+    task = chosen_task(parser, profile, arguments.task)
+    truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()
     options = PhaseOptions(edition, profile, task, truth, output, predictions)
     images, missing = None, None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.archives import pack, unpack
-from contract.editions import Edition
+from contract.editions import Algorithm, Edition
 from contract.errors import GroundTruthError, HecktorError
 from evaluation.editions.profile import EvaluationProfile
 from evaluation.editions.task import TaskProfile
@@ -74,12 +74,13 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
             runner, names = _image(options, images, scratch, report)
             tries = {name: _tried(name, runner, settings, scratch, report) for name in submissions}
         page = readme(options.profile.title, task, settings, [scratch / name for name in names], cases, tries)
-        replace_files(scratch, options.output, names, (GROUND_TRUTH, _archive_name(task)), page, (SETTINGS, settings))
+        earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
+        replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings))
     return tries
 
 
-def _archive_name(task: TaskProfile) -> str:
-    return f"{task.algorithm.evaluation_image}.tar.gz"
+def _archive_name(algorithm: Algorithm) -> str:
+    return f"{algorithm.evaluation_image}.tar.gz"
 
 
 def _submissions(options: PhaseOptions, references: References) -> dict[str, Answers]:
@@ -123,7 +124,8 @@ def _image(
     options: PhaseOptions, images: BuiltImages | None, scratch: Path, report: Reporter
 ) -> tuple[Runner, list[str]]:
     """The program that evaluates, and the names of the files to upload."""
-    algorithm, name = options.task.algorithm, _archive_name(options.task)
+    algorithm = options.task.algorithm
+    name = _archive_name(algorithm)
     if images is None:
         return ProcessRunner(evaluation_command(options.edition, algorithm)), [GROUND_TRUTH]
     log = scratch / REHEARSAL / "images.log"

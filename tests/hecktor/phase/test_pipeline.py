@@ -16,7 +16,7 @@ import pytest
 from contract.archives import unpack
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import HecktorError
-from contract.files import read_json
+from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
 from contract.predictions import read_predictions
@@ -126,6 +126,28 @@ def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
     assert "The reference has 4 cases." in readme
     assert read_json(output / "phase.json")["score_error_jsonpath"] == "aggregates.c_index.ci95_half_width"
     assert "predictions submission: aggregates.c_index.value 0.8750" in lines
+
+
+def test_a_phase_of_another_task_replaces_all_files(table: Path, masks: Path, tmp_path: Path) -> None:
+    output = tmp_path / "phase"
+    make_phase(request(table, output), StubImages(), lambda _: None)
+    make_phase(request(masks, output, "segmentation"), None, lambda _: None)
+    assert names(output) == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+
+
+def test_a_number_that_the_profile_gives_a_task_precedes_the_declaration(
+    table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The follow-up is the reference of the task `rfs`, the second one, which the profile calls 1."""
+    profile = read_json(Path(__file__).parents[3] / "evaluation" / "editions" / "hecktor2025.json")
+    profile["tasks"] = {"rfs": profile["tasks"]["rfs"] | {"aliases": ["1"]}}
+    write_json(tmp_path / "mine.json", profile | {"name": "mine"})
+    options = ["phase", "--edition", str(tmp_path / "mine.json"), "--no-image", "--ground-truth", str(table)]
+    for task in ([], ["--task", "1"]):
+        assert main([*options, *task, "--output", str(tmp_path / "phase")]) == 0
+    with pytest.raises(SystemExit):
+        main([*options, "--task", "9", "--output", str(tmp_path / "phase")])
+    assert "argument --task: edition hecktor2025: found task '9'" in capsys.readouterr().err
 
 
 def test_a_phase_of_four_answers_of_an_own_edition(masks: Path, tmp_path: Path) -> None:
