@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Sequence
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from contract.documents import NAME_PATTERN
-from contract.editions import known_editions
 from contract.errors import OutputError
 from contract.files import whole_folder, write_text
+from evaluation.editions import known_profiles
 
 _HERE: Final = Path(__file__).parent
 # The name of the example in its files.
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise OutputError(folder.name, "the name of an installed module", "another name, such as my_model")
     with whole_folder(folder) as partial:
         (_write_model if is_model else _write_edition)(partial, folder.name)
-    sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=folder))
+    sys.stdout.write((_NEXT_OF_MODEL if is_model else _NEXT_OF_EDITION).format(folder=shlex.quote(str(folder))))
     return 0
 
 
@@ -68,7 +69,7 @@ def _check_edition(name: str) -> None:
     if not re.fullmatch(NAME_PATTERN, name):
         expected = f"lower-case letters, digits, - and _, such as {_EXAMPLE}"
         raise OutputError(name, "a name that an edition cannot have", expected)
-    if name in known_editions():
+    if name in known_profiles():
         raise OutputError(name, "the name of an edition of the package", f"another name, such as {_EXAMPLE}")
 
 

@@ -74,6 +74,7 @@ class Edition(Document):
     @classmethod
     def _number_algorithms(cls, algorithms: tuple[Algorithm, ...], info: ValidationInfo) -> tuple[Algorithm, ...]:
         unique(algorithm.name for algorithm in algorithms)
+        unique(algorithm.evaluation_image for algorithm in algorithms)
         sockets = info.data.get("inputs")
         if sockets is None:
             return algorithms

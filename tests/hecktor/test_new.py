@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 
 from contract.code import Code
+from evaluation.editions.profile import load_profile
 from hecktor.cli import main
 
 ROOT = Path(__file__).parents[2]
@@ -112,3 +114,27 @@ def test_names_that_cannot_be_used(name: str, tmp_path: Path, capsys: pytest.Cap
     message = f"{name}: {reasons.get(name, 'a name that Python cannot import')}"
     assert f"error: {message}" in capsys.readouterr().err
     assert not list((tmp_path / name).glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Larynx", "a name that an edition cannot have"),
+        ("hecktor2026", "the name of an edition of the package"),
+        ("hecktor2021", "the name of an edition of the package"),
+    ],
+)
+def test_names_that_an_edition_cannot_have(
+    name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """hecktor2021 is a profile of the package, whose name a profile with other contents cannot have."""
+    assert main(["new", "edition", str(tmp_path / name)]) == 1
+    assert f"error: {name}: {message}" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
+def test_printed_commands_quote_the_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "edition", str(tmp_path / "two words" / "larynx")]) == 0
+    (command,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  hecktor phantoms")]
+    assert shlex.split(command)[3] == str(tmp_path / "two words" / "larynx" / "edition.json")
+    assert load_profile(shlex.split(command)[3]).task("all").algorithm.image == "hecktor-larynx"

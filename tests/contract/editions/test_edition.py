@@ -263,6 +263,15 @@ def test_an_edition_of_the_package_has_no_text_of_its_own(tmp_path: Path) -> Non
     assert load_edition(str(copy)).content is None
 
 
+def test_two_algorithms_cannot_have_the_same_image() -> None:
+    """Both would be built under one name, with or without the prefix of their evaluation image."""
+    content = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
+    (first,) = content["algorithms"]
+    content["algorithms"] = [first | {"image": "larynx"}, first | {"name": "other", "image": "hecktor-larynx"}]
+    with pytest.raises(HecktorError, match=r"expected each once, not hecktor-evaluation-larynx twice$"):
+        edition_from(content)
+
+
 @pytest.mark.parametrize(
     ("declaration", "profile", "message"),
     [
