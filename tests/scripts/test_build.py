@@ -118,3 +118,21 @@ def test_save_finds_an_image_without_the_prefix(script: Script, tmp_path: Path) 
     assert names == ["hecktor-rfs_20260101000000.tar.gz", "larynx_20260101000000.tar.gz"]
     done = script("save", "no-such")
     assert (done.returncode, done.stderr) == (1, "error: no image hecktor-no-such:latest: run scripts/build\n")
+
+
+@pytest.mark.parametrize("sign", [" ", "="])
+def test_the_demo_builds_and_runs_an_own_edition(script: Script, tmp_path: Path, sign: str) -> None:
+    """Paths are relative to the caller's folder. Plain processes need no image."""
+    tree, caller = tmp_path / "tree", tmp_path / "the caller"
+    (tree / ".venv" / "bin").mkdir(parents=True)
+    for path, text in ((tree / "scripts" / "setup", ""), (tree / ".venv" / "bin" / "hecktor", 'printf "<%s>" "$@"')):
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    own_edition(tmp_path, "larynx")
+    done = script("demo", *f"--edition{sign}mine.json --patients 3 --output{sign}here".split(" "))
+    ran = f"<demo><--edition><{caller}/mine.json><--patients><3><--output><{caller}/here><--containers>"
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, ran)
+    assert built(tmp_path) == ["larynx:latest", "hecktor-evaluation-larynx:latest"]
+    done = script("demo", "--no-containers", "--edition", "hecktor2026")
+    assert done.stdout.splitlines()[-1] == "<demo><--edition><hecktor2026>"
+    assert len(built(tmp_path)) == 2
