@@ -24,8 +24,10 @@ from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained
 from baseline.package.own_networks import OwnMember, own_member
 from baseline.postprocessing.record import packed_rules
 from baseline.release.cases import head_answers
+from baseline.release.record import edition_of
+from baseline.work import WorkFolders
 from contract.code import Code
-from contract.editions import DEFAULT_EDITION, Edition, load_edition
+from contract.editions import Edition, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import HEADS, edition_entries
@@ -51,7 +53,8 @@ class PackageRequest:
         trust_checkpoint: accept checkpoints with more than tensors and numbers.
         normalised_over: extent of the training images, over which a z-score takes mean and standard deviation: whole
             scans (`scan`), or the head and neck as `hecktor train prepare` crops it (`region`).
-        edition: name of the edition, or path of its declaration; it defines the heads.
+        edition: name of the edition, or path of its declaration; it defines the heads. None stands for that of the
+            working directory that holds the heads, else for the default one.
         channels: numbers of CT and PET in the trainings: one entry for all, or one for each folder; none if all have
             them in this order.
         labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
@@ -69,7 +72,7 @@ class PackageRequest:
     name: str | None = None
     trust_checkpoint: bool = False
     normalised_over: str = "scan"
-    edition: str = DEFAULT_EDITION
+    edition: str | None = None
     channels: tuple[tuple[int, ...], ...] | None = None
     labels: tuple[tuple[int, ...], ...] | None = None
     postprocessing: Path | None = None
@@ -129,7 +132,7 @@ class _Trained:
 
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
-    edition = load_edition(request.edition)
+    edition = _edition(request)
     code = Code.of(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
@@ -235,6 +238,14 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
         expected = "one, or a results folder named Trainer__Plans__Configuration"
         raise ModelPackageError(checkpoint.name, "records no configuration", expected)
     return replace(checkpoint, configuration=results.configuration)
+
+
+def _edition(request: PackageRequest) -> Edition:
+    if request.edition is not None:
+        return load_edition(request.edition)
+    # At most plans/NAME/reference_masks/heads.json.
+    above = [] if request.heads is None else list(map(WorkFolders, request.heads.resolve().parents[:4]))
+    return next((edition_of(work) for work in above if work.prepare_json.is_file()), load_edition())
 
 
 def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from contract import labels
+from contract.editions import DEFAULT_EDITION
 from contract.options import add_code_option, add_edition_option, package_output, permuted_numbers
 from contract.packages import CHANNELS
 
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         help="numbers of the labels in the training, if they differ from these; repeated as --channels",
     )
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
-    add_edition_option(parser)
+    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
     return parser
 
 

@@ -20,7 +20,10 @@ from algorithm.network.package import load_package
 from baseline.package.cli import main as package_main
 from contract.archives import unpack
 from contract.code import Code
+from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError, run_main
+from contract.files import write_json
+from contract.packages import read_manifest
 from tests.baseline.package.own_model import CPU, MODEL, loaded, packaged, run, unet, write_model
 
 
@@ -49,6 +52,25 @@ def test_an_archive_for_upload_is_the_folder(tmp_path: Path) -> None:
     unpack(tmp_path / "model.tar.gz", tmp_path / "unpacked")
     for path in (one for one in folder.rglob("*") if one.is_file()):
         assert (tmp_path / "unpacked" / path.relative_to(folder)).read_bytes() == path.read_bytes()
+
+
+def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
+    """An own edition is known by its text in prepare.json, also from the folder of another plan; --edition precedes it."""
+    code, weights = write_model(tmp_path)
+    four = (Path(__file__).parents[2] / "editions" / "four_answers.json").read_text()
+    (tmp_path / "mine.json").write_text(
+        four.replace('"time", "fallback"', '"risk", "fallback"').replace("four_answers_profile.json", "hecktor2026")
+    )
+    edition = load_edition(str(tmp_path / "mine.json"))
+    options = {"release": "r", "edition": "no longer there.json"}
+    write_json(tmp_path / "work" / "prepare.json", {"options": options, "own_edition": edition.content})
+    heads = tmp_path / "work" / "plans" / "other" / "heads.json"
+    command = ["--code", str(code), "--weights", str(weights), "--heads", str(heads)]
+    for name, head, further in (("four-answers", "survival", []), ("hecktor2025", "rfs", ["--edition", "hecktor2025"])):
+        write_json(heads, {head: {"kind": "test", "intercept": 0.5, "threshold": 0.0, "terms": []}})
+        assert package_main([*command, *further, "--output", str(tmp_path / name)]) == 0
+        manifest = read_manifest(tmp_path / name)
+        assert (manifest.edition, manifest.own_edition) == (name, None if further else edition.content)
 
 
 def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
