@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Algorithm, Edition
-from contract.editions.declaration import IMAGE_PREFIX
 from contract.errors import EngineError
 from contract.files import write_json
 from rehearsal.images import facts_of_archive, upload_problems
@@ -79,8 +78,7 @@ class BuiltImages:
         if edition.content is not None:
             write_json(own, edition.content)
         of_edition = () if edition.content is None else ("--edition", str(own))
-        names = [image.removeprefix(IMAGE_PREFIX) for image in images]
-        self._script("build", *names, *flags, *label, *code_options(self.code), *of_edition, log=log)
+        self._script("build", *images, *flags, *label, *code_options(self.code), *of_edition, log=log)
 
     def _script(self, script: str, *arguments: str, log: Path) -> None:
         with log.open("ab") as file:

@@ -91,7 +91,15 @@ def test_code_gets_into_an_image_whose_name_has_all_in_it(script: Script, tmp_pa
     (tmp_path / "the caller" / "my_model" / "__init__.py").touch()
     assert script("build", "small", "--code", "my_model", "--edition", "mine.json").returncode == 0
     assert built(tmp_path) == ["hecktor-small:latest", "hecktor-small:my_model"]
-    assert "expected algorithm images" in script("build", "all", "--code", "my_model").stderr
+    for name in ("all", "evaluation", "evaluation-rfs", "hecktor-evaluation-rfs"):
+        assert "expected algorithm images" in script("build", "rfs", name, "--code", "my_model").stderr
+
+
+def test_the_full_name_is_that_of_an_image_alone(script: Script, tmp_path: Path) -> None:
+    """A submission gives full names, since `all` builds everything."""
+    own_edition(tmp_path, "hecktor-all")
+    assert script("build", "hecktor-all", "--edition", "mine.json").returncode == 0
+    assert built(tmp_path) == ["hecktor-all:latest"]
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"^scripts/build ended with status 4: error: no wheels$"):
         images.build(load_edition(), (SEGMENTATION, RFS), tmp_path / "log")
     assert (tmp_path / "log").read_text().splitlines()[0] == (
-        "toy-client segmentation rfs --require-model --cuda --revision third try"
+        "toy-client hecktor-segmentation hecktor-rfs --require-model --cuda --revision third try"
     )
     assert images.name(HPV) == "hecktor-hpv:cuda-require-model"
     with_code = replace(images, code=(tmp_path / "my_model", tmp_path / "forest"))
