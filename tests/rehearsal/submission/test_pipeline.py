@@ -351,7 +351,7 @@ def test_the_error_of_a_failed_script_is_its_last_line(tmp_path: Path) -> None:
     (four_answers,) = NEWEST.algorithms
     with pytest.raises(EngineError):
         images.build(NEWEST, (four_answers,), tmp_path / "log")
-    assert "toy-client 2026 --require-model --cuda --revision third try\n" in (tmp_path / "log").read_text()
+    assert "toy-client hecktor-2026 --require-model --cuda --revision third try\n" in (tmp_path / "log").read_text()
     own = load_edition(str(Path(__file__).parents[2] / "editions" / "four_answers.json"))
     with pytest.raises(EngineError):
         images.build(own, own.algorithms, tmp_path / "log")
