@@ -36,7 +36,7 @@ def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
         choices = ", ".join(known_editions())
         raise HecktorError("edition", f"found {name_or_path!r}", f"one of {choices} or the JSON file of an edition")
     content, profile_place = _from_file(path)
-    return _checked(content, path.name, str(path.resolve()), profile_place)
+    return _checked(content, path.name, str(path.absolute()), profile_place)
 
 
 @cache

@@ -292,6 +292,18 @@ def test_files_that_are_no_edition(
         load_edition(str(file))
 
 
+def test_the_profile_of_a_linked_declaration_lies_beside_the_link(tmp_path: Path) -> None:
+    """As in data sets whose files are links into a store; a command that loads the edition again finds it, too."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a1").write_text(FOUR.read_text())
+    (tmp_path / "mine.json").symlink_to("store/a1")
+    profile = json.loads(FOUR.with_name("four_answers_profile.json").read_text())
+    profile["declaration"] = "mine.json"
+    (tmp_path / "four_answers_profile.json").write_text(json.dumps(profile))
+    edition = load_edition(str(tmp_path / "mine.json"))
+    assert load_edition(edition.source).content == edition.content
+
+
 def test_an_embedded_edition_reads_no_file() -> None:
     """A path in a package or a result could name a file of the machine that reads it."""
     content = json.loads(FOUR.read_text()) | {"evaluation_profile": str(FOUR.with_name("four_answers_profile.json"))}
