@@ -35,7 +35,9 @@ FOREST = "survival_forest"
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Modules that a test imports are forgotten after it."""
+    """Modules that a test imports, here or in another file, are forgotten before and after it."""
+    for name in ("my_code", FOREST):
+        sys.modules.pop(name, None)
     yield
     for name in ("my_code", FOREST):
         sys.modules.pop(name, None)
