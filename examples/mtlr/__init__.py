@@ -17,13 +17,14 @@ from scipy.special import logsumexp
 
 Floats = npt.NDArray[np.float64]
 FILE = "mtlr.npz"
-# Most ends of intervals, at quantiles of the events; and the weight of the squared weights and of their changes.
+# The maximum number of interval ends, at quantiles of the event times.
 MOST_ENDS = 8
+# Weight of the penalty on squared weights and on their squared changes between intervals.
 PENALTY = 0.1
 
 
 def interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
-    """Ends of all intervals but the last, which is open: quantiles of the days of events, ascending."""
+    """Ends of all intervals but the last, which is open: quantiles of the event times in days, ascending."""
     inner = np.linspace(0, 1, MOST_ENDS + 2)[1:-1]
     ends = np.unique(np.quantile(days[event], inner)) if event.any() else np.zeros(0)
     return np.asarray(ends[ends > 0], dtype=np.float64)
@@ -32,8 +33,8 @@ def interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
 def log_probabilities(values: Floats, weights: Floats) -> Floats:
     """Logarithm of the probability of an event in each interval, shape (patients, ends + 1).
 
-    `values` have a last column of ones, `weights` the shape (ends, columns). An event in interval j makes every later
-    regressor true, so that its score is the sum of the regressors from end j on.
+    The last column of `values` is ones; `weights` has shape (ends, columns). The score of an event in interval j is the
+    sum of the regressors of ends j and later, which are the ends that such a patient does not reach without an event.
     """
     scores = np.zeros((len(values), len(weights) + 1))
     scores[:, :-1] = np.cumsum((values @ weights.T)[:, ::-1], axis=1)[:, ::-1]
@@ -41,10 +42,10 @@ def log_probabilities(values: Floats, weights: Floats) -> Floats:
 
 
 def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty: float) -> tuple[float, Floats]:
-    """Mean negative log likelihood with the penalty, and its slope.
+    """Mean negative log likelihood with the penalty, and its gradient.
 
-    `possible` marks the intervals that a patient's follow-up allows: one for an event, that of the censoring and all
-    later ones otherwise.
+    `possible` marks the intervals in which a patient's event can lie: the observed one, or for a censored patient the
+    interval of the censoring and all later ones.
     """
     weights = flat.reshape(possible.shape[1] - 1, values.shape[1])
     logs = log_probabilities(values, weights)
@@ -52,7 +53,7 @@ def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty:
     towards = np.exp(logs) - np.where(possible, np.exp(logs - allowed), 0.0)
     slope = np.cumsum(towards, axis=1)[:, :-1].T @ values / len(values)
     own, changes = weights.copy(), np.diff(weights, axis=0)
-    own[:, -1] = 0.0  # the frequencies of the intervals are free
+    own[:, -1] = 0.0  # the intercepts are not penalised
     changes[:, -1] = 0.0
     slope += penalty * own
     slope[1:] += penalty * changes
@@ -62,7 +63,7 @@ def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty:
 
 
 class Head:
-    """The head: a higher prediction is an earlier event."""
+    """MTLR as a head; a higher prediction means an earlier event."""
 
     kinds = ("risk",)
 
@@ -73,7 +74,7 @@ class Head:
         self.weights = np.zeros((0, 1))
 
     def fit(self, features: pd.DataFrame, outcomes: pd.DataFrame, rng: np.random.Generator) -> None:
-        """Fit on patients in rows; `outcomes` has the columns `days` and `event`. Nothing is drawn."""
+        """Fit on patients in rows; `outcomes` has the columns `days` and `event`. The fit is deterministic."""
         del rng
         days, event = outcomes["days"].to_numpy(float), outcomes["event"].to_numpy(bool)
         self.names = list(features.columns)

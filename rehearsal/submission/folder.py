@@ -21,9 +21,10 @@ Reporter = Callable[[str], None]
 
 
 def check_folder(output: Path, record: str, what: str) -> None:
-    """Refuse a folder with other content than an earlier `what`, since its files would be replaced."""
+    """Raise OutputError for a folder that holds anything but an earlier `what`, because its files would be replaced."""
     if output.is_dir() and any(output.iterdir()) and not ({record, FAILED} & {path.name for path in output.iterdir()}):
-        raise OutputError(output.name, f"exists and is no {what}", f"a new name or a {what}'s")
+        expected = f"a new name or the folder of an earlier {what}"
+        raise OutputError(output.name, f"exists and is not the folder of a {what}", expected)
 
 
 @contextmanager

@@ -256,7 +256,7 @@ def test_a_failed_try_keeps_the_earlier_files(table: Path, tmp_path: Path) -> No
 
 
 def test_a_folder_with_other_content_is_refused(table: Path, tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"exists and is no phase, expected a new name or a phase's$"):
+    with pytest.raises(HecktorError, match=r"exists and is not the folder of a phase, expected a new name or "):
         make_phase(request(table, table.parent), None, lambda _: None)
 
 

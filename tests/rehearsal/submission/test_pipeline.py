@@ -247,7 +247,7 @@ def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
 
 def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a thesis")
-    with pytest.raises(OutputError, match=r"exists and is no submission, expected a new name"):
+    with pytest.raises(OutputError, match=r"exists and is not the folder of a submission, expected a new name"):
         make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
     assert names(tmp_path) == ["README.md"]
 
