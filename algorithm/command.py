@@ -199,7 +199,7 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
     if arguments.contours is None:
         return
     if request.algorithm.mask is not None:
-        expected = "a task of risks or classes alone"
+        expected = "a task without a mask as answer"
         raise HecktorError("--contours", f"found with task {request.algorithm.name}, which answers a mask", expected)
     if request.method.segmenter != "network":
         raise HecktorError("--contours", f"found with method {request.method.name!r}", "'baseline'")

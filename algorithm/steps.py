@@ -132,7 +132,7 @@ class Measured:
 def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) -> Measured:
     """Features of lesions and patient for the heads; a bug leaves none if all heads have a fallback.
 
-    Hooks, which take time, measure theirs for the best answers alone.
+    Features of hooks are measured only for the best answers, because they take time.
     """
     heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
     if not heads:
@@ -159,7 +159,7 @@ def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) ->
 
 
 def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
-    """The features of a hook, on the CPU if the card fails; missing with a notice if it does."""
+    """The features of a hook, measured on the CPU if the GPU fails; if that fails too, empty with a notice."""
     try:
         device = str(run.resident.device) if hook.folds else "cpu"
         try:

@@ -129,9 +129,9 @@ def split_reference(reference: str, kind: str) -> tuple[str, str]:
 
 
 def check_spelling(found: Any, known: Iterable[str], what: str) -> None:
-    """Check that a class declares no attribute whose name is almost that of a known one, which it would not set.
+    """Check that a class declares no attribute with a misspelt known name, which would have no effect.
 
-    Methods, private names, and what its base classes of other packages declare are its own affair.
+    Methods, private names and attributes of base classes from other packages are not checked.
 
     Raises:
         ModelPackageError: such an attribute, such as `spacing` for `spacing_mm`.

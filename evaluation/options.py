@@ -25,12 +25,12 @@ def team_folders(text: str) -> list[tuple[str, Path]]:
     folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
     folders = [path for path in folders if not path.name.startswith(".")]
     if not folders:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with one for each team")
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected TEAM=FOLDER, or a folder with a subfolder per team")
     return [(path.name, path) for path in folders]
 
 
 def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -> dict[str, Path]:
-    """The values of a repeated option of `team_folders`. Raises HecktorError for a team that stands twice."""
+    """Join the values of a repeated option of type `team_folders`. Raises HecktorError for a team given twice."""
     pairs = [pair for value in values for pair in value]
     folders = dict(pairs)
     if len(folders) < len(pairs):

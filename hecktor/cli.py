@@ -23,7 +23,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "train": ("baseline.cli", "train a model package on the released data"),
     "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),
     "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
-    "phase": ("hecktor.phase.cli", "make and try the files of a phase, with its settings"),
+    "phase": ("hecktor.phase.cli", "make and test the files of a challenge phase, with its settings"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
     "schema": ("hecktor.schema", "write the JSON schemas of all documents"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),

@@ -1,4 +1,4 @@
-"""`hecktor new model DIR` and `hecktor new edition DIR`: write a skeleton that works as it is."""
+"""`hecktor new model DIR` and `hecktor new edition DIR`: write a working skeleton."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
     kinds = (
         "model: a folder of code with a network, features and a head; edition: declaration and evaluation profile of a "
-        "challenge of your own; both run as they are"
+        "challenge of your own; both work without changes"
     )
     parser.add_argument("kind", choices=("model", "edition"), help=kinds)
-    name = "new folder, whose name is that of the Python package or of the edition: my_model, my_edition"
+    name = "new folder; its name becomes that of the Python package or edition, such as my_model or my_edition"
     parser.add_argument("folder", type=Path, metavar="DIR", help=name)
     options = parser.parse_args(argv)
     folder: Path = options.folder

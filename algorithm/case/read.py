@@ -77,8 +77,8 @@ def read_case(
 ) -> Case:
     """Read CT, PET, clinical variables, and dose and contours if the algorithm has these inputs and the case has them.
 
-    `contours` is a file that takes the place of that input. With `tolerant` a PET, clinical variables or contours that
-    cannot be used give a notice each, and the case goes on without.
+    `contours` is a file that replaces that input. With `tolerant`, a PET, clinical variables or contours that cannot be
+    used are left out with a notice.
 
     Raises:
         InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
@@ -90,7 +90,7 @@ def read_case(
 
 
 def _contours_of(root: Path, algorithm: Algorithm, notices: Notices) -> Path | None:
-    """The contours in the case's folder; None if the algorithm needs none, and for an optional input without an image.
+    """The contours in the case's folder; None without such an input, or for an optional one without an image.
 
     Raises:
         InputError: no image, or several, for an algorithm that needs contours.

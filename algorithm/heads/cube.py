@@ -16,7 +16,7 @@ Cube = npt.NDArray[np.float32]
 # CT, PET, GTVp and GTVn.
 CHANNELS: Final = 4
 AIR_HU: Final = -1000.0
-# Window of soft tissue, and the largest SUV that still tells tumours apart.
+# The soft-tissue window, and the SUV at which the PET is clipped.
 _LOWEST_HU: Final = -200.0
 _HIGHEST_HU: Final = 300.0
 _HIGHEST_SUV: Final = 25.0
@@ -57,7 +57,7 @@ def absent_cube(voxels: int, _spacing_mm: float) -> Cube:
 
 
 def _centre_mm(mask: npt.NDArray[np.uint8], grid: Geometry) -> npt.NDArray[np.float64] | None:
-    """Centroid (x, y, z) of the first label that the mask holds."""
+    """Centroid (x, y, z) of the first label that the mask contains."""
     matrix = grid.index_to_physical_matrix()
     for label in labels.FOREGROUND:
         places = np.argwhere(mask == label)

@@ -7,9 +7,8 @@ They are measured by a class in an entrant's code, or by one of `BUILT_IN`. It n
         names = {"rim_suv": "SUV"}                     # name and unit of each feature
         def measure(self, mask, ct, pet, dose, spacing_mm, clinical): ...   # {"rim_suv": 3.2}
 
-With `cube`, the edge in voxels and their size in mm, it sees the images around the tumour instead. With `fit`, it is
-fitted once for each fold of the training, made from the folder of files that the fit wrote, and answers with the mean
-over the folds::
+With `cube`, voxels per side and their size in mm, it gets the images around the tumour instead. A class with `fit` is
+fitted once per training fold, constructed from the files that the fit wrote, and answers with the mean over the folds::
 
     class Features:
         names = {"deep_risk": "log hazard"}
@@ -50,10 +49,10 @@ from contract.images.volumes import Volume
 
 LOGGER = logging.getLogger("hecktor")
 
-# Its name in a folder of code, and the folder of fitted features in a package.
+# Name of the class in a folder of code, and folder of fitted features in a package.
 FEATURES: Final = "Features"
 FOLDER: Final = "features"
-# Hooks of ours by name: module and class.
+# The project's own hooks by name: module and class.
 OUTCOME_NETWORK: Final = "outcome_network"
 BUILT_IN: Final[Mapping[str, tuple[str, str]]] = {
     OUTCOME_NETWORK: ("algorithm.outcome.features", "OutcomeFeatures"),
@@ -95,7 +94,7 @@ class FeatureImages:
         return self._cubes[size]
 
     def cubes(self, voxels: int, spacing_mm: float) -> Cube:
-        """The cube of this one patient, as of several; NaN without a PET or a tumour."""
+        """The cube with a leading axis of one patient; NaN without a PET or a tumour."""
         cube = self.cube(voxels, spacing_mm)
         return absent_cube(voxels, spacing_mm) if cube is None else cube[None].copy()
 
@@ -104,7 +103,7 @@ class FeatureImages:
 class FeatureHook:
     """The class `Features` in one folder of an entrant's code, or a built-in one.
 
-    `folds` are the files that it is made from: a folder for each fold in which it was fitted; empty for none.
+    `folds` are the folders of its fitted files, one per fold; empty for a class that is not fitted.
     """
 
     code: Code
@@ -117,7 +116,7 @@ class FeatureHook:
 
     @property
     def title(self) -> str:
-        """Its name in the log."""
+        """Name of the hook in the log."""
         return self.name.replace("_", " ") if self.is_built_in else f"features of {self.name}"
 
     @property
@@ -127,12 +126,12 @@ class FeatureHook:
 
     @property
     def prefix(self) -> str:
-        """What the heads' names of its features begin with."""
+        """Prefix of its features' names in the heads."""
         return "" if self.is_built_in else f"{self.name}{_SEPARATOR}"
 
     @cached_property
     def hook(self) -> Any:
-        """The class. Raises `ModelPackageError` for a missing method, or an attribute that cannot be."""
+        """The class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
         if self.is_built_in:
             module, name = BUILT_IN[self.name]
             return getattr(importlib.import_module(module), name)
@@ -151,9 +150,9 @@ class FeatureHook:
         return self.is_built_in or hasattr(self.hook, "fit")
 
     def prepare(self) -> None:
-        """Load what a built-in hook needs, before the time becomes short; a fault shows when it measures.
+        """Load the files of a built-in hook while there is time; an error is raised later, when it measures.
 
-        An entrant's may never end, so that it is called once other answers are written.
+        An entrant's hook may never end, so it is first called after other answers have been written.
         """
         if self.is_built_in and self.folds:
             with suppress(ModelPackageError, MemoryError):
@@ -175,12 +174,12 @@ class FeatureHook:
     ) -> dict[str, float | None]:
         """The features of one patient by the names that heads use: the mean over the folds.
 
-        The code gets copies, so that it changes no image of ours. Folds for which the time does not suffice are left
-        out; without time for any the result is empty.
+        The code gets copies, so it cannot change the images. Folds are left out when time runs short; without time for
+        any fold the result is empty.
 
         Raises:
-            ModelPackageError: it fails, or returns other names, or something else than finite numbers and None.
-            MemoryError, RuntimeError: as from the code; the latter from a card alone, which may have failed.
+            ModelPackageError: the code fails, or returns other names, or values other than finite numbers and None.
+            MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
         """
         if not self.folds:
             return self._measured(self._call("made", device, self.hook), images, device)
@@ -202,11 +201,11 @@ class FeatureHook:
         return len(self.folds) - len(rows)
 
     def made(self, fold: Path, device: str) -> Any:
-        """The object of one fold. Raises as `measured`."""
+        """The class constructed from the files of one fold. Raises as `measured`."""
         return self._call("made", device, self.hook, fold, device)
 
     def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
-        """The features of a patient with this cube. Raises as `measured`."""
+        """The features measured on one patient's cube. Raises as `measured`."""
         return self._checked(hook, self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
 
     def _measured(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
@@ -283,12 +282,12 @@ def folders_of(heads: Iterable[Head]) -> list[str]:
 
 
 def hooks_in(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
-    """The hooks that measure features of heads: built-in ones whose files lie below `root`, then those of the code."""
+    """The hooks that measure features of these heads: built-in ones with files below `root`, then those of the code."""
     built_in = [name for name in BUILT_IN if (root / FOLDER / name).is_dir()]
     return tuple(FeatureHook(code, name, folds_in(root, name)) for name in (*built_in, *folders_of(heads)))
 
 
 def folds_in(root: Path, name: str) -> tuple[Path, ...]:
-    """The folders of the files of a fitted hook, by the number of the fold."""
+    """The folders of a fitted hook's files, in the order of the folds."""
     folders = (path for path in (root / FOLDER / name).glob("fold_*") if path.is_dir())
     return tuple(sorted(folders, key=lambda path: (len(path.name), path.name)))

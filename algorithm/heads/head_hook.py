@@ -11,8 +11,8 @@ A head is a class in the entrant's code. It needs no import of ours (docs/own-mo
         @classmethod
         def load(cls, folder): ...
 
-With `cube = (48, 2.0)`, voxels a side and their size in mm, `fit` and `predict` get the images around the tumour of the
-same patients as one more argument.
+With `cube = (48, 2.0)`, voxels per side and their size in mm, `fit` and `predict` also get the images around the tumour
+of the same patients as last argument.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class HeadTarget:
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """The entrant's class. Raises `ModelPackageError` if it is not there, lacks a method or misspells an attribute."""
+    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or misspells an attribute."""
     found = code.find(reference, "head")
     check_spelling(found, ATTRIBUTES, f"head {reference}")
     check_cube(found, f"head {reference}")
@@ -83,22 +83,22 @@ def check_cube(hook: Any, what: str) -> None:
     cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
     is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and isinstance(cube[1], int | float)
     if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
-        expected = f"voxels a side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
+        expected = f"voxels per side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)
     if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
         raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
 
 
 def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
-    """The one more argument of a head that asks for images, none of another one.
+    """The additional argument of a head that needs images; empty for other heads.
 
     Raises:
-        ModelPackageError: there are no images, as of a table of features.
+        ModelPackageError: the head needs images, but was given only a table of features.
     """
     if (size := getattr(hook, "cube", None)) is None:
         return ()
     if cubes is None:
-        raise ModelPackageError(f"head {reference}", "asks for images, of which there are none", "a head without cube")
+        raise ModelPackageError(f"head {reference}", "needs images, but there are none", "a head without cube")
     return (cubes(*size),)
 
 

@@ -36,14 +36,14 @@ from contract.errors import HecktorError
 from contract.files import atomic_path, require_space, write_json
 
 _EXPECTED: Final = "module:Class, a subclass of nnU-Net's nnUNetTrainer in a folder that PYTHONPATH names"
-# As in Salehi et al. 2017, arXiv 1706.05721: a missed voxel weighs more than a false one.
+# As in Salehi et al. 2017, arXiv 1706.05721: a false-negative voxel weighs more than a false-positive one.
 _FALSE_POSITIVE, _FALSE_NEGATIVE = 0.3, 0.7
 # As in Lin et al. 2017, arXiv 1708.02002.
 _GAMMA: Final = 2.0
 
 
 class _PerVoxel(nn.Module):
-    """A loss that takes labels with a channel axis, in place of nnU-Net's cross-entropy, which gets them without."""
+    """Adapter that adds a channel axis to the labels, for a loss that replaces nnU-Net's cross-entropy."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _PerVoxel(nn.Module):
 
 
 class _PerRegion(nn.Module):
-    """A loss of MONAI in place of nnU-Net's Dice, which also gets a mask of ignored voxels; our labels ignore none."""
+    """Adapter for a MONAI loss that replaces nnU-Net's Dice; drops the mask of ignored voxels, which we never use."""
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
@@ -73,19 +73,19 @@ def _with_focal(loss: Any) -> None:
 
 
 def _with_top_k(loss: Any) -> None:
-    """nnU-Net's cross-entropy of the tenth of the voxels with the highest one, plus Dice."""
+    """Cross-entropy over the 10% of voxels where it is highest, plus Dice."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of arguments that PyTorch has renamed
+        warnings.simplefilter("ignore", UserWarning)  # about arguments that PyTorch has renamed
         loss.ce = _PerVoxel(TopKLoss())
 
 
 def _with_tversky(loss: Any) -> None:
-    """MONAI's Tversky loss of the lesions, over the batch if Dice would be, plus cross-entropy."""
+    """MONAI's Tversky loss of the lesions, over the whole batch if nnU-Net's Dice is, plus cross-entropy."""
     options = {"alpha": _FALSE_POSITIVE, "beta": _FALSE_NEGATIVE, "batch": loss.dc.batch_dice}
     loss.dc = _PerRegion(TverskyLoss(include_background=False, to_onehot_y=True, softmax=True, **options))
 
 
-# Name -> changes nnU-Net's sum of Dice and cross-entropy.
+# Functions by name that change nnU-Net's sum of Dice and cross-entropy in place.
 _CHANGES: Final[Mapping[str, Callable[[Any], None]]] = {
     "dice-ce": lambda _: None,
     "dice-focal": _with_focal,
@@ -110,7 +110,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         rotation, dummy_2d, patch, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
         axes = tuple(axis for axis in axes if axis in self.plan.mirror_axes)
         self.inference_allowed_mirroring_axes = axes
-        if self.plan.no_augmentation:  # nothing turns the patch, which needs no margin
+        if self.plan.no_augmentation:  # without rotation the patch needs no margin
             patch = self.configuration_manager.patch_size
         return rotation, dummy_2d, patch, axes
 

@@ -18,7 +18,7 @@ from baseline.release.cases import ReleaseCase, head_answers
 from baseline.release.splits import Splits
 from contract.editions import Answer, Edition
 
-# Share of the edge of a cube.
+# Margin of a cube as a fraction of its edge.
 _MARGIN: Final = 1 / 12
 # Patients with an event, or of the rarer class, in the training part of each fold.
 LEAST_SCARCE: Final = 2
@@ -44,7 +44,7 @@ class OutcomeCohort:
     targets: tuple[OutcomeTarget, ...]
 
     def cubes_of(self, patients: torch.Tensor) -> torch.Tensor:
-        """Cubes of some patients, by their numbers."""
+        """Cubes of the patients with these numbers."""
         return torch.from_numpy(self.cubes[patients.numpy()])
 
 
@@ -72,13 +72,13 @@ def plan_outcome(
 
 
 def cohort_of(plan: OutcomePlan, cubes: CubesOf, clinical: pd.DataFrame, outcomes: pd.DataFrame) -> OutcomeCohort:
-    """The cohort of a fit, from what every hook that is fitted gets."""
+    """The cohort of a fit, from the arguments that every fitted hook gets."""
     values = torch.tensor(clinical[list(plan.clinical)].to_numpy(np.float64), dtype=torch.float32)
     return OutcomeCohort(cubes, margin_of(plan), values, tuple(_target(task, outcomes) for task in plan.tasks))
 
 
 def margin_of(plan: OutcomePlan) -> int:
-    """Voxels around the cube from which a shifted one is cut in training."""
+    """Margin in voxels around the cube, within which training shifts it."""
     return round(plan.voxels * _MARGIN)
 
 

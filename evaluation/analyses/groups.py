@@ -19,12 +19,12 @@ from evaluation.results.metrics_json import TeamMetrics, group_blocks
 ALL_CASES: Final = "all"
 MEAN: Final = "mean of all teams"
 NO_P: Final = (
-    "No p: the HECKTOR 2021 overview prints none. Patients of different groups differ in tumour volume, follow-up and "
-    "scanner, and a test would not separate these from the group."
+    "No p-values, as in the HECKTOR 2021 overview: groups also differ in tumour volume, follow-up and scanner, and a "
+    "test could not separate these effects from that of the group."
 )
 MOST_GROUPS: Final = 12
 _IN_MM: Final = "_mm"
-# One patient is no group to compare.
+# A single patient is not compared as a group.
 _FEWEST_CASES: Final = 2
 Column = tuple[Path, str]
 
@@ -58,7 +58,7 @@ def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in of_case:
-            raise HecktorError(table.where(index), f"{case} twice", "one row a patient")
+            raise HecktorError(table.where(index), f"{case} twice", "one row per patient")
         of_case[case] = row[column].strip()
     if not cases & set(of_case):
         raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
@@ -82,9 +82,9 @@ def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -
 
 
 def by_group(results: TaskResults) -> list[Analysis]:
-    """Metrics by centre and by each further grouping, fractions apart from distances.
+    """Metrics by centre and by each further grouping, in separate analyses for fractions and distances.
 
-    None of a grouping without a group of at least two cases.
+    A grouping without a group of at least two cases is left out.
     """
     return [analysis for grouping in results.groupings for analysis in _by_group(results, grouping)]
 
@@ -135,9 +135,9 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            f"Each metric of the cases of one {grouping.key}: the first team, entries out of competition and the "
-            "mean of all ranked teams. Infinite and undefined values have no bar and do not enter the mean. Groups of "
-            "a single case are left out."
+            f"Each metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
+            "ranked teams. Infinite and undefined values have no bar and are left out of the mean. Groups of a single "
+            "case are left out."
         ),
         columns={
             "metric": "Metric",
@@ -170,7 +170,7 @@ def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     known = {team for team, blocks in grouping.blocks.items() if blocks}
     unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
     lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
-    reason = "no metrics.json with centres is at hand" if grouping.title == CENTRE else "they have no rows"
+    reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, since {reason}: {', '.join(lacking)}."] if lacking else []
     cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))
     return [*lines, f"Without a {grouping.title}: {listed(cases)}."] if cases and grouping.of_case else lines

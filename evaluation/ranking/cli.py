@@ -70,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     add("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
-    table = "rank the printed values of a CSV table with a column `team` and one a metric, without tests"
+    table = "rank the values of a CSV table, with the column `team` and one per metric, without significance tests"
     add("--table", type=Path, metavar="FILE", help=table)
-    methods = "CSV table with a column `team` and descriptors of its method, which stand beside the scores"
+    methods = "CSV table with the column `team` and descriptors of each method, to show beside the scores"
     add("--methods", type=Path, metavar="FILE", help=methods)
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)

@@ -39,7 +39,7 @@ function fill(card, answers) {
 /** A page that is opened as a file loads no data, but scripts. @param {HTMLElement} picture */
 function loadContours(picture) {
   const script = create("script", { src: picture.dataset.contours });
-  script.addEventListener("error", () => picture.after(create("p", { class: "note" }, `${picture.dataset.contours} cannot be loaded, so that the picture has no contours.`)));
+  script.addEventListener("error", () => picture.after(create("p", { class: "note" }, `${picture.dataset.contours} cannot be loaded, so the picture has no contours.`)));
   document.head.append(script);
 }
 
@@ -63,7 +63,7 @@ function addContours([name, pairs]) {
     picture.querySelector("svg")?.remove();
     picture.append(overlay(picture.querySelector("img"), [...chosen, ["", COLOURS.reference]], contours));
   }
-  picture.before(create("div", { class: "picture contours" }, "Contours over the picture, below the reference's: ", ...pickers));
+  picture.before(create("div", { class: "picture contours" }, "Contours below the reference: ", ...pickers));
   const image = picture.querySelector("img");
   if (image.complete && image.naturalWidth) update();
   else image.addEventListener("load", update);

@@ -118,9 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         "the scored cases"
     )
     add("--cohort", type=Path, help=cohort)
-    masks = "a team's masks <case>.mha, or one folder with those of all (default: <team>/predictions in the results)"
+    masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
-    groups = "also compare the groups of this column of a CSV table with PatientID, such as clinical.csv:HPV Status"
+    groups = "also compare groups of patients by this column of a CSV table, such as clinical.csv:HPV Status"
     add(
         "--groups",
         type=_table_column,

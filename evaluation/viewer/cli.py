@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cohort", type=Path, required=True, help=cohort)
     results = "folder with leaderboard.json of `rank` and <team>/metrics.json, as for `hecktor report`"
     add("--results", type=Path, help=results)
-    masks = "a team's masks <case>.mha, or one folder with those of all (default: <team>/predictions in the results)"
+    masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
     maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
     add("--uncertainty", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=maps)

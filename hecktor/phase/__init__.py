@@ -1,1 +1,1 @@
-"""Make and try the files of a challenge's phase on the platform."""
+"""Make and test the files of a challenge phase on the platform."""

@@ -12,7 +12,7 @@ from rehearsal.submission.cli import add_image_options, images_or_reason, refuse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Make and try the files of a phase; if only the engine is missing, the ground truth is made before the error."""
+    """Make and test the files of a phase; without a container engine, make the ground truth and then raise."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     if arguments.no_image:
@@ -42,15 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="hecktor phase", description="Make and try the files of a phase, and write its settings into README.md."
+        prog="hecktor phase", description="Make and test the files of a phase, and write its settings into README.md."
     )
     add = parser.add_argument
     add_edition_options(parser)
     truth = "reference as for `hecktor evaluate`: a folder of masks, a CSV table, or a folder with both"
     add("--ground-truth", type=Path, required=True, help=truth)
-    add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the tries")
-    predictions = "also try these predictions: a folder of masks, a CSV table, or a folder with both"
+    add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the test submissions")
+    predictions = "also test these predictions: a folder of masks, a CSV table, or a folder with both"
     add("--predictions", type=Path, help=predictions)
-    add("--no-image", action="store_true", help="make no image, and try the evaluation with a plain process")
+    add("--no-image", action="store_true", help="make no image, and test the evaluation with a plain process")
     add_image_options(parser)
     return parser

@@ -1,4 +1,4 @@
-"""Make a phase: check the reference, make submissions to try, build the evaluation image, try it, name the files."""
+"""Make a phase: check the reference, make test submissions, build and test the evaluation image, name the files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EMPTY: Final = "empty"
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """Options of a phase: the rules of `task`, its reference, and predictions in plain files to try, None for none."""
+    """Options of a phase: the rules of `task`, its reference, and predictions in plain files to test, or None."""
 
     edition: Edition
     profile: EvaluationProfile
@@ -50,14 +50,14 @@ class PhaseOptions:
 
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
-    """Make and try the files of a phase; they get their names once all tries have passed. Returns the tries by name.
+    """Make and test the files of a phase, and return the evaluation of each test submission by name.
 
-    `images` makes the archive of the evaluation image; without it only the ground truth is made, and tried with a plain
-    process. `report` is called with a line for each step.
+    Files get their final names only after all tests have passed. `images` makes the archive of the evaluation image;
+    without it only the ground truth is made and tested with a plain process. `report` gets a line for each step.
 
     Raises:
-        HecktorError: reference or predictions cannot be used, or a try failed. The folder then keeps its earlier
-            content; after a failed image or try it has logs in `failed/`.
+        HecktorError: reference or predictions cannot be used, or a test failed. The folder then keeps its earlier
+            content, and `failed/` has the logs of the image and the test submissions.
     """
     task = options.task
     check_folder(options.output, SETTINGS, "phase")
@@ -84,7 +84,7 @@ def _archive_name(algorithm: Algorithm) -> str:
 
 
 def _submissions(options: PhaseOptions, references: References) -> dict[str, Answers]:
-    """The submissions to try by name; `stage` empties the answers of the empty one."""
+    """The test submissions by name; `stage` empties the answers of the empty one."""
     perfect = perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
@@ -105,7 +105,7 @@ def _pack_ground_truth(options: PhaseOptions, references: References, scratch: P
 
 
 def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:
-    """Stage a submission and score it in this process, before the minutes of an image.
+    """Stage a submission and score it in this process, before an image is built, which takes minutes.
 
     Raises HecktorError: the reference or an answer is unusable, or the platform would not rank the result.
     """

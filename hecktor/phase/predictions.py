@@ -1,4 +1,4 @@
-"""Submissions that try a phase, in the platform's layout: perfect answers, empty ones, and answers in plain files."""
+"""Test submissions in the platform's layout: perfect answers, empty answers, and answers from plain files."""
 
 from __future__ import annotations
 

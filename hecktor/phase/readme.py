@@ -1,4 +1,4 @@
-"""README.md of a phase, from the text in `readme.md`: files to upload, settings and results of the tries."""
+"""README.md of a phase, from the text in `readme.md`: files to upload, settings and results of the test submissions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rehearsal.submission.record import size_and_sum
 GROUND_TRUTH: Final = "ground_truth.tar.gz"
 _EXACT: Final = "The platform's positions are the same."
 _NEAR: Final = (
-    "The platform cannot rank by it: `hecktor rank` gives the official positions from all metrics.json files."
+    "The platform cannot rank this way: use `hecktor rank` on all metrics.json files for the official positions."
 )
 _PROCESS: Final = "No image was made. A plain process ran: user, network and read-only input were not enforced."
 _ISOLATED: Final = (
@@ -38,7 +38,7 @@ def readme(
     cases: int,
     tries: Mapping[str, EvaluationRun],
 ) -> str:
-    """The page as Markdown, for the `files` to upload and the runs of the tries by name."""
+    """The page as Markdown, for the `files` to upload and the evaluations of the test submissions by name."""
     fields = settings.model_dump(mode="json")
     columns, official = fields.pop("extra_results_columns"), task.ranking.official
     shown = {name: json_text(value, indent=None).strip().strip('"') or "none" for name, value in fields.items()}

@@ -81,7 +81,7 @@ def _column(name: str, metric: MetricProfile, *, is_ranked: bool) -> ResultColum
 
 
 def platform_ranking(scheme: Scheme) -> tuple[ScoringMethod, tuple[str, ...], bool]:
-    """The platform's ranking that is nearest to a scheme, its metrics, and whether it gives the same order.
+    """The platform's closest ranking to a scheme, its metrics, and whether both give the same order.
 
     The platform orders by one value, or by the mean or median rank over columns of equal weight.
     """

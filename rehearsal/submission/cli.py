@@ -119,5 +119,5 @@ def images_or_reason(
     try:
         return find_images(arguments.engine, torch, with_gpus, level, revision, made_by=made_by), None
     except EngineError as problem:
-        print(f"{problem.message}: no image is made, and plain processes are rehearsed", flush=True)
+        print(f"{problem.message}: no image is made; plain processes are used instead", flush=True)
         return None, problem

@@ -263,7 +263,7 @@ def images(case: CaseFolder) -> FeatureImages:
         (
             "(6, 8.0)",
             "(6.5, 8.0)",
-            r"features my_code:Features: cube \(6.5, 8.0\), expected voxels a side, at most 256",
+            r"features my_code:Features: cube \(6.5, 8.0\), expected voxels per side, at most 256",
         ),
         (
             'names = {"mean_ct": "1"}\n    cube = (6, 8.0)\n    margin = 1\n\n    @classmethod\n    def fit(cls, folder,',
