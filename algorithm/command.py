@@ -195,7 +195,7 @@ def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
 
 
 def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:
-    """Refuse `--contours` without a file or where they would not be used, and options without effect beside them."""
+    """Refuse absent or unused `--contours`, and options that have no effect with them."""
     if arguments.contours is None:
         return
     if request.algorithm.mask is not None:

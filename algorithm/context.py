@@ -53,7 +53,7 @@ class RunContext:
         return head
 
     def feature_hooks(self, *, by_threshold: bool) -> list[FeatureHook]:
-        """The hooks that measure features of the package's heads; fitted ones saw no mask of the PET threshold."""
+        """The hooks that measure features of the package's heads; fitted ones not for masks of the PET threshold."""
         if by_threshold and not self._may_name_code:
             return []
         return [hook for hook in self.resident.package.features if not (by_threshold and hook.folds)]

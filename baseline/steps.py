@@ -84,7 +84,7 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
     return plan
 
 
-# An option's value -> options that have no effect beside it.
+# Options that have no effect together with an option's value.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
     ("no_augmentation", True): ("mirror_axes", "misalign", "misalign_by", "pet_dropout"),
     ("channels", "CT"): ("misalign", "misalign_by", "pet_dropout", "pet_normalisation"),

@@ -329,7 +329,7 @@ def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Findin
 
 
 def edition_entries(edition: Edition) -> dict[str, Any]:
-    """The manifest's entries for an edition; one of your own is carried with its text."""
+    """The manifest's entries for an edition, with the text of an edition of your own."""
     is_own = edition.content is not None and edition.name not in known_editions()
     return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
 

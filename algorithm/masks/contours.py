@@ -1,4 +1,4 @@
-"""Contours that come with a case, as the segmentation behind its risks and classes."""
+"""Use contours that are given with a case as the segmentation for its risks and classes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from contract.images.volumes import Volume
 
 
 def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmented:
-    """The contours on the grid on which features of reference masks are measured in training, `spacing_mm` (x, y, z).
+    """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
 
-    The grid covers the region and, beyond it, every contour.
+    The grid covers the region and all contours.
     """
     low, high = np.asarray(region.lower_mm), np.asarray(region.upper_mm)
     if (marked := np.argwhere(contours.array > 0)[:, ::-1]).size:

@@ -27,7 +27,7 @@ LARGEST_TILE_BYTES: Final = 512 * GIB
 EXACT_IN_FLOAT16: Final = 2048
 # Labels are stored in one byte.
 _MOST_ORGANS: Final = 250
-# Forward pre-hooks that make one channel of the normalised CT and PET, by the name in `sees` of an architecture.
+# Forward pre-hooks that reduce the normalised CT and PET to one channel, by the value of an architecture's key `sees`.
 _SEEN: Final[Mapping[str, Callable[[nn.Module, Any], torch.Tensor]]] = {
     "CT": lambda _, inputs: inputs[0][:, :1],
     "PET": lambda _, inputs: inputs[0][:, 1:],

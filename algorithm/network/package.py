@@ -136,7 +136,7 @@ class ModelPackage:
         return tuple(self.configuration.get("channels", range(len(CHANNELS))))
 
     def sees_pet_alone(self, fold: int) -> bool:
-        """Whether one fold's network of nnU-Net sees no CT."""
+        """Whether this fold's nnU-Net network uses the PET alone."""
         return bool(self.configuration_of(fold)["architecture"].get("sees") == "PET")
 
     @property
@@ -227,7 +227,7 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
 def _features(
     root: Path, manifest: Manifest, files: Mapping[str, Path], heads: Mapping[str, Head], code: Code
 ) -> tuple[FeatureHook, ...]:
-    """The hooks that measure features of the heads; every file that they are made from is verified."""
+    """The hooks that measure features of the heads, with their files verified."""
     hooks = hooks_in(root, heads.values(), code)
     if manifest.outcome_network is not None:
         old = folds_of_version_0_2(manifest.outcome_network, files)

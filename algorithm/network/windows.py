@@ -48,7 +48,7 @@ class PassPlan:
         """The tiles of the box after padding it to the patch, first to last."""
         padded = tuple(max(s.stop - s.start, n) for s, n in zip(self.box, self.patch, strict=True))
         steps = self.starts or compute_steps_for_sliding_window(padded, self.patch, self.step)
-        steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would stand at a place twice
+        steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
         return [
             (slice(z, z + self.patch[0]), slice(y, y + self.patch[1]), slice(x, x + self.patch[2]))
             for z, y, x in itertools.product(*steps)

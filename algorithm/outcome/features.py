@@ -17,7 +17,7 @@ WEIGHTS: Final = "weights.safetensors"
 
 
 class OutcomeFeatures:
-    """Answers of one fold's network, made from the folder of its plan and weights, or from a file of version 0.2."""
+    """Answers of one fold's network, loaded from the folder of its plan and weights, or from a file of version 0.2."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self._plan = plan_of(folder)
@@ -27,7 +27,7 @@ class OutcomeFeatures:
         self._network, self._device = load_outcome_network(self._plan, path).to(device), device
 
     def measure(self, cube: Cube, clinical: Mapping[str, float | None]) -> dict[str, float]:
-        """The answers in standard deviations of the training patients."""
+        """The answers in units of the standard deviation over the training patients."""
         numbers = [math.nan if (value := clinical.get(name)) is None else value for name in self._plan.clinical]
         image = torch.from_numpy(cube)[None].to(self._device)
         with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Inputs and answers of an outcome network, a file beside its weights."""
+"""The plan of an outcome network, its inputs and answers, in a file beside its weights."""
 
 from __future__ import annotations
 

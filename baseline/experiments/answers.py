@@ -71,7 +71,7 @@ def experiment_of(shared: Path, name: str) -> Experiment:
 
 
 def _comparators(work: WorkFolders) -> list[str]:
-    """The models that were compared with a plan's heads, each alone."""
+    """The single models that were compared with a plan's heads."""
     nested = [record["nested"] for record in stored_targets(work).values()]
     return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
 

@@ -1,4 +1,4 @@
-"""Images of the training patients as hooks see them: on the prepared grid, or as cubes around the tumour."""
+"""Images of the training patients for hooks: on the prepared grid, or as cubes around the tumour."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _Cubes = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class CubesOf:
-    """Cubes of some patients, shape (patients, 4, z, y, x), without a copy of all: index it by patients."""
+    """Cubes of some patients, shape (patients, 4, z, y, x); indexing by patients copies only theirs."""
 
     cubes: _Cubes
     rows: npt.NDArray[np.int64]
@@ -50,12 +50,12 @@ class CubesOf:
 
 @dataclass(frozen=True)
 class CubeFiles:
-    """Cubes of patients by voxels and spacing, in files that each process reads in place."""
+    """Cubes of patients by voxels and spacing, in files that all processes memory-map."""
 
     files: Mapping[tuple[int, float], tuple[Path, Mapping[str, int]]]
 
     def __call__(self, ids: Sequence[str], voxels: int, spacing_mm: float) -> npt.NDArray[np.float32]:
-        """The cubes of these patients, NaN for one without a PET or a tumour."""
+        """The cubes of these patients, NaN for a patient without a PET or a tumour."""
         path, rows = self.files[voxels, float(spacing_mm)]
         stored = np.load(path, mmap_mode="r")
         cubes = np.full((len(ids), *stored.shape[1:]), np.nan, np.float32)
@@ -80,7 +80,7 @@ def cube_files(
 
 
 def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
-    """The mask that the heads are fitted on; for heads of reference masks, which write no masks, the reference."""
+    """The mask that the heads are fitted on; the reference mask if they are fitted on reference masks."""
     from baseline.release.data_set import label_path  # imports torch
 
     return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
@@ -108,8 +108,9 @@ def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -
 def cut_cubes(
     work: WorkFolders, cases: Sequence[ReleaseCase], voxels: int, spacing_mm: float, jobs: int
 ) -> tuple[list[ReleaseCase], _Cubes]:
-    """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array, filled without a
-    second copy; `jobs` is the number of processes.
+    """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array.
+
+    The array is filled in place to save memory; `jobs` is the number of processes.
     """
     rows = {case.patient_id: row for row, case in enumerate(cases)}
     cubes, filled = np.zeros((0, CUBE_CHANNELS, voxels, voxels, voxels), np.float16), set[int]()

@@ -117,7 +117,7 @@ def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
     """Check that the user's trainer, if the plan names one, can be imported and leaves the plan's options in effect.
 
     Raises:
-        HecktorError: it is not found, is no subclass of nnU-Net's trainer, or has a way of its own for an option.
+        HecktorError: it is not found, is not a subclass of nnU-Net's trainer, or overrides an option of the plan.
     """
     if plan.trainer is not None:
         set_environment(work, augmentation_workers=1)

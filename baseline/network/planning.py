@@ -207,7 +207,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
 
 
 def one_slice(planned: Mapping[str, Any]) -> dict[str, Any]:
-    """nnU-Net's 2D configuration as a network of volumes that are one slice thick: its kernels are one voxel high."""
+    """Convert nnU-Net's 2D configuration to a 3D network with kernels of one voxel along z, for one-slice patches."""
     architecture = planned["architecture"]
     arguments = {**architecture["arch_kwargs"]}
     for name in ("kernel_sizes", "strides"):

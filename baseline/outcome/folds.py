@@ -1,6 +1,6 @@
-"""Features that are fitted to outcomes, over the training's folds: resumed, measured out-of-fold, for the package.
+"""Fit features to outcomes over the training folds and measure them out-of-fold; an interrupted run is resumed.
 
-The outcome network is one of them, the features of an entrant's code with a `fit` are the others.
+Fitted features are the outcome network and features with a `fit` in an entrant's code.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from contract.documents import Document, read_document
 from contract.errors import HecktorError, ModelPackageError
 from contract.files import whole_folder, write_json
 
-# Increment when the same images and masks give other features.
+# Increment when the features of the same images and masks change.
 _VERSION: Final = 2
-# Fewer cannot be normalised over a batch.
+# Batch normalisation fails with fewer.
 _LEAST_PATIENTS: Final = 4
 _RESULT: Final = "features.json"
 _IF_FULL: Final = "a GPU or RAM with more free memory, or --size small (`train all`: --outcome-network small)"
@@ -56,7 +56,7 @@ class TooFewOutcomesError(HecktorError):
 
 @dataclass(frozen=True)
 class Fit:
-    """A hook that is fitted, its `fit`, and settings that its files depend on; cubes are wider by `margin`."""
+    """A fitted hook, its `fit`, and the settings that determine its files; cubes have `margin` additional voxels."""
 
     hook: FeatureHook
     fit: Callable[..., object]
@@ -106,7 +106,7 @@ def fit_over_folds(
     jobs: int = 1,
     show: _Show = lambda _: None,
 ) -> dict[str, Features]:
-    """Fit a hook without each fold of the training and measure the fold's patients; features by patient ID.
+    """Fit a hook on all folds but one, for each fold, and measure the held-out patients; features by patient ID.
 
     Finished folds of the same masks, images, outcomes and settings are skipped.
 
@@ -126,7 +126,7 @@ def fit_over_folds(
         if least < _LEAST_PATIENTS:
             found = f"{least} training patients with a tumour and a PET in a fold"
             raise TooFewOutcomesError(fit.hook.title, found, f"at least {_LEAST_PATIENTS}")
-        (root / _RESULT).unlink(missing_ok=True)  # an interruption leaves folds of two sizes or inputs
+        (root / _RESULT).unlink(missing_ok=True)  # after an interruption, folds may differ in size or inputs
         _forget_folds(work, fit.hook.name, len(folds))
         for fold in waiting:
             with explained_failures(f"{fit.hook.title}, fold {fold}", _IF_FULL, _IF_LOST):
@@ -156,7 +156,7 @@ def _fit_fold(
     rows = [clinical_features(case.patient, edition.clinical) for case in cases]
     ids = [case.patient_id for case in some]
     clinical = pd.DataFrame([rows[n] for n in train], ids, list(clinical_names(edition.clinical)), np.float64)
-    _record(root, fold).unlink(missing_ok=True)  # of other files
+    _record(root, fold).unlink(missing_ok=True)  # it describes earlier files
     with whole_folder(root / f"fold_{fold}") as folder:
         given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
         line = _called(fit.hook, "fit", fit.fit, folder, device, *given, splits.seed + fold)
@@ -176,7 +176,7 @@ def _fit_fold(
 
 
 def _called(hook: FeatureHook, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """What the code returns; a fault of an entrant's is one line, one of the device keeps its type."""
+    """Call the hook's code. Its errors become ModelPackageError with one line; device errors keep their type."""
     from algorithm.network.devices import is_device_failure
 
     try:
@@ -222,13 +222,13 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
 
 
 def fitted_hooks(root: Path, heads: Iterable[Head], code: Code) -> list[FeatureHook]:
-    """The hooks that measure features of heads, with the files of those that were fitted in the folder `root`."""
+    """The hooks that measure features of these heads, with the fitted files in the folder `root`."""
     hooks = hooks_in(root, heads, code)
     return [hook for hook in hooks if not hook.folds or (root / FOLDER / hook.name / _RESULT).is_file()]
 
 
 def fits_stamp(work: WorkFolders) -> dict[str, Any]:
-    """The part of the heads' key that fitted features are; empty without any."""
+    """The fitted features' part of the heads' cache key; empty without any."""
     keys = {name: content.key for name, content in _results(work).items()}
     return {"fitted": keys} if keys else {}
 
@@ -268,7 +268,7 @@ def _root(work: WorkFolders, name: str) -> Path:
 
 
 def _record(root: Path, fold: int) -> Path:
-    """A fold's features of its held-out patients; written after its files."""
+    """The file with the features of a fold's held-out patients; it is written after the fold's files."""
     return root / f"fold_{fold}.json"
 
 
@@ -284,7 +284,7 @@ def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
 
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], settings: Mapping[str, Any]) -> str:
-    """A digest of everything that the files of a fit are made from."""
+    """A digest of all inputs of a fit."""
     files = [path for case in cases for path in (*image_paths(work, case), mask_path(work, case))]
     columns = [column for answer in head_answers(edition_of(work)) for column in answer.columns.values()]
     patients = [

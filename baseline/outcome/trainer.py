@@ -39,7 +39,7 @@ class FoldJob:
 
 @dataclass(frozen=True)
 class OutcomeFit:
-    """The outcome network's `fit`, as of every hook that is fitted: it writes plan and weights of one fold."""
+    """The outcome network's `fit`, with the interface of every fitted hook: writes plan and weights of one fold."""
 
     plan: OutcomePlan
     preset: OutcomePreset
@@ -48,7 +48,7 @@ class OutcomeFit:
     def __call__(
         self, folder: Path, device: str, cubes: CubesOf, clinical: pd.DataFrame, outcomes: pd.DataFrame, seed: int
     ) -> str:
-        """A line about the losses."""
+        """Train one fold; returns a line with the first and last loss."""
         torch.set_num_threads(self.threads)
         losses = list[float]()
         job = FoldJob(self.plan, self.preset, seed, torch.device(device))

@@ -94,7 +94,7 @@ def write_references(
 
 
 def mask_edition(edition: Edition) -> str:
-    """The edition with its masks alone, as `load_profile` takes it; the edition itself if its task is a mask alone."""
+    """The edition with only its masks, for `load_profile`; the edition itself if its task has only a mask."""
     task = profile_of(edition).task(mask_task(edition))
     mask = task.algorithm.mask
     if mask is None or not task.has_several_answers:

@@ -150,7 +150,7 @@ def is_missing(raw: object) -> bool:
 def refuse_missing(texts: Iterable[object]) -> None:
     """Raise ValueError, as pydantic's validators do, for a text that tables use for a missing value."""
     if missing := [str(text) for text in texts if is_missing(text)]:
-        raise ValueError(f"other texts than {', '.join(missing)}, which is a missing value in tables")
+        raise ValueError(f"texts other than {', '.join(missing)}, which means a missing value in tables")
 
 
 def positive_number(raw: object) -> float:

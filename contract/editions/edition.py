@@ -88,12 +88,12 @@ class Edition(Document):
 
     @property
     def source(self) -> str:
-        """The name, path or JSON text that loads the edition again, for a command that calls another one."""
+        """Name, path or JSON text that loads the edition again, to pass to another command."""
         return self._source
 
     @property
     def content(self) -> dict[str, Any] | None:
-        """Declaration and profile as one JSON document, by which files carry an edition of one's own.
+        """Declaration and profile as one JSON document, which files store for an edition of your own.
 
         None for an edition of the package.
         """

@@ -82,7 +82,7 @@ def declared_part(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def content_digest(content: Mapping[str, Any] | None) -> str:
-    """The first digits of the sha256 of an edition's text, `none` for an edition of the package."""
+    """First digits of the sha256 of an edition's text; `none` for an edition of the package."""
     if content is None:
         return "none"
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

@@ -15,7 +15,7 @@ SHIPPED: Final = Path(__file__).parent
 DEFAULT_EDITION: Final = "hecktor2025"
 PROFILE: Final = "evaluation_profile"
 DECLARATION: Final = "declaration"
-# For editors, without a meaning of its own.
+# Used by editors only.
 SCHEMA: Final = "$schema"
 
 

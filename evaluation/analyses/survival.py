@@ -34,7 +34,7 @@ _CURVE_CHART: Final = {
     "step": True,
     "domain": [0, 1],
 }
-# One patient has no curve to compare.
+# A single patient has no curve to compare.
 _FEWEST_PATIENTS: Final = 2
 
 
@@ -110,8 +110,8 @@ def restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> f
 def log_rank_p(days: Floats, events: Booleans, group: npt.NDArray[Any]) -> float | None:
     """p of the log-rank test between all groups, of which `group` is each patient's.
 
-    Chi-squared; a group that nobody of is followed up to any recurrence has no degree of freedom. None if the test is
-    undefined: fewer than two groups that count, or no recurrence while two of them are at risk.
+    Chi-squared; a group without a patient at risk at any recurrence adds no degree of freedom. None if the test is
+    undefined: fewer than two such groups with patients at risk, or no recurrence while two of them are at risk.
     """
     names, codes = np.unique(group, return_inverse=True)
     times = np.unique(days[events])
@@ -204,7 +204,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
 
 
 def survival_by_group(table: AnswerRows, groupings: Sequence[Grouping]) -> list[Analysis]:
-    """The patients' own follow-up by centre and by each further grouping, of two groups or more of two patients."""
+    """Reference follow-up by centre and by each further grouping that has at least two groups of two patients."""
     return [analysis for grouping in groupings for analysis in _follow_up(table, grouping)]
 
 

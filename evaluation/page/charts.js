@@ -29,7 +29,7 @@ function facetsOf(rows, chart, plan) {
   }));
 }
 
-// Panels of what is selected; all of them if nothing is, or if none would be left. Of panels to pick from, one.
+// The panels of the selection; all of them without a selection, or if none would be left. One of panels to pick from.
 function selectedRows(rows, chart, picked) {
   if (picked !== undefined) return rows.filter((row) => row[chart.facet] === picked);
   if (!KEYS.includes(chart.facet)) return rows;
@@ -121,7 +121,7 @@ function addChart(section) {
   waiting.add(one);
 }
 
-// Makes charts and tables work whose fold has opened.
+// Activates charts and tables when their fold opens.
 function wake() {
   for (const table of document.querySelectorAll("main table:not([data-ready])")) if (!isFolded(table)) activateTable(table);
   for (const section of document.querySelectorAll("section.chart:not([data-ready])")) if (!isFolded(section.querySelector(".about"))) addChart(section);

@@ -127,7 +127,7 @@ def table(
     """A table; the cell in `header_column` names its row.
 
     Texts and counts are shown as they are, values with three digits, estimates with their interval, None as a dash.
-    The first click on a header sorts in rising order, on one of `best_last` in falling order.
+    The first click on a header sorts in ascending order, or in descending order for a header in `best_last`.
     """
     falling = (' data-first="descending"' if text in best_last else "" for text in heads)
     head = "".join(f'<th scope="col"{first}>{escape(text)}</th>' for text, first in zip(heads, falling, strict=True))

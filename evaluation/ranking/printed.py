@@ -1,4 +1,4 @@
-"""Tables that `hecktor rank` reads: printed values, such as a challenge paper's, and descriptors of methods."""
+"""Tables that `hecktor rank` reads: printed values, such as those of a paper, and descriptors of methods."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _team(row: Mapping[str, str], profile: TaskProfile, where: str) -> TeamMetri
 
 
 def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:
-    """The profile with the metrics of the table alone, and the schemes that need no others."""
+    """The profile reduced to the metrics of the table and the ranking schemes that need only these."""
     for column in (TEAM, *profile.ranking.official_metrics):
         if column not in table.header:
             title = f' or "{profile.metrics[column].title}"' if column in profile.metrics else ""

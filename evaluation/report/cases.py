@@ -191,9 +191,9 @@ class CasePicture:
 
 
 def contours_script(case: str, contours: Mapping[str, Sequence[str]]) -> str:
-    """The contours of a case as a script: pages that are opened as files can load no other data.
+    """The contours of a case as a script, because a page opened as a file cannot load other data.
 
-    The teams are pairs: an object of JavaScript would put names that are numbers first.
+    The teams are a list of pairs, because a JavaScript object would put numeric names first.
     """
     content = json_text([case, [*contours.items()]], indent=None).strip()
     return f"window.page.addContours({content});\n"

@@ -1,4 +1,4 @@
-"""The leaderboard of a task: as a table, and in words."""
+"""The leaderboard of a task as a table, with a summary in words."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Board = Mapping[str, Any]
 
 
 def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
-    """What the ranking says in words, and the table."""
+    """The summary in words and the table."""
     groups = inseparable_groups(board)
     return f"{paragraph(in_words(board, groups), 'words')}{_table(board, colours, groups)}"
 
 
 def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
-    """Who leads, how stable the order is, and between which teams no order is claimed."""
+    """Name the leader, the stability of the order, and the teams among which no order is claimed."""
     teams = [str(entry["team"]) for entry in board["teams"]]
     if not teams:
         return "No team is ranked."
@@ -173,7 +173,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
 
 
 def _is_best_high(board: Board, metric: str) -> bool:
-    """Whether larger values of a metric have better ranks, as far as the teams' values tell."""
+    """Whether larger values of a metric have better ranks, inferred from the teams' values."""
     known = [entry["metrics"][metric] for entry in board["teams"]]
     known = sorted((one for one in known if one.get("value") is not None), key=lambda one: float(one["rank"]))
     return not known or bool(known[0]["value"] >= known[-1]["value"])

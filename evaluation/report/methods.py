@@ -1,4 +1,4 @@
-"""The facts of a report in one list, and a task's methods in words to paste into a paper."""
+"""The facts of a report as a list, and a methods text for each task to paste into a paper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISSING: Final = {
 
 
 def facts_html(results: Sequence[TaskResults], edition: str, date: str) -> str:
-    """Edition, versions, date, teams, and for each task the cases scored and what failed."""
+    """Edition, versions, date, teams, and for each task the scored cases and the failures."""
     provenances = [team.provenance for one in results for team in one.teams]
     facts = [
         ("Edition", edition or _listed(one.get("edition") for one in provenances)),
@@ -47,7 +47,7 @@ def _scored(results: TaskResults) -> str:
 
 
 def _failures(results: TaskResults) -> str:
-    """How many predictions of how many teams are missing or unusable; of several answers a case counts once."""
+    """Numbers of missing or unusable predictions and of their teams; a case with several answers counts once."""
     by_team = [
         {*_cases(team.cases.get("missing", ())), *_cases(team.cases.get("failed", ()))} for team in results.teams
     ]
@@ -103,7 +103,7 @@ def methods_text(results: TaskResults, edition: str) -> str:
 
 
 def _missing(results: TaskResults) -> list[str]:
-    """What a missing prediction costs, by answer where the answers differ."""
+    """How a missing prediction is scored, by answer if the answers differ."""
     first, answers = results.teams[0], results.task.answers
     rules = {answer_title(one): str(results.options_of(first, one.name).get("missing")) for one in answers}
     texts = {title: _MISSING[rule] for title, rule in rules.items() if rule in _MISSING}

@@ -22,7 +22,7 @@ from evaluation.report.methods import facts_html, methods_text
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
 BETWEEN_TASKS: Final = "between-tasks"
-# Analyses of the ranking stand below the board, the first two in view; those with a line for each case stand by case.
+# Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
 _OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
 # A map of more teams than these fills the screen.
 _FEW_TEAMS: Final = 12
@@ -84,7 +84,7 @@ def build_page(content: PageContent) -> str:
 
 
 def _result_of_task(results: TaskResults, content: PageContent) -> str:
-    """The board of a task with what its order is worth, and the methods in words."""
+    """The leaderboard of a task, the analyses of its ranking, and the methods text."""
     by_name = {one.name: one for one in content.analyses.get(results.key, ())}
     few = len(results.board["teams"]) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
@@ -99,7 +99,7 @@ def _result_of_task(results: TaskResults, content: PageContent) -> str:
 
 
 def _answers_of_task(results: TaskResults, content: PageContent) -> str:
-    """Analyses that have neither the ranking nor single cases as their subject, by answer."""
+    """Analyses of a task by answer, except those of the ranking and of single cases."""
     analyses = [
         one
         for one in content.analyses.get(results.key, ())
@@ -122,7 +122,7 @@ def _cases_of_task(results: TaskResults, content: PageContent) -> str:
 
 
 def _group(title: str, prefix: str, analyses: Sequence[Analysis], *, opened: bool) -> str:
-    """Figures below a heading, closed but for the first if it is `opened`; empty without any."""
+    """Folded figures below a heading, the first one open if `opened`; empty without figures."""
     figures = _figures(analyses, prefix, {analyses[0].name: opened} if analyses else {})
     return _part("", title, figures) if figures else ""
 

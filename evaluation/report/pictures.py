@@ -1,4 +1,4 @@
-"""One picture a patient: CT with PET in three planes, and the contours of the reference and of every team over it."""
+"""One picture per patient: CT and PET in three planes, with the contours of the reference and of every team."""
 
 from __future__ import annotations
 

@@ -87,9 +87,9 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 def group_blocks(
     cases: Sequence[str], group_of: Mapping[str, str], metrics: Mapping[str, WeightedMetric]
 ) -> dict[str, Any]:
-    """Every metric of each group's cases alone, null if it is not finite, and the names of these cases.
+    """Every metric on each group's cases, null if it is not finite, and the names of these cases.
 
-    The metrics take weights of `cases`; a case without a group belongs to none.
+    The metrics take weights over `cases`; a case without a group is left out.
     """
     of_case = [group_of.get(case) for case in cases]
     blocks = {}

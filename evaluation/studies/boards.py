@@ -55,7 +55,7 @@ def _entries(board: Board) -> dict[str, Mapping[str, Any]]:
 def _line(
     team: str, names: tuple[str, str], entries: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Both ranks and values of a team; a difference is the second board's minus the first's, null if either lacks."""
+    """Ranks and values of a team on both boards, and second minus first; null if either is absent."""
     parts = {"rank": [entry.get("rank") for entry in entries]}
     parts |= {name: [_value(entry["metrics"][name]) for entry in entries] for name in metrics}
     line: dict[str, Any] = {"team": team}
@@ -75,7 +75,7 @@ def _taus(
 ) -> list[dict[str, Any]]:
     """Kendall's tau-b with p of the teams that both boards rank, by the official rank and by each metric alone.
 
-    The ranks are those of the boards, so that other teams of a board change none of them in order.
+    The ranks are those of the boards; teams on only one board do not change the order of the others.
     """
     ranked = [team for team in teams if all("rank" in of[team] for of in entries)]
     taus = []
@@ -101,5 +101,5 @@ def _summary(lines: Sequence[Mapping[str, Any]], taus: Sequence[Mapping[str, Any
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the two leaderboards."""
-    boards = "two leaderboard.json of `hecktor rank`, by a name such as validation and test"
+    boards = "two leaderboard.json files of `hecktor rank` with names, such as validation and test"
     parser.add_argument("boards", type=name_path, nargs="+", metavar="NAME=FILE", help=boards)

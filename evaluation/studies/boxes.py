@@ -26,10 +26,10 @@ from evaluation.studies.scans import add_cohort, uptake_on
 DESCRIPTION: Final = "A box of 144 mm around the oropharynx of each case, found from the PET."
 TABLE: Final = "boxes.csv"
 EDGE_MM: Final = 144.0
-# The box begins this far above the brain's lower end, and its centre lies this far in front of the brain's.
+# Distance of the box's top above the brain's lower end, and of its centre in front of the brain's.
 ABOVE_BRAIN_END_MM: Final = 30.0
 IN_FRONT_MM: Final = 30.0
-# Grid, smoothing, and the SUVs at which a brain is looked for, one after the other; as large as a visible brain.
+# Grid spacing, smoothing, SUV thresholds in the order in which they are tried, and the volume of a visible brain.
 GRID_MM: Final = 4.0
 SIGMA_MM: Final = 6.0
 BRAIN_SUV: Final = (4.0, 3.0, 2.0)
@@ -42,9 +42,9 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class FoundBox:
-    """The box of one case, None where no brain was found, and the share of the reference's GTVp inside it.
+    """The box of one case, None if no brain was found, and the fraction of the reference's GTVp inside it.
 
-    The share is None without a box or a GTVp.
+    The fraction is None without a box or a GTVp.
     """
 
     case: str
@@ -53,7 +53,7 @@ class FoundBox:
 
 
 def upright_grid(corners_mm: npt.NDArray[np.float64]) -> Geometry:
-    """An axis-aligned grid in LPS over the corners of a scan."""
+    """An axis-aligned LPS grid over the extent of a scan."""
     low, high = corners_mm.min(0), corners_mm.max(0)
     x, y, z = (max(1, int(np.floor((last - first) / GRID_MM))) for first, last in zip(low, high, strict=True))
     first_x, first_y, first_z = (float(v) + GRID_MM / 2 for v in low)
@@ -63,10 +63,10 @@ def upright_grid(corners_mm: npt.NDArray[np.float64]) -> Geometry:
 def find_brain(suv: _Float) -> _Mask | None:
     """The brain on an upright grid of 4 mm, (z, y, x); None if no uptake has its size.
 
-    It is the largest part of the smoothed uptake that reaches the upper third of the scan, at the highest of three
-    SUVs at which such a part is as large as a brain.
+    It is the largest component of the smoothed uptake that reaches the upper third of the scan, at the highest of three
+    SUV thresholds where this component is as large as a brain.
     """
-    from scipy import ndimage  # the help needs none
+    from scipy import ndimage  # slow to import; --help does not need it
 
     smooth = ndimage.gaussian_filter(suv, SIGMA_MM / GRID_MM)
     for threshold in BRAIN_SUV:
@@ -80,9 +80,9 @@ def find_brain(suv: _Float) -> _Mask | None:
 
 
 def box_below(brain: _Mask, grid: Geometry) -> BoundingBox:
-    """The box from 30 mm above the brain's lower end downwards, moved where it would leave the scan.
+    """The box from 30 mm above the brain's lower end downwards, shifted into the scan if necessary.
 
-    Source: the HECKTOR 2020 overview, which looks for the brain and goes down; Andrearczyk et al. 2020, Oropharynx
+    Source: the HECKTOR 2020 overview, which starts at the brain and goes down; Andrearczyk et al. 2020, Oropharynx
     detection in PET-CT for tumor segmentation.
     """
     z, y, x = np.nonzero(brain)
@@ -132,7 +132,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     cut = [one.case for one in found if one.gtvp_inside is not None and one.gtvp_inside < 1]
     notes = [
         f"*** WARNING *** {title}: {', '.join(cases)}\n"
-        for title, cases in (("no brain, and no box", without), ("GTVp not wholly inside", cut))
+        for title, cases in (("no brain found, so no box", without), ("GTVp not wholly inside", cut))
         if cases
     ]
     write_table(options.output / TABLE, lines)

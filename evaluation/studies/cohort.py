@@ -33,7 +33,7 @@ Values = Mapping[str, float | str]
 
 
 def measure(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
-    """Volume in ml and SUVmax of GTVp and of GTVn where there are any, and the number of GTVn lesions up to 3 or more.
+    """Volume in ml and SUVmax of GTVp and GTVn if present, and the number of GTVn lesions, 3 or more as one value.
 
     Raises GroundTruthError if the mask or the PET cannot be used.
     """
@@ -73,7 +73,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
 
 
 def _lines(patients: Sequence[tuple[str, str, Values]]) -> list[dict[str, Any]]:
-    """One line for each split and centre, each split and each centre alone, and all; without repetitions."""
+    """One line per split, per centre, per centre within a split, and for the whole cohort, without duplicates."""
     splits, centres = dict.fromkeys(split for split, *_ in patients), {centre for _, centre, _ in patients if centre}
     columns = _columns([values for *_, values in patients])
     lines = []
@@ -86,7 +86,7 @@ def _lines(patients: Sequence[tuple[str, str, Values]]) -> list[dict[str, Any]]:
 
 
 def _columns(patients: Sequence[Values]) -> dict[str, list[str] | None]:
-    """Every figure with its values in order where they are counted, None where it is a number."""
+    """The possible values of every counted figure in order; None for a numeric figure."""
     names = dict.fromkeys(name for values in patients for name in values)
     texts = {name: sorted({str(of[name]) for of in patients if isinstance(of.get(name), str)}) for name in names}
     return {name: found or None for name, found in texts.items()}
@@ -107,7 +107,7 @@ def _summary(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -
 
 
 def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) -> dict[str, dict[str, float | str]]:
-    """Centre, clinical variables and outcomes of each patient of the splits, as far as any table has them."""
+    """Centre, clinical variables and outcomes of each patient of the splits, if any table has them."""
     rows: dict[str, dict[str, float | str]] = {}
     for path in paths:
         table = read_table(path, path.name, edition)
@@ -150,7 +150,7 @@ def _values(row: Mapping[str, str], edition: Edition, where: str) -> dict[str, f
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the splits and the tables."""
     add = parser.add_argument
-    splits = "a part of the data and its folder with CT, PET and reference, in the platform's or the release's layout"
+    splits = "name of a split, and its folder with CT, PET and reference in the platform's or the release's layout"
     add("splits", type=name_path, nargs="+", metavar="SPLIT=DIR", help=splits)
     table = "CSV table with PatientID, clinical variables and outcomes; may be repeated"
     add("--table", type=Path, action="append", default=[], metavar="FILE", help=table)

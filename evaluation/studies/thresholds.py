@@ -111,7 +111,7 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
 
 
 def _labelled(mask: Booleans, pointed_at: Booleans, reference: npt.NDArray[Any], target: str) -> npt.NDArray[np.uint8]:
-    """The mask under the target's label; of `tumour` each component under the label that it shares most voxels with.
+    """The mask with the target's label; for `tumour`, each component gets the label with which it shares most voxels.
 
     `pointed_at` is the semi-automatic mask, whose components the expert points at.
     """

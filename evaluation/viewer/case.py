@@ -84,7 +84,7 @@ def _facts(reference: Sequence[ListedLesion]) -> str:
 
 
 CASE_JSON: Final = "case.json"
-# The PET on its own grid, in which spheres are measured.
+# The PET on its own grid, for measurements with the sphere.
 _MEASURED: Final = "pet-voxels.nii.gz"
 # What is shown as most uncertain: two labels that are equally probable.
 _MAP_WINDOW_BIT: Final = (0.0, 1.0)

@@ -17,7 +17,7 @@ from contract.release.tables import Row, read_table
 from evaluation.analyses.sources import GROUND_TRUTH, TaskResults
 from evaluation.inputs.tables import class_value, flag
 
-# Stands for the reference among the teams.
+# Name of the reference's row among those of the teams.
 REFERENCE_ROW: Final = ""
 
 # Texts by team and by column, where a column is a task and its answer.
@@ -26,9 +26,9 @@ Cells = dict[str, dict[Column, str]]
 
 
 def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> PatientRecord | None:
-    """The patient's record beside the scans; None if there is none, as in a release, or it cannot be read.
+    """The patient's record beside the scans; None if it is absent, as in a release, or cannot be read.
 
-    The latter is added to the `notes`.
+    The reason why it cannot be read is added to `notes`.
     """
     path = edition.inputs[EHR].path_under(cohort / case / "input")
     try:
@@ -80,7 +80,7 @@ def _clinical_text(variable: ClinicalVariable, value: ClinicalValue) -> str:
 
 
 def _word(words: Mapping[str, Any], value: Any) -> str:
-    """The first spelling of a value that has more than one letter; empty without one."""
+    """The first spelling of a value with more than one letter; empty if there is none."""
     return next((word for word, meaning in words.items() if meaning == value and len(word) > 1), "")
 
 

@@ -1,4 +1,4 @@
-"""The folder of files to upload: they get their names together, once all of them have passed."""
+"""The folder of files to upload, which get their final names together after all of them have passed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failure_keeps_logs(scratch: Path, output: Path) -> Iterator[None]:
     except HecktorError as problem:
         shutil.rmtree(output / FAILED, ignore_errors=True)
         shutil.move(scratch / REHEARSAL, output / FAILED)
-        raise type(problem)(f"{problem.message}; no file got its name, logs in {FAILED}/") from None
+        raise type(problem)(f"{problem.message}; no file was replaced, logs are in {FAILED}/") from None
 
 
 def replace_files(

@@ -135,7 +135,7 @@ class OwnHeads:
         return {one: self.code.digest(split_reference(one, "head")[0]) for one in self.references}
 
     def cube_sizes(self) -> set[tuple[int, float]]:
-        """Voxels and spacing of the images that the heads ask for."""
+        """Voxels and spacing of the cubes that the heads need."""
         sizes = (getattr(find_head(self.code, one), "cube", None) for one in self.references)
         return {(size[0], float(size[1])) for size in sizes if size is not None}
 

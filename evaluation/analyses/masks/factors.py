@@ -42,7 +42,7 @@ class Influence:
 
     @property
     def fills_bins(self) -> bool:
-        """Whether any team has at least three cases in each bin: means of fewer say nothing."""
+        """Whether any team has at least three cases in each bin, the minimum for a meaningful mean."""
         return bool((self.known.sum(axis=1) >= _FEWEST_IN_BIN * VOLUME_BINS).any())
 
 

@@ -204,7 +204,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
             r"^segmentation: model package: baked, manifest sha256 000000000000 in the run record of \S+, expected tiny,",
         ),
         (StubImages(record=RECORD | {"fallbacks": ["rfs"]}), r"fallbacks answered for rfs, expected answers of the mo"),
-        (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file got its name"),
+        (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file was replaced"),
     ],
     ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "package", "fallback", "refused"],
 )
