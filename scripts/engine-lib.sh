@@ -71,9 +71,9 @@ human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
 
-# One line for each algorithm of the editions in the files, by default of the shipped ones: its image, evaluation image,
-# edition, task, evaluation profile and time limit in seconds. Reads the declarations with the standard library, because
-# images are built without `.venv`.
+# Prints one line for each algorithm of the editions in the given files (default: the shipped editions): image, evaluation
+# image, edition, task, evaluation profile and time limit in seconds. Uses only the standard library, because images are
+# built without `.venv`.
 declared_images() {
     [ $# -gt 0 ] || set -- contract/editions/*.json
     python3 - "$@" <<'PYTHON'

@@ -1,5 +1,5 @@
 # Sourced by the other scripts before they change the folder. With --help or -h it prints the comment at the head of the
-# script and ends; $USAGE is this comment. `at PATH` gives a path of the caller's as an absolute one.
+# script and ends; $USAGE is this comment. `at PATH` makes a path absolute, relative to the caller's folder.
 # shellcheck shell=bash
 USAGE="$(awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0")"
 for word in "$@"; do

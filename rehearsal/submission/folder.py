@@ -51,7 +51,7 @@ def failure_keeps_logs(scratch: Path, output: Path) -> Iterator[None]:
     except HecktorError as problem:
         shutil.rmtree(output / FAILED, ignore_errors=True)
         shutil.move(scratch / REHEARSAL, output / FAILED)
-        raise type(problem)(f"{problem.message}; no file was replaced, logs are in {FAILED}/") from None
+        raise type(problem)(f"{problem.message}; no file was replaced, see the logs in {FAILED}/") from None
 
 
 def replace_files(
