@@ -32,7 +32,7 @@ FAILED: Final = "Failed"
 
 @dataclass(frozen=True)
 class EvaluationRun:
-    """An evaluation: content of `metrics.json` (None where there is none), the reason for that, and log warnings.
+    """An evaluation: content of `metrics.json`, or None and the reason, and warnings of the log.
 
     `outcome` holds its time and memory, None if it did not run.
     """

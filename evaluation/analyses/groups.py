@@ -171,6 +171,6 @@ def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
     lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
-    lines = [f"Without values by {grouping.title}, since {reason}: {', '.join(lacking)}."] if lacking else []
+    lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
     cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))
-    return [*lines, f"Without a {grouping.title}: {listed(cases)}."] if cases and grouping.of_case else lines
+    return [*lines, f"No {grouping.title}: {listed(cases)}."] if cases and grouping.of_case else lines

@@ -94,7 +94,7 @@ def profile_of(edition: Edition) -> EvaluationProfile:
 
 
 def tasks_of_edition(name_or_path: str) -> EvaluationProfile | Edition:
-    """The profile of this name, which knows the challenge's own numbers of its tasks, or else the declaration."""
+    """The profile of this name, with the challenge's own task numbers; the declaration if there is no such profile."""
     return load_profile(name_or_path) if name_or_path in known_profiles() else load_edition(name_or_path)
 
 

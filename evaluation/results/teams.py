@@ -191,8 +191,8 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
                 )
         texts = [one.provenance.get(OWN_EDITION) for one in (first, team)]
         if texts[0] != texts[1]:
-            found = f"{edition!r} is two editions (sha256 {' and '.join(map(content_digest, texts))})"
-            raise HecktorError(f"{first.team} and {team.team}", found, "one for all teams")
+            found = f"{edition!r} with different contents (sha256 {' and '.join(map(content_digest, texts))})"
+            raise HecktorError(f"{first.team} and {team.team}", found, "the same edition for all teams")
         _check_same_cases(first, team)
 
 

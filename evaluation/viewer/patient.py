@@ -107,9 +107,9 @@ class AnswerTables:
                 cells.setdefault(team.team, {})[column] = _predicted(answer, row)
 
     def of(self, case: str, values: Mapping[str, Mapping[str, Any]], teams: Sequence[str]) -> dict[str, Any]:
-        """The titles of the columns, and texts by row: the reference's first, then each team's with any.
+        """The titles of the columns, and the texts of each row: the reference first, then each team with answers.
 
-        `values` are the case's values of masks by title and team; their columns stand last.
+        `values` are the case's values of masks by title and team; their columns come last.
         """
         cells = self._scored.get(case, {})
         reference = {key: _of_table(answer, self._rows.get(case, {})) for key, answer in self._columns.items()}
@@ -145,7 +145,7 @@ def _predicted(answer: Answer, row: Mapping[str, Any]) -> str:
 
 
 def _of_table(answer: Answer, row: Row) -> str:
-    """The reference of the cohort's tables, as they spell it if that cannot be read; empty where they lack it."""
+    """The reference from the cohort's tables, verbatim if it cannot be read; empty if it is absent."""
     text = row.get(answer.columns.get("class", ""), "")
     days, event = (row.get(answer.columns.get(role, ""), "") for role in ("time", "event"))
     try:

@@ -1,4 +1,4 @@
-"""Outcomes and clinical variables that only an edition of one's own declares, drawn for each patient by name.
+"""Outcomes and clinical variables that only your own edition declares, drawn for each patient by name.
 
 A risk has the hazard of the recurrence, a class grows with the tumour's volume, so that heads have something to learn;
 no outcome depends on a clinical variable that is drawn here.
@@ -39,7 +39,7 @@ def has_variable(variable: ClinicalVariable) -> bool:
 
 
 def random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
-    """A value of the variable, each equally likely, a number with three digits; missing for some patients."""
+    """A value of the variable from a uniform distribution, numbers with three digits; missing for some patients."""
     rng = _generator(case, variable.name)
     if rng.random() < SPORADIC_SHARE:
         return None
@@ -52,7 +52,7 @@ def random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
 
 
 def random_class(case: PhantomCase, answer: Answer) -> Cell:
-    """A class as tables write it; higher ones belong to larger tumours, and all are about equally frequent."""
+    """A class as tables write it; larger tumours tend to higher classes, and all classes are about equally frequent."""
     burden = math.log((case.disease.gtvp_ml + case.disease.gtvn_ml + 1) / (_VOLUME_ML + 1))
     noise = _generator(case, answer.name).normal(0, _CLASS_NOISE)
     place = (burden + noise) / math.hypot(_VOLUME_SPREAD, _CLASS_NOISE)
@@ -62,7 +62,7 @@ def random_class(case: PhantomCase, answer: Answer) -> Cell:
 
 
 def random_times(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
-    """Days to the event or to the end of follow-up, and whether it came, by the role of the column."""
+    """Days to the event or to the end of follow-up, and whether the event occurred, by the role of the column."""
     event, censoring = random_survival(
         _generator(case, answer.name), case.outcome.linear_predictor, BASELINE_SCALE_DAYS
     )

@@ -54,7 +54,7 @@ def released_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> d
 
 
 def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
-    """The outcome by the role of its column, as tables have it: that of phantoms, or one of this edition alone."""
+    """The outcome by the role of its column, as tables write it: one of the phantoms', or one drawn for this edition."""
     keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
     if all(key in _OUTCOMES[role] for role, key in keys.items()) and _is_readable(answer, keys.get("class", "")):
         return {role: _known(answer, _OUTCOMES[role][key](case)) for role, key in keys.items()}
@@ -62,7 +62,7 @@ def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
 
 
 def _known(answer: Answer, value: Cell) -> Cell:
-    """The value, or None for T0 in an edition that does not know it."""
+    """The value, or None for T0 in an edition without it."""
     return None if value == NO_PRIMARY and NO_PRIMARY not in answer.not_counted else value
 
 

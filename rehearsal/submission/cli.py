@@ -103,7 +103,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
 def refuse_image_options(
     parser: argparse.ArgumentParser, arguments: argparse.Namespace, option: str, *further: str
 ) -> None:
-    """End with status 2 for an option of images, or one of `further`, that stands beside `option`, which makes none."""
+    """End with status 2 if `option`, which makes no image, is given with an image option or one of `further`."""
     unused = [name for name in (*further, *_OF_IMAGES) if getattr(arguments, name)]
     if unused:
         parser.error(f"argument --{unused[0]}: found with {option}, expected one of them")

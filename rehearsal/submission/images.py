@@ -96,7 +96,7 @@ class BuiltImages:
 
 
 class EvaluationImages(BuiltImages):
-    """Makes the archive of an evaluation image, which has neither PyTorch nor code of the user's."""
+    """Makes the archive of an evaluation image, which contains neither PyTorch nor the user's code."""
 
     def name(self, task: Algorithm) -> str:
         """The image's name in the engine."""
