@@ -54,7 +54,7 @@ def released_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> d
 
 
 def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
-    """The outcome by the role of its column, as tables write it: one of the phantoms', or one drawn for this edition."""
+    """The outcome by the role of its column, as tables write it: that of phantoms, or one drawn for this edition."""
     keys = {role: normalised_key(answer.columns[role]) for role in _ROLES if role in answer.columns}
     if all(key in _OUTCOMES[role] for role, key in keys.items()) and _is_readable(answer, keys.get("class", "")):
         return {role: _known(answer, _OUTCOMES[role][key](case)) for role, key in keys.items()}

@@ -148,7 +148,9 @@ def test_two_editions_of_one_name_are_told_apart(
     metrics["provenance"]["own_edition"]["title"] = "Another"
     write_json(other, metrics)
     error = failing(capsys, "rank", files[0], other, *board)
-    assert re.search(r"first and other: 'larynx' with different contents \(sha256 \w+ and \w+\), expected the same", error)
+    assert re.search(
+        r"first and other: 'larynx' with different contents \(sha256 \w+ and \w+\), expected the same", error
+    )
     change(tmp_path / "changed" / "profile.json", '"name": "larynx"', '"name": "reweighted"')
     hecktor("rank", *files, *board, *edition, "--bootstraps", 0)
     assert json.loads((tmp_path / "board" / "leaderboard.json").read_text())["edition"] == "reweighted"
