@@ -73,7 +73,7 @@ def test_the_option_takes_the_place_of_the_network(contours: Path, predict: Pred
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("segmentation", (), "--contours: found with task segmentation, which answers a mask, expected a task without a mask"),
+        ("segmentation", (), "--contours: found with task segmentation, which answers a mask, expected a task without"),
         ("rfs", ("--method", "clinical"), "--contours: found with method 'clinical', expected 'baseline'"),
         ("rfs", ("--passes", "1"), "--passes: found with --contours, expected one of them"),
         ("hpv", ("--serve",), "--serve: found with --contours, expected one of them"),
