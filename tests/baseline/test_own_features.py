@@ -275,7 +275,7 @@ def images(case: CaseFolder) -> FeatureImages:
         ("assert set", "1 / 0; assert set", "features my_code:Features: fit: found ZeroDivisionError"),
         ("cls, folder", "cls", "features my_code:Features: fit: found TypeError"),
         ('(folder / "fit.json").write_text', "str", "features my_code:Features: fit: found no file, expected files"),
-        ("(6, 8.0)", "(6, None)", r"features my_code:Features: cube \(6, None\), expected voxels a side"),
+        ("(6, 8.0)", "(6, None)", r"features my_code:Features: cube \(6, None\), expected voxels per side"),
         ("float(cube", "float('nan') * float(cube", "features my_code:Features: mean_ct is nan"),
     ],
 )

@@ -25,7 +25,7 @@ FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
         (
             ["--edition", FOUR_ANSWERS],
             f"-m algorithm --task everything --edition {FOUR_ANSWERS}",
-            f"-m evaluation --task everything --edition {FOUR_ANSWERS.replace('.json', '_profile.json')}",
+            f"-m evaluation --task everything --edition {FOUR_ANSWERS}",
         ),
     ],
 )
