@@ -15,6 +15,8 @@ from typing import Any, Final
 import numpy as np
 import pyperf
 
+from contract.errors import HecktorError
+
 HEADER: Final = ("measurement", "min", "median", "p90", "peak MiB", "time ratio", "memory ratio", "to", "aim")
 
 Call = Callable[[], object]
@@ -69,9 +71,16 @@ def suite_options(program: Sequence[str], arguments: Sequence[str]) -> tuple[pyp
 
 
 def run_suite(runner: pyperf.Runner, name: str, cases: Sequence[Benchmark]) -> None:
-    """Measure the chosen cases; print the table and write pyperf's JSON below the output folder."""
+    """Measure the chosen cases; print the table and write pyperf's JSON below the output folder.
+
+    Raises HecktorError if `--only` matches no case.
+    """
     options = runner.args
-    benchmarks = list(_measure(runner, [case for case in cases if fnmatch(case.name, options.only)]))
+    chosen = [case for case in cases if fnmatch(case.name, options.only)]
+    if not chosen:
+        names = ", ".join(case.name for case in cases)
+        raise HecktorError("--only", f"{options.only!r}, which matches no case", f"a pattern of {names}")
+    benchmarks = list(_measure(runner, chosen))
     if options.worker:
         return
     timings = {case.name: timing_of(case, benchmark) for case, benchmark in benchmarks}

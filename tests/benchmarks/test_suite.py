@@ -59,3 +59,13 @@ def test_a_suite_runs_the_chosen_cases_in_their_own_processes(tmp_path: Path) ->
     benchmarks = pyperf.BenchmarkSuite.load(str(tmp_path / "test-quick.json"))
     assert benchmarks.get_benchmark_names() == ["sleep", "command"]
     assert benchmarks.get_benchmark("sleep").median() >= 0.05
+
+
+def test_a_pattern_that_matches_no_case_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py"), "--data", str(tmp_path), "--only", "sleeps"]
+    environment = {"PYTHONPATH": str(Path(__file__).resolve().parents[2]), "PATH": "/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 1
+    assert "'sleeps', which matches no case, expected a pattern of sleep, command, other" in done.stderr
+    assert not list(tmp_path.glob("*.json"))
