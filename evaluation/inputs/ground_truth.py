@@ -78,7 +78,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path
     if not masks:
-        raise GroundTruthError("ground truth", "no image found", "one mask a case, <case>.mha or <case>.nii.gz")
+        raise GroundTruthError(f"ground truth {folder.name}", "no image in it", "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     for path in sorted(folder.glob("*.csv")):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)

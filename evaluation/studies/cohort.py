@@ -132,15 +132,18 @@ def _values(row: Mapping[str, str], edition: Edition, where: str) -> dict[str, f
             value = variable.read(row[variable.key])
         except ImpossibleValueError as problem:
             raise HecktorError(f"{where}: {variable.key}", f"found {row[variable.key]!r:.40}", str(problem)) from None
-        name = CENTRE if variable.name == CENTRE else variable.key
-        values[name] = float(value or 0) if variable.type in ("years", "number") else str(value)
+        if value is not None:
+            name = CENTRE if variable.name == CENTRE else variable.key
+            values[name] = float(value) if variable.type in ("years", "number") else str(value)
     for answer in (answer for algorithm in edition.algorithms for answer in algorithm.heads):
         for role, column in ((role, column) for role, column in answer.columns.items() if column in row):
             text, place = row[column], f"{where}: {column}"
             if role == "time":
-                values[column] = number(text, place, "a number of days", HecktorError) or 0.0
+                days = number(text, place, "a number of days", HecktorError)
+                values |= {} if days is None else {column: days}
             elif role == "event":
-                values[column] = str(int(flag(text, place, HecktorError) or False))
+                event = flag(text, place, HecktorError)
+                values |= {} if event is None else {column: str(int(event))}
             else:
                 is_counted = text.upper() not in answer.not_counted
                 values[column] = str(class_value(text, answer, place, HecktorError)) if is_counted else text.upper()

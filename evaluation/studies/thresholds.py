@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -16,6 +16,7 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
+from contract.patient import listed
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.execution import map_cases
@@ -163,7 +164,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
     surfaces = load_profile(options.edition).mask_rules if options.hd95 else None
-    folders = _mask_folders(options)
+    folders = _mask_folders(options, {one.case for one in scans})
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders)
     items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
     lost = "thresholded it"
@@ -192,14 +193,22 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     return StudyResult(content, table, f"{summary}{len(counted)} cases; ", _picture(table, settings), written)
 
 
-def _mask_folders(options: argparse.Namespace) -> dict[tuple[str, float], Path]:
-    """The folder of each `--masks METHOD:PERCENT`. Raises HecktorError for masks that the study does not make."""
+def _mask_folders(options: argparse.Namespace, cases: Set[str]) -> dict[tuple[str, float], Path]:
+    """The folder of each `--masks METHOD:PERCENT`.
+
+    Raises HecktorError for masks that the study does not make, and a folder with masks of other cases.
+    """
     for method, percent in options.masks:
         if percent not in options.percents:
             raise HecktorError("--masks", f"found {method}:{percent:g}", "one of --percents")
         if method == AUTOMATIC and options.target == TUMOUR:
             raise HecktorError("--masks", "automatic masks of the tumour, which have no label", "--target gtvp or gtvn")
-    return {(method, percent): options.output / f"{method}_{percent:g}" for method, percent in options.masks}
+    folders = {(method, percent): options.output / f"{method}_{percent:g}" for method, percent in options.masks}
+    for folder in folders.values():
+        others = sorted({path.stem for path in folder.glob("*.mha")} - cases)
+        if others:
+            raise HecktorError(folder.name, f"masks of {listed(others)}", "masks of this cohort alone")
+    return folders
 
 
 def summarised(

@@ -123,11 +123,17 @@ def test_a_ruler_is_drawn_measured_and_removed(viewer: Page) -> None:
     expect(viewer.locator("#measurements-section")).to_be_hidden()
 
 
+def click_sphere(page: Page, plane: int) -> tuple[float, float]:
+    """Make a sphere by a click at the GTVp; returns the pixel."""
+    page.keyboard.press("s")
+    x, y = pixel_of(page, plane, middle(PRIMARY))
+    page.locator("#stage").click(position={"x": x, "y": y})
+    return x, y
+
+
 def test_a_click_makes_a_sphere_of_10_mm_and_escape_puts_the_tool_away(viewer: Page) -> None:
     """4/3 pi x 1 cm^3 = 4.19 ml. After Esc a click moves the crosshair again."""
-    viewer.keyboard.press("s")
-    x, y = pixel_of(viewer, SAGITTAL, middle(PRIMARY))
-    viewer.locator("#stage").click(position={"x": x, "y": y})
+    x, y = click_sphere(viewer, SAGITTAL)
     expect(viewer.locator("#measurements")).to_contain_text("4.19 ml, r 10.0 mm")
     viewer.keyboard.press("Escape")
     viewer.locator("#stage").click(position={"x": x + 5, "y": y})
@@ -137,9 +143,7 @@ def test_a_click_makes_a_sphere_of_10_mm_and_escape_puts_the_tool_away(viewer: P
 def test_without_a_pet_a_sphere_has_a_size_alone(page: Page, address: str) -> None:
     page.goto(f"{address}#case={WITHOUT_PET}")
     wait_for_case(page, WITHOUT_PET)
-    page.keyboard.press("s")
-    x, y = pixel_of(page, AXIAL, middle(PRIMARY))
-    page.locator("#stage").click(position={"x": x, "y": y})
+    click_sphere(page, AXIAL)
     expect(page.locator("#measurements")).to_contain_text("Sphere 4.19 ml, r 10.0 mm, no PET values")
 
 
@@ -159,9 +163,7 @@ def test_voxels_that_cannot_be_read_are_named(browser: Browser, address: str) ->
     page.route("**/pet-voxels.nii.gz", lambda route: route.fulfill(status=500, json={"error": "the disk is gone"}))
     page.goto(f"{address}#case={FIRST}")
     wait_for_case(page, FIRST)
-    page.keyboard.press("s")
-    x, y = pixel_of(page, AXIAL, middle(PRIMARY))
-    page.locator("#stage").click(position={"x": x, "y": y})
+    click_sphere(page, AXIAL)
     expect(page.locator("#measurements")).to_contain_text("no PET values")
     expect(page.locator("#status")).to_have_text("the disk is gone")
     page.close()
