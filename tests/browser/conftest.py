@@ -11,6 +11,9 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.browser.report_page import TEAMS, write_report
+from tests.evaluation.report.challenge import names
+
 ARGUMENTS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -46,6 +49,18 @@ def page(browser: Browser) -> Iterator[Page]:
     yield one
     context.close()
     assert problems == []
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page of 40 teams and 60 cases; one case has a picture."""
+    return write_report(tmp_path_factory.mktemp("report"), TEAMS, 60)
+
+
+@pytest.fixture(scope="session")
+def small_report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with everything that the large one has, for 8 teams and 9 cases."""
+    return write_report(tmp_path_factory.mktemp("small-report"), names(8), 9)
 
 
 def accessibility_problems(page: Page) -> list[str]:

@@ -1,0 +1,59 @@
+"""The report of a challenge, and how its tests open it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from evaluation.report.cases import CasePicture, contours_script
+from evaluation.report.page import build_page
+from tests.evaluation.report.challenge import cases, content, names
+
+TEAMS = names(40)
+FIRST = TEAMS[0]
+DRAWN = "() => window.page.isDrawn && window.page.isDrawn()"
+WIDTHS = (1280, 360)
+
+
+def write_report(folder: Path, teams: list[str], number_of_cases: int) -> str:
+    (folder / "report_files").mkdir()
+    pictures = [CasePicture("CHUM-003", "report_files/CHUM-003.jpg", contours="report_files/CHUM-003.js")]
+    contours = {team: (f"M{place},1L9,9", "") for place, team in enumerate([*teams, "7"])}
+    contours |= {"": ("M0,0L30,10", "M1,1L2,2")}
+    (folder / "report_files" / "CHUM-003.js").write_text(contours_script("CHUM-003", contours), encoding="utf-8")
+    page = build_page(content(teams, cases(number_of_cases), pictures))
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    write_picture(folder / "report_files" / "CHUM-003.jpg")
+    return (folder / "report.html").as_uri()
+
+
+def write_picture(path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (30, 10)).save(path)
+
+
+def opened(page: Page, address: str, *folds: str) -> Page:
+    """The page with some folds open, in their order: those of the page, and of figures."""
+    page.goto(address)
+    page.wait_for_function(DRAWN)
+    for fold in folds:
+        page.evaluate(f"for (const one of document.querySelectorAll('{fold}')) one.open = true")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")  # toggle events are tasks
+    page.wait_for_function(DRAWN)
+    return page
+
+
+def of_figures(*names: str) -> tuple[str, str]:
+    """The folds of the page, and those of some figures."""
+    return ".fold", ", ".join(f"#{name} > details" for name in names)
+
+
+def chart(page: Page, name: str) -> Any:
+    return page.locator(f"#{name} .drawing svg").first
+
+
+def leaders(page: Page) -> list[str]:
+    return page.locator("#task1 table").first.locator("tbody button.choice").all_inner_texts()

@@ -1,0 +1,142 @@
+"""The leaderboard of a report in a browser: its columns, on screen and on paper."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from evaluation.analyses.tasks import between_tasks
+from evaluation.page.document import HtmlPage, Section, document_html
+from evaluation.page.html import Row, table, value_cell
+from evaluation.report.page import BETWEEN_TASKS, build_page
+from tests.browser.report_page import (
+    FIRST,
+    TEAMS,
+    leaders,
+    of_figures,
+    opened,
+)
+from tests.evaluation.report.challenge import cases, content, names
+
+
+def test_a_table_is_sorted_by_its_headers(page: Page, report: str) -> None:
+    """GTVp mean DSC falls with the rank: rising order is from the last team to the first, and the best come first."""
+    opened(page, report)
+    head = page.locator("#task1 thead th").filter(has_text="GTVp mean DSC").first
+    assert leaders(page)[0] == FIRST
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert leaders(page) == TEAMS
+    head.get_by_role("button").press("Enter")
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert leaders(page) == TEAMS[::-1]
+    rank = page.locator("#task1 thead th").filter(has_text="Rank").first
+    rank.get_by_role("button").click()
+    expect(rank).to_have_attribute("aria-sort", "ascending")
+    assert leaders(page) == TEAMS
+
+
+def test_columns_of_a_board_are_hidden(page: Page, report: str) -> None:
+    opened(page, report)
+    board = page.locator("#task1 table.board")
+    shown = board.locator("thead th:visible").all_inner_texts()
+    page.locator("#task1 .tools summary", has_text="Columns").click()
+    page.locator("#task1 .columns").get_by_label("GTVp mean DSC").uncheck()
+    left = board.locator("thead th:visible").all_inner_texts()
+    assert [text for text in shown if text not in left] == [shown[2]]
+    assert board.locator("tbody tr").first.locator("th:visible, td:visible").count() == len(left)
+    page.locator("#task1 .columns").get_by_label("GTVp mean DSC").check()
+    assert board.locator("thead th:visible").all_inner_texts() == shown
+
+
+def test_the_board_is_saved_as_csv(page: Page, report: str) -> None:
+    """The first team's GTVp mean DSC is 0.9 from 0.86 to 0.92, each in a column of its own."""
+    opened(page, report)
+    with page.expect_download() as waiting:
+        page.locator("#task1 > .tools").get_by_role("button", name="CSV").click()
+    assert waiting.value.suggested_filename == "task1-leaderboard.csv"
+    lines = list(csv.reader(io.StringIO(Path(waiting.value.path()).read_text("utf-8"))))
+    assert len(lines) == 41
+    assert lines[0][:5] == ["Rank", "Team", "GTVp mean DSC", "GTVp mean DSC, 95% interval from", "to"]
+    assert lines[1][:5] == ["1", FIRST, "0.900", "0.860", "0.920"]
+    assert {len(line) for line in lines} == {len(lines[0])}
+
+
+def test_the_team_stays_and_more_columns_are_announced(page: Page, report: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    opened(page, report)
+    more = page.locator("#task1 > .tools .more")
+    expect(more).to_be_visible()
+    left = "document.querySelector('#task1 tbody th').getBoundingClientRect().left"
+    page.evaluate("document.querySelector('#task1 .scroll').scrollLeft = 100000")
+    expect(more).to_be_hidden()
+    edge = page.evaluate("document.querySelector('#task1 .scroll').getBoundingClientRect().left")
+    assert page.evaluate(left) == pytest.approx(edge, abs=1)
+
+
+def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
+    long = "A" * 90
+    (tmp_path / "r.html").write_text(build_page(content([long, "b"], cases(6))), encoding="utf-8")
+    page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
+    name = page.locator("#task1 tbody button.choice").first
+    box, cell = name.bounding_box(), page.locator("#task1 tbody th").first.bounding_box()
+    assert box is not None
+    assert cell is not None
+    assert box["x"] + box["width"] <= cell["x"] + cell["width"] + 1 <= 600
+    page.close()
+
+
+def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
+    """Of three teams one has SegResNet. The baseline stands beside the boxes over the teams, of the shared metric alone."""
+    made = content(names(3), cases(6))
+    for results in made.results:
+        figures = {name: {"value": 0.7, "ci95_low": None, "ci95_high": None} for name in results.board["metrics"]}
+        entry = {"team": "Baseline", "reason": "", "metrics": figures, "place": 3}
+        board = cast("dict[str, Any]", results.board)
+        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "unranked_entries": [entry]}
+    twice = [made.results[0], replace(made.results[0], task=made.results[0].task.numbered(2))]
+    shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
+    (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
+    opened(page, (tmp_path / "page.html").as_uri(), *of_figures("between-tasks-spread-over-teams"))
+    page.get_by_label("Search").first.fill("segres")
+    rows = page.locator("table.board").first.locator("tbody tr:visible")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text(names(3)[1])
+    marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
+    expect(marks).to_have_count(2 * len(twice[0].board["metrics"]))
+
+
+def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) -> None:
+    """A4 is 182 mm or 688 CSS pixels wide between its margins; the board's eight columns fit."""
+    page.set_viewport_size({"width": 688, "height": 1017})
+    page.emulate_media(media="print")
+    opened(page, small_report)
+    right = page.locator("#task1 table.board thead th").evaluate_all(
+        "all => all.map((one) => one.getBoundingClientRect().right)"
+    )
+    assert len(right) == 8
+    assert max(right) <= 688
+
+
+def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
+    """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
+    heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]
+    rows = [Row([1, f"Team {number}", *[value_cell(0.5, 0.4, 0.6)] * 14]) for number in range(3)]
+    board = table("Leaderboard", heads, rows, header_column=1, css_class="board")
+    html = document_html(HtmlPage("t", "l", [Section("a", "A", board)], "f"))
+    (tmp_path / "r.html").write_text(html, encoding="utf-8")
+    page.set_viewport_size({"width": 1017, "height": 688})
+    opened(page, (tmp_path / "r.html").as_uri())
+    pages = re.findall(rb"/MediaBox \[0 0 (\d+)[.\d]* (\d+)", page.pdf(prefer_css_page_size=True))
+    assert pages == [(b"841", b"594")]
+    page.emulate_media(media="print")
+    right = page.locator("thead th").evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")
+    assert len(right) == 16
+    assert max(right) <= 1017
