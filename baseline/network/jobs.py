@@ -145,12 +145,13 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
     for first in range(0, len(waiting), at_once):
         batch = waiting[first : first + at_once]
         threads = max(1, machine.threads // len(batch))
-        running = [
-            subprocess.Popen(_command(work, job, machine, threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-            for job in batch
-        ]
-        consoles = [_forwarded(job, process) for job, process in zip(batch, running, strict=True)]
-        try:
+        running: list[subprocess.Popen[bytes]] = []
+        consoles: list[list[threading.Thread]] = []
+        try:  # an interruption while the processes start ends those that have started
+            for job in batch:
+                command = _command(work, job, machine, threads)
+                running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+                consoles.append(_forwarded(job, running[-1]))
             for job, process, console in zip(batch, running, consoles, strict=True):
                 while process.poll() is None:
                     time.sleep(_POLL_S)

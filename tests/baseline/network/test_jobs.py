@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -129,6 +131,7 @@ def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> Non
     """Two trainings side by side, here two that only sleep, end with the process that began them."""
     code = """
 import sys
+import threading
 from pathlib import Path
 from baseline.network import jobs
 from baseline.network.interruption import interruptible
@@ -163,6 +166,27 @@ sys.exit(run_main(main))
     assert all(ends(child) for child in children)
 
 
+def test_an_interruption_between_two_starts_ends_the_training_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here it comes while the console of the second training is connected: neither is left behind."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(_job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:
+        started.append(process)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return []
+
+    monkeypatch.setattr(jobs, "_command", lambda *_: [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    monkeypatch.setattr(jobs, "_forwarded", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+    for process in started:
+        process.communicate()
+    assert [process.returncode for process in started] == [-signal.SIGTERM] * 2
+
+
 def ends(child: int) -> bool:
     """True once there is no such process; one that was killed waits for a loaded machine to collect it."""
     for _ in range(300):
@@ -178,6 +202,7 @@ def test_a_network_is_trained_by_one_process_at_a_time(tmp_path: Path, monkeypat
     """As when the parent was killed and its trainings go on: another process gets an error at once."""
     code = """
 import sys
+import threading
 from pathlib import Path
 from baseline.network import jobs
 from baseline.network.jobs import TrainingJob, _locked
