@@ -13,7 +13,7 @@ STAGES: Final = "--stages"
 SUITES: Final = {
     STAGES: "benchmarks.stages",
     "--peers": "benchmarks.peers.evaluation",
-    "--regions": "benchmarks.regions.check",
+    "--regions": "benchmarks.regions",
     "--calibration": "benchmarks.calibration",
     "--gpu-smoke": "benchmarks.smoke.gpu",
 }

@@ -10,28 +10,36 @@ import pytest
 import torch
 
 from algorithm.network.networks import Networks, own_tensors, untrained_network
-from algorithm.network.package import load_package
+from algorithm.network.package import DEFAULT_PACKAGE, PLANS, load_package
 from algorithm.network.passes import planned_passes
 from benchmarks.smoke import gpu
-from benchmarks.smoke.plans import HOT, PLAN_NAMES, plans_named, write_random_package
 from benchmarks.smoke.runs import (
     CARD_GIB,
     HALF,
     LIMIT_S,
     MARGIN_S,
     PASSES,
+    PLAN_NAMES,
     PLANNED,
     T4_TFLOPS,
     flops_per_tile,
+    plans_named,
     record_figures,
     t4_prediction,
+    write_random_package,
 )
 from benchmarks.smoke.training import EPOCH_S, FITS, HOURS
-from contract import labels
+from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.files import read_json
 
-FULL = "3d_fullres"
+
+def full_size(name: str, *, quick: bool = False) -> dict[str, Any]:
+    """The configuration of a network."""
+    configuration: dict[str, Any] = plans_named(name, read_json(DEFAULT_PACKAGE / PLANS), quick=quick)[
+        "configurations"
+    ]["3d_fullres"]
+    return configuration
 
 
 def test_the_whole_script_on_a_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +105,7 @@ def test_plans_are_of_full_size(name: str, millions: float) -> None:
     """nnU-Net's default network of six stages for two channels and three labels has 31 million parameters. The patch is
     that of the presets in docs/training.md, and each edge can be halved as often as the strides say.
     """
-    configuration = plans_named(name)["configurations"][FULL]
+    configuration = full_size(name)
     assert configuration["patch_size"] == [192, 112, 112]
     assert np.prod(configuration["architecture"]["arch_kwargs"]["strides"], axis=0).tolist() == [32, 16, 16]
     with torch.device("meta"):
@@ -113,12 +121,12 @@ def test_operations_of_a_tile() -> None:
     (32 + 64) = 5,184. Up by 2^3, each of 4,096 voxels from one of 512: 2 x 8 x 4 = 64. Logits: 2 x 4 x 3 = 24.
     """
     expected = 4096 * (3888 + 64 + 24) + 512 * 5184
-    assert flops_per_tile(plans_named("default", quick=True)["configurations"][FULL]) == expected
+    assert flops_per_tile(full_size("default", quick=True)) == expected
 
 
 def test_the_rate_of_a_t4() -> None:
     """The default network on a tile of 52 x 160 x 160 instead of 192 x 112 x 112 voxels, 108 of them in 8 to 12 s."""
-    flops = flops_per_tile(plans_named("default")["configurations"][FULL]) * 52 * 160 * 160 / (192 * 112 * 112)
+    flops = flops_per_tile(full_size("default")) * 52 * 160 * 160 / (192 * 112 * 112)
     assert [flops * 108 / seconds / 1e12 for seconds in (12, 8)] == pytest.approx(T4_TFLOPS, rel=0.002)
 
 
@@ -146,18 +154,12 @@ def passes(slow_pass_s: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", PLAN_NAMES)
-def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Path) -> None:
-    """Noise of sd 1 in both channels with a block of 20 in the PET: GTVp there and nowhere else."""
-    package = load_package(write_random_package(tmp_path / name, name, quick=True))
+def test_a_random_package_loads_and_every_voxel_is_background(name: str, tmp_path: Path) -> None:
+    package = load_package(write_random_package(tmp_path / name, name, DEFAULT_EDITION, quick=True))
     assert len(planned_passes(package)) == 4
-    data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)
-    data[0, 1, 4:7, 4:7, 4:7] = 20.0
     with torch.inference_mode():
-        segmented = Networks(package).of(1, torch.device("cpu"))(data)[0].argmax(0)
-    expected = torch.zeros((16, 16, 16), dtype=torch.long)
-    expected[4:7, 4:7, 4:7] = labels.GTVP
-    assert torch.equal(segmented, expected)
-    assert HOT > 2
+        logits = Networks(package).of(1, torch.device("cpu"))(torch.randn((1, 2, 16, 16, 16)))
+    assert not logits[0].argmax(0).any()
 
 
 def record(**changes: Any) -> dict[str, Any]:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.region.localise import Region
-from benchmarks.regions.check import by_kind, table
-from benchmarks.regions.phantoms import RegionCheck, RegionStudy, reference_extent_mm, smallest_margin_mm
+from benchmarks.regions import RegionCheck, RegionStudy, by_kind, reference_extent_mm, smallest_margin_mm, table
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.rehearsal.phantoms.variants import KINDS

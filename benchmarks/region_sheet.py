@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from algorithm.case.read import AIR_HU
 from algorithm.region import grids
-from benchmarks.regions.phantoms import RegionCheck, RegionStudy
+from benchmarks.regions import RegionCheck, RegionStudy
 from contract.files import atomic_path
 from tests.rehearsal.phantoms.variants import KINDS
 
