@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows.kinds import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
+
+# The boxes in a ground truth that a phase packs: the platform passes no options.
+BOUNDING_BOXES: Final = "bounding_boxes.csv"
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     profile = load_profile(request.edition)
     task = profile.task(request.task)
     task = with_options(task, public_options(task, request.options) if request.public else request.options)
+    request = with_packed_boxes(request, task)
     _check_request(request, task)
     references = read_references(request, profile, task)
     try:
@@ -102,6 +106,20 @@ def _remove_earlier(request: EvaluationRequest) -> None:
         raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
 
 
+def with_packed_boxes(request: EvaluationRequest, task: TaskProfile) -> EvaluationRequest:
+    """The request with the boxes in the ground truth, if the task requires boxes and none are given."""
+    packed = request.ground_truth / BOUNDING_BOXES
+    if request.bounding_boxes is None and requires_boxes(task) and packed.is_file():
+        return replace(request, bounding_boxes=packed)
+    return request
+
+
+def requires_boxes(task: TaskProfile) -> bool:
+    """Whether the masks of a task are scored inside boxes that must be given."""
+    rules = [answer.rules for answer in task.answers.values()]
+    return any(isinstance(one, MaskRules) and one.bounding_box == "required" for one in rules)
+
+
 def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
     given = request.bounding_boxes is not None
@@ -116,7 +134,8 @@ def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
         raise HecktorError(
             "--bounding-boxes",
             f"none, but {task.edition} scores inside a bounding box",
-            "a CSV file of boxes or --option bounding_box=whole_image to score the whole image",
+            f"a CSV file of boxes (or {BOUNDING_BOXES} in the ground truth), "
+            "or --option bounding_box=whole_image to score the whole image",
         )
 
 

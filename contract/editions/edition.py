@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
@@ -104,21 +104,38 @@ class Edition(Document):
         """The place of an inner profile in messages."""
         return self._profile_place
 
-    def algorithm(self, name: str | None = None) -> Algorithm:
-        """The algorithm of that name or number; None selects the only one.
+    @property
+    def profile_tasks(self) -> dict[str, tuple[str, ...]]:
+        """The tasks that an inner profile scores, with its aliases of each; all tasks if the profile is a name."""
+        profile = self.evaluation_profile
+        tasks = profile.get("tasks") if isinstance(profile, dict) else None
+        if not isinstance(tasks, dict):
+            return {algorithm.name: () for algorithm in self.algorithms}
+        return {
+            name: tuple(map(str, task.get("aliases") or ())) if isinstance(task, dict) else ()
+            for name, task in tasks.items()
+        }
+
+    def algorithm(self, name: str | None = None, profile_tasks: Mapping[str, Sequence[str]] | None = None) -> Algorithm:
+        """The algorithm of that name or number, or of an alias in the profile, which precedes the numbers.
+
+        None selects the only scored one. `profile_tasks` are by default those of the edition.
 
         Raises:
             HecktorError: no algorithm has that name, or several algorithms and no name.
         """
-        if name is None and len(self.algorithms) == 1:
-            return self.algorithms[0]
+        tasks = self.profile_tasks if profile_tasks is None else profile_tasks
+        scored = [algorithm for algorithm in self.algorithms if algorithm.name in tasks]
+        if name is None and len(scored) == 1:
+            return scored[0]
         wanted = "" if name is None else name.strip().lower()
-        for algorithm in self.algorithms:
-            if wanted in algorithm.aliases:
-                return algorithm
-        choices = ", ".join(alias for algorithm in self.algorithms for alias in algorithm.aliases)
+        named = [algorithm for algorithm in scored if wanted in tasks[algorithm.name]]
+        named += [algorithm for algorithm in self.algorithms if wanted in algorithm.aliases]
+        if named:
+            return named[0]
+        names = [alias for one in self.algorithms for alias in (*one.aliases, *tasks.get(one.name, ()))]
         shown = "no task" if name is None else f"task {name!r}"
-        raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {choices}")
+        raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {', '.join(dict.fromkeys(names))}")
 
 
 def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:

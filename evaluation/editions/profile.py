@@ -43,15 +43,8 @@ class EvaluationProfile:
         return of_masks
 
     def algorithm(self, name: str | None) -> Algorithm:
-        """The algorithm with this name, number or alias of a task; None for that of the only task.
-
-        An alias of the profile precedes the declaration's numbers. Raises HecktorError: no such algorithm.
-        """
-        if name is None and len(self.tasks) == 1:
-            return next(iter(self.tasks.values())).algorithm
-        alias = "" if name is None else name.strip().lower()
-        own = next((task.algorithm for task in self.tasks.values() if alias in task.aliases), None)
-        return own or self.declaration.algorithm(name)
+        """See `Edition.algorithm`, with the tasks and aliases of this profile."""
+        return self.declaration.algorithm(name, {task: one.aliases for task, one in self.tasks.items()})
 
     def task(self, name: str | None) -> TaskProfile:
         """The profile of the task with this name, number or alias; None for the only one."""

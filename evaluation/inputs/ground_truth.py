@@ -37,7 +37,8 @@ Target = TypeVar("Target")
 class Reference(Generic[Target]):
     """Targets by case, known centres, and bounding boxes inside which masks are compared.
 
-    Cases `without_target`, and those whose class is `not_counted`, are not evaluated.
+    Cases `without_target`, and those whose class is `not_counted`, are not evaluated. `tables` are the CSV files that
+    gave targets or centres.
     """
 
     targets: Mapping[str, Target]
@@ -45,6 +46,7 @@ class Reference(Generic[Target]):
     not_counted: tuple[str, ...] = ()
     centres: Mapping[str, str] = field(default_factory=dict)
     boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
+    tables: tuple[Path, ...] = ()
 
     @property
     def cases(self) -> frozenset[str]:
@@ -80,11 +82,13 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     if not masks:
         raise GroundTruthError(f"ground truth {folder.name}", "no image in it", "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
+    tables: list[Path] = []
     for path in sorted(folder.glob("*.csv")):
         table = read_table_with(path, {CENTRE_COLUMN: centre_columns}, GroundTruthError)
         if {ID_COLUMN, CENTRE_COLUMN} <= set(table.header):
             centres |= _centres_beside(masks, table, centres)
-    return Reference(dict(sorted(masks.items())), centres=centres)
+            tables.append(path)
+    return Reference(dict(sorted(masks.items())), centres=centres, tables=tuple(tables))
 
 
 def _centres_beside(masks: Collection[str], table: Table, known: Mapping[str, str]) -> dict[str, str]:
@@ -171,7 +175,13 @@ def _read_targets(
             (without if counts(row) else not_counted).add(case)
     if not targets:
         raise GroundTruthError(table.name, f"no patient with {' and '.join(columns)}", "at least one")
-    return Reference(dict(sorted(targets.items())), tuple(sorted(without)), tuple(sorted(not_counted)), _centres(table))
+    return Reference(
+        dict(sorted(targets.items())),
+        tuple(sorted(without)),
+        tuple(sorted(not_counted)),
+        _centres(table),
+        tables=(source / table.name if source.is_dir() else source,),
+    )
 
 
 def _table_with(columns: Mapping[str, Sequence[str]], centre_columns: Sequence[str], source: Path) -> Table:

@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     task = chosen_task(parser, profile, arguments.task)
     truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
     predictions = None if arguments.predictions is None else arguments.predictions.resolve()
-    options = PhaseOptions(edition, profile, task, truth, output, predictions)
+    boxes = None if arguments.bounding_boxes is None else arguments.bounding_boxes.resolve()
+    options = PhaseOptions(edition, profile, task, truth, output, predictions, boxes)
     images, missing = None, None
     if not arguments.no_image:
         images, missing = images_or_reason(arguments, EvaluationImages)
@@ -51,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the test submissions")
     predictions = "also test these predictions: a folder of masks, a CSV table, or a folder with both"
     add("--predictions", type=Path, help=predictions)
+    boxes = "CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm, for a profile that scores inside boxes"
+    add("--bounding-boxes", type=Path, help=boxes)
     add("--no-image", action="store_true", help="make no image, and test the evaluation with a plain process")
     add_image_options(parser)
     return parser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +12,14 @@ from contract.editions import Algorithm, Edition
 from contract.errors import GroundTruthError, HecktorError
 from evaluation.editions.profile import EvaluationProfile
 from evaluation.editions.task import TaskProfile
-from evaluation.pipeline import EvaluationRequest, evaluate_submission, read_references, read_submissions
+from evaluation.pipeline import (
+    BOUNDING_BOXES,
+    EvaluationRequest,
+    evaluate_submission,
+    read_references,
+    read_submissions,
+    requires_boxes,
+)
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
 from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
@@ -34,7 +41,7 @@ EMPTY: Final = "empty"
 
 @dataclass(frozen=True)
 class PhaseOptions:
-    """Options of a phase: the rules of `task`, its reference, and predictions in plain files to test, or None."""
+    """Options of a phase: the rules of `task`, its reference, predictions in plain files to test and boxes, or None."""
 
     edition: Edition
     profile: EvaluationProfile
@@ -42,11 +49,13 @@ class PhaseOptions:
     ground_truth: Path
     output: Path
     predictions: Path | None = None
+    bounding_boxes: Path | None = None
 
     def request(self, ground_truth: Path, submission: Path, predictions: Path | None = None) -> EvaluationRequest:
         """An evaluation by the rules of the phase, without intervals."""
         edition, task = self.edition.source, self.task.algorithm.name
-        return EvaluationRequest(ground_truth, submission, None, task, edition, predictions, bootstraps=0, workers=None)
+        files = (ground_truth, submission, None, task, edition, predictions, self.bounding_boxes)
+        return EvaluationRequest(*files, bootstraps=0, workers=None)
 
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
@@ -61,7 +70,12 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
     """
     task = options.task
     check_folder(options.output, SETTINGS, "phase")
-    references = read_references(options.request(options.ground_truth, options.output), options.profile, task)
+    request = options.request(options.ground_truth, options.output)
+    if requires_boxes(task) != (options.bounding_boxes is not None):
+        found = "found none for" if requires_boxes(task) else "found with"
+        expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
+        raise HecktorError("--bounding-boxes", f"{found} the profile {task.edition}", expected)
+    references = read_references(request, options.profile, task)
     cases = len({case for one in references.values() for case in one.targets})
     settings, submissions = PhaseSettings.of(task), _submissions(options, references)
     with scratch_folder(options.output) as scratch:
@@ -95,11 +109,13 @@ def _submissions(options: PhaseOptions, references: References) -> dict[str, Ans
 
 
 def _pack_ground_truth(options: PhaseOptions, references: References, scratch: Path) -> None:
-    """Pack the masks and tables that the evaluation of the task reads, and unpack them as `ground_truth`."""
-    source = options.ground_truth
-    masks = [path for one in references.values() for path in one.targets.values() if isinstance(path, Path)]
-    for path in (*masks, *([source] if source.is_file() else sorted(source.glob("*.csv")))):
-        place(path, scratch / "reference" / path.name)
+    """Pack the masks, tables and boxes that the evaluation of the task reads, and unpack them as `ground_truth`."""
+    files = {path for one in references.values() for path in (*one.targets.values(), *one.tables)}
+    for path in files:
+        if isinstance(path, Path):
+            place(path, scratch / "reference" / path.name)
+    if options.bounding_boxes is not None:
+        place(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
     pack(scratch / "reference", scratch / GROUND_TRUTH)
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
 
@@ -112,7 +128,8 @@ def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) ->
     input_dir = scratch / REHEARSAL / name / "input"
     input_dir.mkdir(parents=True)
     stage(options.task, answers, input_dir, is_empty=name == EMPTY)
-    scored = evaluate_submission(options.request(scratch / "ground_truth", input_dir))
+    request = replace(options.request(scratch / "ground_truth", input_dir), bounding_boxes=None)
+    scored = evaluate_submission(request)
     unranked = ranked_values(scored)[1]
     problems = [f"{one['case']}: {one['why']}" for one in scored["cases"]["failed"]]
     problems += [*scored["warnings"], *unranked] if unranked else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -20,6 +21,10 @@ ENGINE = """\
 #!/bin/bash
 echo "$*" >> {folder}/calls
 [ "$*" != "image inspect hecktor-larynx:latest" ] || exit 1
+case "$*" in
+    "exec "*" cat /opt/app/edition.json") cat {folder}/edition.json; exit ;;
+    "exec "*" - invoke "*) echo '{{"status": 201}}' ;;
+esac
 [ "$1" = run ] || exit 0
 for word in "$@"; do
     case "$word" in *:/opt/ml/*) cp -r "${{word%%:*}}" {folder}/mounted ;; esac
@@ -129,3 +134,23 @@ def test_the_image_of_an_own_edition_may_lack_the_prefix(try_run: TryRun, tmp_pa
     assert try_run("larynx").returncode == 0
     (run,) = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("run ")]
     assert run.endswith(" larynx:latest")
+
+
+@pytest.mark.parametrize(("own_limit_s", "expected"), [(None, "600"), (1234, "1234")])
+def test_a_server_has_the_time_limit_of_its_edition(
+    try_run: TryRun, tmp_path: Path, own_limit_s: int | None, expected: str
+) -> None:
+    """Segmentation of the shipped edition has 600 s; an image of one's own edition contains its declaration."""
+    if own_limit_s is not None:
+        task = {"name": "segmentation", "time_limit_s": own_limit_s}
+        own = {"name": "mine", "evaluation_profile": {}, "algorithms": [task]}
+        (tmp_path / "edition.json").write_text(json.dumps(own))
+    done = try_run("segmentation", "--invoke")
+    assert done.returncode == 0, done.stderr
+    assert f"- invoke 4743 {expected}\n" in (tmp_path / "calls").read_text()
+
+
+def test_a_server_whose_time_limit_no_edition_declares(try_run: TryRun) -> None:
+    done = try_run("larynx", "--invoke")
+    assert done.returncode == 1
+    assert "larynx:invoke: no edition declares its time limit, expected an image of scripts/build" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -24,3 +25,18 @@ def test_help_is_the_comment_at_the_head_and_runs_nothing(name: str, tmp_path: P
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in lines[1:last]]
     assert [path.name for path in tmp_path.iterdir()] == ["scripts"]
+
+
+@pytest.mark.parametrize("word", ["env/python", "python-of-path"])
+def test_python_of_the_smoke_test_is_found_from_the_callers_folder(word: str, tmp_path: Path) -> None:
+    """A link, as in a virtual environment, is not resolved; a bare name is looked up in PATH."""
+    (tmp_path / "env").mkdir()
+    program = tmp_path / "program"
+    program.write_text('#!/bin/sh\necho "$0 $*"\n')
+    program.chmod(0o755)
+    link = tmp_path / "env" / word.rpartition("/")[2]
+    link.symlink_to(program)
+    environment = os.environ | {"PATH": f"{link.parent}:{os.environ['PATH']}"}
+    command = [SCRIPTS / "gpu-smoke", "--python", word, "--quick"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{link} -m benchmarks --gpu-smoke --quick\n"

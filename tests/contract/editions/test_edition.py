@@ -60,6 +60,17 @@ def test_unknown_task() -> None:
         load_edition().algorithm()
 
 
+def test_tasks_and_aliases_of_an_own_profile(tmp_path: Path) -> None:
+    """The profile scores `rfs` alone and calls it 1, which is the declaration's number of `segmentation`."""
+    profile = {"name": "mine", "tasks": {"rfs": {"aliases": ["1", "pfs"]}}}
+    (tmp_path / "mine.json").write_text(json.dumps(profile))
+    edition = load_edition(str(tmp_path / "mine.json"))
+    assert {edition.algorithm(name).name for name in (None, "1", "PFS", "2")} == {"rfs"}
+    assert edition.algorithm("segmentation").number == 1
+    with pytest.raises(HecktorError, match=r"found task '9', expected one of segmentation, 1, rfs, 2, pfs, hpv, 3"):
+        edition.algorithm("9")
+
+
 def test_unknown_edition(tmp_path: Path) -> None:
     with pytest.raises(
         HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026 or the JSON"

@@ -135,6 +135,39 @@ def test_a_phase_of_another_task_replaces_all_files(table: Path, masks: Path, tm
     assert names(output) == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
 
 
+def test_only_tables_that_the_evaluation_reads_are_packed(masks: Path, tmp_path: Path) -> None:
+    """The table has the centres of the masks and all columns of the four answers."""
+    (masks / "secret.csv").write_text("PatientID,address\nP1,here\n")
+    make_phase(request(masks, tmp_path / "phase", None, str(FOUR_ANSWERS)), None, lambda _: None)
+    unpack(tmp_path / "phase" / "ground_truth.tar.gz", tmp_path / "unpacked")
+    assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "outcomes.csv"]
+
+
+def test_bounding_boxes_are_packed_where_a_profile_requires_them(
+    masks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The grid reaches from (-11, 3, 98.5) to (-5, 13, 110.5) mm; a phase without the boxes, or with boxes, is refused."""
+    profile = read_json(Path(__file__).parents[3] / "evaluation" / "editions" / "hecktor2020.json")
+    write_json(tmp_path / "mine.json", profile | {"name": "mine"})
+    boxes = tmp_path / "boxes.csv"
+    boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nP1,-11,-5,3,13,98,110\nP2,-11,-5,3,13,98,110\n")
+    (masks / "outcomes.csv").unlink()
+    options = ["phase", "--no-image", "--ground-truth", str(masks), "--output", str(tmp_path / "phase")]
+    own = ["--edition", str(tmp_path / "mine.json"), "--task", "1"]
+    assert main([*options, *own]) == 1
+    assert "--bounding-boxes: found none for the profile mine, expected a CSV file of boxes" in capsys.readouterr().err
+    assert main([*options, "--task", "1", "--bounding-boxes", str(boxes)]) == 1
+    assert (
+        "--bounding-boxes: found with the profile hecktor2025, expected one with bounding_box required"
+        in capsys.readouterr().err
+    )
+    assert main([*options, *own, "--bounding-boxes", str(boxes)]) == 0
+    unpack(tmp_path / "phase" / "ground_truth.tar.gz", tmp_path / "unpacked")
+    assert names(tmp_path / "unpacked") == ["P1.mha", "P2.nii.gz", "bounding_boxes.csv"]
+    metrics = read_json(tmp_path / "phase" / "rehearsal" / "perfect" / "metrics.json")
+    assert len(metrics["provenance"]["options"]["bounding_boxes_sha256"]) == 64
+
+
 def test_a_number_that_the_profile_gives_a_task_precedes_the_declaration(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
