@@ -16,7 +16,7 @@ from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
 
 if TYPE_CHECKING:
-    from evaluation.editions.task import TaskProfile
+    from evaluation.editions.profile import TaskProfile
 
 
 def main(argv: Sequence[str] | None = None) -> int:

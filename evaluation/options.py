@@ -13,8 +13,7 @@ from contract.processes import usable_cpus
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 
 if TYPE_CHECKING:  # these modules load SimpleITK, which `--help` does not need
-    from evaluation.editions.profile import EvaluationProfile
-    from evaluation.editions.task import TaskProfile
+    from evaluation.editions.profile import EvaluationProfile, TaskProfile
 
 
 def team_folders(text: str) -> list[tuple[str, Path]]:

@@ -21,8 +21,7 @@ from contract.files import write_json
 from contract.platform import METRICS_JSON
 from contract.processes import usable_cpus
 from evaluation.editions import DEFAULT_PROFILE
-from evaluation.editions.profile import EvaluationProfile, load_profile
-from evaluation.editions.task import AnswerProfile, TaskProfile, with_options
+from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
 from evaluation.execution import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes

@@ -21,8 +21,7 @@ from contract.platform import METRICS_JSON
 from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import DECIDING, TaskResults, deciding_metrics
 from evaluation.api import evaluate, rank
-from evaluation.editions.profile import load_profile
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import TaskProfile, load_profile
 from evaluation.page.html import colours_of
 from evaluation.ranking.table import as_text
 from evaluation.report.cases import CasePicture

@@ -13,9 +13,8 @@ from baseline.postprocessing.lesions import COUNTS, STAGING_RULES, Floats, Patie
 from baseline.release.cases import ReleaseCase
 from contract.editions import Answer, Edition
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.editions.profile import profile_of
-from evaluation.editions.schemes import Lexicographic, Scheme
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.document import Lexicographic, Scheme
+from evaluation.editions.profile import TaskProfile, profile_of
 from evaluation.metrics.classification import many_classes_metrics
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import (

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.challenge.patients import SimulatedPatient
-from evaluation.editions.task import AnswerProfile
+from evaluation.editions.profile import AnswerProfile
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case
 from evaluation.metrics.rules import SURFACES_OF, MaskRules

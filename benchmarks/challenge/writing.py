@@ -13,8 +13,7 @@ from benchmarks.challenge.answers import SimulatedTeam, simulated_rows
 from benchmarks.challenge.patients import SimulatedPatient, simulated_patients
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import load_profile
-from evaluation.editions.task import AnswerProfile, TaskProfile
+from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.pipeline import EvaluationRequest, report_of, scored_answer

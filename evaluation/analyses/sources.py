@@ -16,8 +16,8 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
+from evaluation.editions.document import Lexicographic, RankingProfile
 from evaluation.editions.profile import EvaluationProfile, load_profile
-from evaluation.editions.schemes import Lexicographic, RankingProfile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board

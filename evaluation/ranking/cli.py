@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.files import json_text, write_files
 from contract.options import add_edition_option, add_task_option, name_paths, whole_number
 from evaluation.editions import known_profiles
-from evaluation.editions.schemes import TIE_RULES
+from evaluation.editions.document import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
 

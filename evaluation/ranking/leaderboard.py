@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.editions.document import MetricProfile, require_rankable
-from evaluation.editions.schemes import Scheme
-from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.editions.document import MetricProfile, Scheme, require_rankable
+from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons

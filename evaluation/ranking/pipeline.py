@@ -10,8 +10,7 @@ from typing import Any
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions import DEFAULT_PROFILE
-from evaluation.editions.profile import load_profile
-from evaluation.editions.task import with_ranking
+from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import Extras, leaderboard
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed

@@ -13,8 +13,8 @@ from typing import Final
 from contract.documents import installed_version
 from contract.errors import Finding, HecktorError
 from contract.files import without_apostrophe
-from evaluation.editions.schemes import metrics_of_scheme
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.document import metrics_of_scheme
+from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, number, read_table_with
 from evaluation.ranking.unranked import UnrankedEntry, UnrankedSource, unranked_entry
 from evaluation.results.metrics_json import TeamMetrics

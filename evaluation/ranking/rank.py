@@ -10,8 +10,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from contract.errors import HecktorError, MetricError
-from evaluation.editions.document import MetricProfile
-from evaluation.editions.schemes import Lexicographic, MeanRank, MedianRank, RankingProfile, Scheme
+from evaluation.editions.document import Lexicographic, MeanRank, MedianRank, MetricProfile, RankingProfile, Scheme
 from evaluation.metrics.overlap import Floats
 from evaluation.results.teams import ComparableTeams
 

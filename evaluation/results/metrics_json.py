@@ -16,7 +16,7 @@ from contract.errors import Finding, HecktorError
 from contract.files import read_json
 from contract.patient import listed
 from evaluation.editions.document import MetricProfile
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.results.board import file_in_folder

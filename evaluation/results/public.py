@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from evaluation.editions.task import TaskProfile, known_metrics
+from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.rules import RiskRules
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate, Estimates

@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.patient import centres_of
 from evaluation.editions.document import MetricProfile
-from evaluation.editions.task import AnswerProfile
+from evaluation.editions.profile import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort

@@ -11,8 +11,7 @@ from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
 from contract.patient import difference_of_ids, listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
-from evaluation.editions.profile import EvaluationProfile, load_profile, profile_of
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.results.validation import (
     StoredCohort,

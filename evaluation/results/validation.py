@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.patient import listed
-from evaluation.editions.task import AnswerProfile, TaskProfile, known_metrics, parse_rules
+from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
 from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.metrics_json import TeamMetrics

@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.options import add_edition_option, add_task_option, name_paths
 from evaluation.editions import known_profiles
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import TaskProfile
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
 from evaluation.studies.outputs import StudyResult, by_name

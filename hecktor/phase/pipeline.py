@@ -10,8 +10,7 @@ from typing import Final
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition
 from contract.errors import GroundTruthError, HecktorError
-from evaluation.editions.profile import EvaluationProfile
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import EvaluationProfile, TaskProfile
 from evaluation.pipeline import (
     BOUNDING_BOXES,
     EvaluationRequest,

@@ -14,7 +14,7 @@ from contract.editions import Answer
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
-from evaluation.editions.task import AnswerProfile, TaskProfile
+from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.masks import read_labels
 from evaluation.inputs.submission import SubmittedAnswer

@@ -11,7 +11,7 @@ from contract.documents import table
 from contract.editions import Algorithm
 from contract.files import json_text
 from contract.packages import file_entry
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.profile import TaskProfile
 from hecktor.phase.settings import PhaseSettings, platform_ranking
 from rehearsal.platform import EVALUATION_LIMITS, EvaluationRun, value_at
 from rehearsal.runners.runner import GIB

@@ -6,9 +6,8 @@ import math
 from typing import Final, Literal
 
 from contract.documents import Document
-from evaluation.editions.document import MetricProfile
-from evaluation.editions.schemes import Borda, Lexicographic, Scheme, metrics_of_scheme
-from evaluation.editions.task import TaskProfile
+from evaluation.editions.document import Borda, Lexicographic, MetricProfile, Scheme, metrics_of_scheme
+from evaluation.editions.profile import TaskProfile
 from rehearsal.platform import EVALUATION_LIMITS, metric_path
 from rehearsal.runners.runner import GIB
 

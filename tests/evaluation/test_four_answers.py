@@ -13,8 +13,7 @@ from contract.errors import HecktorError
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.predictions import job_entry, socket_entry
 from evaluation.cli import main
-from evaluation.editions.profile import load_profile
-from evaluation.editions.task import with_options
+from evaluation.editions.profile import load_profile, with_options
 from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
 

@@ -13,8 +13,7 @@ import pytest
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
-from evaluation.editions.profile import load_profile
-from evaluation.editions.task import AnswerProfile, TaskProfile
+from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import FollowUp
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case

@@ -14,8 +14,8 @@ from contract.documents import json_schema
 from contract.errors import HecktorError
 from evaluation.cli import main as evaluate_main
 from evaluation.editions import known_profiles
+from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import load_declaration, load_profile, parse_profile
-from evaluation.editions.schemes import Borda, Lexicographic
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.rows.mask import mask_metrics

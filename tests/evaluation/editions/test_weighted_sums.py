@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from contract.documents import parse_document
 from contract.errors import HecktorError
 from evaluation.editions.document import RankedMetric, ranked_metrics
-from evaluation.editions.profile import parse_profile
-from evaluation.editions.task import with_options
+from evaluation.editions.profile import parse_profile, with_options
 from evaluation.metrics.overlap import WeightedSum
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 

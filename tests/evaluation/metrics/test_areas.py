@@ -13,7 +13,7 @@ import pytest
 
 from contract.errors import HecktorError
 from contract.images.volumes import read_volume
-from evaluation.editions.task import parse_rules
+from evaluation.editions.profile import parse_rules
 from evaluation.metrics.areas import CORNERS, cell_areas, cell_codes
 from evaluation.metrics.surface import MEASURED, compare_surfaces
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from contract.errors import MetricError
-from evaluation.editions.profile import load_profile
-from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank
-from evaluation.editions.task import MetricProfile
+from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank
+from evaluation.editions.profile import MetricProfile, load_profile
 from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, scheme_ranks
 from tests.evaluation.tasks import HPV, SEGMENTATION
 

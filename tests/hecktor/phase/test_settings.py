@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from evaluation.editions.document import MetricProfile
+from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank, MetricProfile, Scheme
 from evaluation.editions.profile import load_profile
-from evaluation.editions.schemes import Borda, Lexicographic, MeanRank, MedianRank, Scheme
 from evaluation.ranking.rank import TeamsTable, scheme_ranks
 from hecktor.phase.settings import PhaseSettings, platform_ranking
 
