@@ -30,7 +30,7 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_options, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
-from evaluation.rows.kinds import CaseRow
+from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 

@@ -14,8 +14,8 @@ from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
+from evaluation.rows import CaseRow
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.kinds import CaseRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 

@@ -19,7 +19,7 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer
 from evaluation.pipeline import EvaluationRequest, report_of, scored_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.results.scored import ScoredAnswer
-from evaluation.rows.kinds import CaseRow
+from evaluation.rows import CaseRow
 
 _FIRST: Final = ("Amber", "Blue", "Cedar", "Delta", "Echo", "Fjord", "Grey", "Harbour", "Iris")
 _SECOND: Final = ("Vision", "Lab", "Med", "Net", "Imaging Group", "AI")

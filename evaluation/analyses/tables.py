@@ -14,7 +14,7 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.metric import Metric
 from evaluation.metrics.overlap import Floats
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.kinds import find_metric
+from evaluation.rows import find_metric
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 

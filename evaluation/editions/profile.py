@@ -33,7 +33,7 @@ from evaluation.editions.document import (
 )
 from evaluation.metrics.metric import Metric
 from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, MaskRules, RiskRules, Rules
-from evaluation.rows.kinds import metrics_of, scorer_for
+from evaluation.rows import metrics_of, scorer_for
 from evaluation.rows.scorer import Scorer
 
 

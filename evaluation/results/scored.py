@@ -15,7 +15,7 @@ from evaluation.editions.profile import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort
-from evaluation.rows.kinds import CaseRow
+from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RowMetrics
 
 

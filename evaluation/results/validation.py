@@ -15,7 +15,7 @@ from evaluation.metrics.overlap import Integers, WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.scored import metrics_on, places_among, weighted_sums
-from evaluation.rows.kinds import CaseRow
+from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RawRow, RowMetrics, whole_cohort
 from evaluation.statistics.bootstrap import Estimate
 

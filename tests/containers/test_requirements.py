@@ -146,7 +146,7 @@ def test_the_evaluation_image_draws_nothing() -> None:
     assert "matplotlib" not in pins("evaluation.txt")
     program = (
         "import sys; sys.modules['matplotlib'] = sys.modules['PIL'] = None\n"
-        "import evaluation.__main__, evaluation.pipeline, evaluation.rows.kinds\n"
+        "import evaluation.__main__, evaluation.pipeline, evaluation.rows\n"
         "import evaluation.ranking.cli, evaluation.ranking.pipeline, evaluation.ranking.table\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -23,8 +23,8 @@ from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.scored import metrics_on, weighted_sums
 from evaluation.results.teams import comparable_teams
+from evaluation.rows import CaseRow
 from evaluation.rows.classes import ClassRow
-from evaluation.rows.kinds import CaseRow
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 from evaluation.statistics.bootstrap import Estimate, estimate
