@@ -11,8 +11,8 @@ import numpy as np
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
-from evaluation.metrics.metric import Metric
 from evaluation.metrics.overlap import Floats
+from evaluation.metrics.rules import Metric
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.rows import find_metric
 

@@ -16,8 +16,7 @@ from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, m
 from contract.documents import Document, Text, Word, expect_keys
 from contract.editions.declaration import Kind
 from contract.errors import HecktorError
-from evaluation.metrics.metric import Metric
-from evaluation.metrics.rules import ClassRules, MaskRules, RiskRules
+from evaluation.metrics.rules import ClassRules, MaskRules, Metric, RiskRules
 
 Ties = Literal["min", "average", "max", "dense"]
 TIE_RULES: Final[tuple[Ties, ...]] = get_args(Ties)

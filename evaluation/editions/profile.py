@@ -31,8 +31,7 @@ from evaluation.editions.document import (
     metrics_of_scheme,
     ranked_metrics,
 )
-from evaluation.metrics.metric import Metric
-from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, MaskRules, RiskRules, Rules
+from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, MaskRules, Metric, RiskRules, Rules
 from evaluation.rows import metrics_of, scorer_for
 from evaluation.rows.scorer import Scorer
 

@@ -14,7 +14,7 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, to_sitk
-from evaluation.inputs.values import hostile
+from evaluation.inputs.submission import hostile
 from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
 
 # Twice 512 x 512 x 1000, the longest CT that an evaluation must handle; checked before any pixel is read.

@@ -20,9 +20,15 @@ from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
 from contract.predictions import case_of
 from evaluation.inputs.masks import BoundingBox
-from evaluation.inputs.submission import NothingMatchedError, Submission, SubmittedAnswer, matched, unusable
+from evaluation.inputs.submission import (
+    NothingMatchedError,
+    PredictedClass,
+    Submission,
+    SubmittedAnswer,
+    matched,
+    unusable,
+)
 from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with
-from evaluation.inputs.values import PredictedClass
 
 RISK_COLUMN: Final = "risk"
 PROBABILITY_COLUMN: Final = "probability"

@@ -1,30 +1,25 @@
-"""The rules of an evaluation profile, a class for each kind of answer, and what counts in edge cases.
+"""What an evaluation profile names: the rules, a class for each kind of answer, and the metrics, one record each.
 
-Each field of a class is a key of the profile's `rules`; a field with a default may be left out. docs/editions.md
-explains every value, docs/metrics.md what counts in edge cases.
+Each field of a class of rules is a key of the profile's `rules`; a field with a default may be left out.
+docs/editions.md explains every value, docs/metrics.md what counts in edge cases.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias, get_args
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
 from contract.documents import Document
 from contract.editions.declaration import Direction, Kind
+from evaluation.metrics.overlap import WeightedMetric
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
 HD95Definition = Literal["max_directed", "pooled", "hecktor2021_code"]
 SurfaceWeight = Literal["voxel", "area"]
-
-# DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
-EMPTY_RULES: Final[dict[str, tuple[float | None, float | None]]] = {
-    "skip": (None, 0.0),
-    "one": (1.0, 0.0),
-    "zero": (0.0, 0.0),
-    "drop_empty_reference": (None, None),
-}
 
 # Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
 MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
@@ -34,16 +29,6 @@ NO_COMPARABLE_PAIR: Final = (
     "last follow-up"
 )
 ONE_CLASS_ONLY: Final = "balanced_accuracy: the reference holds one class only, expected at least two"
-NOTHING_TO_MEASURE: Final = (
-    "{metric}: nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
-    "so the value is null"
-)
-PART_IS_NULL: Final = "{metric}: null, since {parts} has no value"
-INFINITE: Final = "{metric}: infinite, since in half of the cases or more one mask is empty or there is no prediction"
-SIGN_MAY_BE_FLIPPED: Final = (
-    "c_index is {value:.3f}, below 0.5: the sign may be flipped (expected: {direction}; negating a risk gives a time "
-    "and the reverse)"
-)
 DIRECTIONS: Final[dict[str, str]] = {
     "risk": "a risk, higher = earlier recurrence",
     "time": "a time, higher = later recurrence",
@@ -112,3 +97,55 @@ class ClassRules(Document):
 Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
+
+# Tests that ask about something else than the metric.
+KANG: Final = "kang"
+MCNEMAR: Final = "mcnemar"
+SIGNED_RANK: Final = "wilcoxon_signed_rank"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one kind of answer.
+
+    Attributes:
+        name: as in profiles and metrics.json, without the answer's prefix.
+        title: for tables and charts, with the unit.
+        kind: of the answers that it measures.
+        of: the metric as a function of case weights, from the kind's cohort (`MaskColumns`, `RiskCohort`,
+            `ClassCohort`); None if the rows lack the data.
+        unit: `mm`, or empty for a fraction.
+        bounds: the least and the greatest value.
+        best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
+        second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean or median
+            of per-case values; empty for none.
+        includes: whether the metric takes a row into account (`sensitivity` only positive patients).
+        rules: the profile's rules that change its meaning.
+        from_probability: whether it is computed from probabilities that submitters may add.
+    """
+
+    name: str
+    title: str
+    kind: Kind
+    of: Callable[[Any], WeightedMetric | None]
+    unit: str = ""
+    bounds: tuple[float, float] = (0.0, 1.0)
+    best: float = 1.0
+    second_test: str = ""
+    includes: Callable[[Any], bool] = lambda _: True
+    rules: tuple[str, ...] = ()
+    from_probability: bool = False
+
+    @property
+    def span(self) -> float:
+        """The largest difference of two values."""
+        return self.bounds[1] - self.bounds[0]
+
+    @property
+    def can_rank(self) -> bool:
+        return self.best in self.bounds
+
+    @property
+    def higher_is_better(self) -> bool:
+        """The direction of a metric that can rank."""
+        return self.best == self.bounds[1]

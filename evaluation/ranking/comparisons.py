@@ -9,9 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from evaluation.editions.document import MetricProfile
-from evaluation.metrics.metric import KANG, SIGNED_RANK, Metric
 from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, fractions_within, weighted_groups
-from evaluation.metrics.rules import MISSING_RISK_RULES, RiskRules
+from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, Metric, RiskRules
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.validation import StoredCohort, StoredRows
 from evaluation.rows.risk import survival_cohort

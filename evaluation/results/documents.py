@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -17,13 +16,6 @@ FIGURES: Final = ("value", "ci95_low", "ci95_high")
 
 AnyResult = TypeVar("AnyResult", bound=Document)
 Count = Annotated[int, Field(ge=0)]
-
-
-def half_width_of(low: float | None, high: float | None) -> float | None:
-    """Half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
-    if low is None or high is None or not math.isfinite(high - low):
-        return None
-    return round((high - low) / 2, 6)
 
 
 class MetricFigures(Document):

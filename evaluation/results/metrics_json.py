@@ -18,7 +18,6 @@ from contract.patient import listed
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.metrics.rules import INFINITE, NOTHING_TO_MEASURE, PART_IS_NULL
 from evaluation.results.board import file_in_folder
 from evaluation.results.documents import (
     FIGURES,
@@ -27,12 +26,16 @@ from evaluation.results.documents import (
     MetricFigures,
     MetricsDocument,
     check_document,
-    half_width_of,
 )
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate
 
+_NOTHING_TO_MEASURE: Final = (
+    "nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
+    "so the value is null"
+)
 _AS_MISSING: Final = "each counts as a missing one"
+_INFINITE: Final = "infinite, since in half of the cases or more one mask is empty or there is no prediction"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,13 @@ def aggregates(estimates: Mapping[str, Estimate], *, with_half_width: bool = Fal
     return figures
 
 
+def half_width_of(low: float | None, high: float | None) -> float | None:
+    """Half the length of an interval, None without a finite one; 6 digits, since rounded ends differ by few."""
+    if low is None or high is None or not math.isfinite(high - low):
+        return None
+    return round((high - low) / 2, 6)
+
+
 def _figures(estimate: Estimate) -> dict[str, Any]:
     figures = {"value": estimate.value, "ci95_low": estimate.ci95_low, "ci95_high": estimate.ci95_high}
     infinite = [name for name, value in figures.items() if value is not None and math.isinf(value)]
@@ -114,9 +124,11 @@ def warnings(
     lines = []
     for name in (name for name in ranked if values[name] is None):
         null = [term for term in ranked[name].terms if values.get(term, 0.0) is None]
-        because = PART_IS_NULL.format(metric=name, parts=", ".join(null)) if null else None
-        lines.append(because or reason_of.get(name) or NOTHING_TO_MEASURE.format(metric=name))
-    lines += [INFINITE.format(metric=name) for name in ranked if math.isinf(values[name] or 0.0)]
+        if null:
+            lines.append(f"{name}: null, since {', '.join(null)} has no value")
+        else:
+            lines.append(reason_of.get(name, f"{name}: {_NOTHING_TO_MEASURE}"))
+    lines += [f"{name}: {_INFINITE}" for name in ranked if math.isinf(values[name] or 0.0)]
     for answer in cohort.answers:
         for name, warn in answer.measurement.warnings.items():
             value = values.get(f"{answer.profile.prefix}{name}")
@@ -127,10 +139,10 @@ def warnings(
 
 def findings(cohort: ScoredCohort) -> list[Finding]:
     """Answers that no case has, and cases without a centre; not for public results, which say nothing of answers."""
-    none_usable = [one for one in cohort.answers if all(row.error is not None for row in one.rows)]
     lines = [
         Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
-        for one in none_usable
+        for one in cohort.answers
+        if all(row.error is not None for row in one.rows)
     ]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from contract.editions import Answer
-from evaluation.metrics.metric import Metric
-from evaluation.metrics.rules import ClassRules, MaskRules, Rules
+from evaluation.metrics.rules import ClassRules, MaskRules, Metric, Rules
 from evaluation.rows.classes import ClassRow, ClassScorer, class_metrics
 from evaluation.rows.comparison import MaskScorer
 from evaluation.rows.mask import MaskRow, mask_metrics

@@ -15,8 +15,7 @@ from contract.editions.declaration import ClassValue
 from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
-from evaluation.inputs.submission import Submission, SubmittedAnswer
-from evaluation.inputs.values import read_class
+from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
 from evaluation.metrics.classification import (
     Codes,
     binary_metrics,
@@ -26,9 +25,8 @@ from evaluation.metrics.classification import (
     many_classes_metrics,
     probability_metrics,
 )
-from evaluation.metrics.metric import MCNEMAR, Metric
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
-from evaluation.metrics.rules import ONE_CLASS_ONLY
+from evaluation.metrics.rules import MCNEMAR, ONE_CLASS_ONLY, Metric
 from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
 
 

@@ -19,9 +19,8 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.areas import Spacing
-from evaluation.metrics.bins import dsc_by_volume
 from evaluation.metrics.lesions import compare_lesions
-from evaluation.metrics.overlap import MM3_A_ML, Box, count_overlaps, foreground_box
+from evaluation.metrics.overlap import MM3_A_ML, Box, count_overlaps, dsc_by_volume, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row

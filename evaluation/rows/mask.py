@@ -12,7 +12,6 @@ from contract import labels
 from contract.editions.values import described, is_integer, is_number
 from evaluation.metrics import surface
 from evaluation.metrics.lesions import LesionCounts, f1_agg_metric
-from evaluation.metrics.metric import SIGNED_RANK, Metric
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
@@ -25,7 +24,7 @@ from evaluation.metrics.overlap import (
     scores_of_case,
     weighted_ratio,
 )
-from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, MaskRules, Metric
 from evaluation.rows.scorer import RawRow
 
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}

@@ -14,11 +14,9 @@ from contract.editions import Answer
 from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
-from evaluation.inputs.submission import Submission
-from evaluation.inputs.values import read_risk
-from evaluation.metrics.metric import KANG, Metric
+from evaluation.inputs.submission import Submission, read_risk
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, SIGN_MAY_BE_FLIPPED, RiskRules
+from evaluation.metrics.rules import DIRECTIONS, KANG, NO_COMPARABLE_PAIR, Metric, RiskRules
 from evaluation.metrics.survival import (
     AUC_YEARS,
     DAYS_A_YEAR,
@@ -121,8 +119,10 @@ class RiskScorer:
         return RowMetrics(metrics, warnings={"c_index": self._flipped} if answered else {}, undefined=undefined)
 
     def _flipped(self, c_index: float) -> str | None:
-        direction = DIRECTIONS[self.rules.direction]
-        return SIGN_MAY_BE_FLIPPED.format(value=c_index, direction=direction) if c_index < 0.5 else None
+        if c_index >= 0.5:
+            return None
+        hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
+        return f"c_index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
 
     def restore(self, raw: RawRow) -> RiskRow:
         error, failed = raw.outcome()

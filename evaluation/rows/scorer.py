@@ -16,8 +16,8 @@ from contract.images.volumes import MAX_VOXELS
 from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
-from evaluation.metrics.metric import Metric
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.metrics.rules import Metric
 
 # Files of other machines may differ in the last digits.
 _TOLERANCE: Final = 1e-9

@@ -18,8 +18,8 @@ from contract.options import name_path, whole_number
 from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
+from evaluation.inputs.submission import PredictedClass
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
-from evaluation.inputs.values import PredictedClass
 from evaluation.options import add_workers
 from evaluation.results.board import read_board
 from evaluation.studies.outputs import StudyResult, Table, add_answer_options, by_name, chosen_answer, write_table

@@ -17,8 +17,7 @@ from contract.predictions import job_entry, socket_entry
 from evaluation.editions.profile import AnswerProfile, TaskProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.masks import read_labels
-from evaluation.inputs.submission import SubmittedAnswer
-from evaluation.inputs.values import PredictedClass
+from evaluation.inputs.submission import PredictedClass, SubmittedAnswer
 from evaluation.metrics.rules import RiskRules
 from rehearsal.jobs.outputs import CheckedOutput
 from rehearsal.platform import place_output, write_jobs

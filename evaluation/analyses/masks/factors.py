@@ -12,8 +12,7 @@ from scipy.stats import pearsonr, rankdata
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.tables import AnswerRows, rounded
-from evaluation.metrics.bins import VOLUME_BINS, equal_bins, spearman
-from evaluation.metrics.overlap import MM3_A_ML, Booleans, Floats
+from evaluation.metrics.overlap import MM3_A_ML, VOLUME_BINS, Booleans, Floats, equal_bins, spearman
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 _FEWEST_IN_BIN: Final = 3

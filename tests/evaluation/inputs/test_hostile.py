@@ -15,7 +15,7 @@ import pytest
 from contract.errors import PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.execution import map_cases
-from evaluation.inputs.values import hostile
+from evaluation.inputs.submission import hostile
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 

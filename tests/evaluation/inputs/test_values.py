@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from contract.errors import PredictionError
-from evaluation.inputs.values import PredictedClass, read_class, read_risk
+from evaluation.inputs.submission import PredictedClass, read_class, read_risk
 from tests.evaluation.tasks import STATUS
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import spearmanr
 
-from evaluation.metrics.bins import spearman
+from evaluation.metrics.overlap import spearman
 
 
 @given(values=hnp.arrays(np.float64, (2, 12), elements=st.integers(0, 6).map(float)))

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.api import evaluate
 from evaluation.ranking.table import identical_lines
-from evaluation.results.documents import half_width_of
+from evaluation.results.metrics_json import half_width_of
 from evaluation.results.teams import load_teams
 from evaluation.results.validation import identical_answers
 from evaluation.statistics.bootstrap import replicates

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
-from evaluation.metrics.bins import equal_bins
+from evaluation.metrics.overlap import equal_bins
 from evaluation.studies.cli import main
 from tests.evaluation.tasks import RFS
 
