@@ -10,7 +10,7 @@ from typing import Final
 from contract.documents import table
 from contract.editions import Algorithm
 from contract.files import json_text
-from contract.packages import file_entry
+from contract.packages import FileEntry, file_entry
 from evaluation.editions.profile import TaskProfile
 from hecktor.phase.settings import PhaseSettings, platform_ranking
 from rehearsal.platform import EVALUATION_LIMITS, EvaluationRun, value_at
@@ -59,7 +59,9 @@ def readme(
 
 def _files(files: Sequence[Path]) -> str:
     uses = ["ground truth" if path.name == GROUND_TRUTH else "evaluation method" for path in files]
-    rows = [[path.name, use, *size_and_sum(file_entry(path))] for path, use in zip(files, uses, strict=True)]
+    rows = [
+        [path.name, use, *size_and_sum(FileEntry(**file_entry(path)))] for path, use in zip(files, uses, strict=True)
+    ]
     return table(["File", "Upload as the phase's", "Size", "sha256"], rows)
 
 

@@ -30,8 +30,8 @@ from rehearsal.submission.folder import (
     scratch_folder,
 )
 from rehearsal.submission.images import BuiltImages, save_and_load
-from rehearsal.submission.record import MODEL, RECORD, ImageArchive, SubmissionRecord
-from rehearsal.submission.tries import KINDS, TrialInputs, TriedTask, make_phantoms, try_task
+from rehearsal.submission.record import MODEL, RECORD, SubmissionDocument, UploadedImage, UploadedModel, readme
+from rehearsal.submission.tries import KINDS, RehearsedTask, TrialInputs, make_phantoms, try_task
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def archive_name(task: Algorithm) -> str:
     return f"{task.image}.tar.gz"
 
 
-def make_submission(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
+def make_submission(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
     """Make and rehearse the files to upload; they get their names once all of them have passed.
 
     `images` makes the archives; without it only the model is made, and rehearsed with plain processes. `report` is
@@ -73,7 +73,7 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
         return _make_from_folder(replace(options, package=package), images, report)
 
 
-def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionRecord:
+def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
     manifest = _verified_manifest(options.package)
     check_edition(manifest, options.edition)
     for changed in check_code(manifest, Code.of(options.code), is_given=True):
@@ -93,12 +93,15 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         inputs = TrialInputs(options.edition, scratch / "cohort", kinds, scratch / "model")
         with failure_keeps_logs(scratch, options.output):
             archives, tried = _rehearsed(options, tasks, images, inputs, scratch, report)
-        torch = None if images is None else options.torch
-        model = {**file_entry(scratch / MODEL), **identity.model_dump()}
-        submission = SubmissionRecord(manifest, model, archives, tried, torch, options.with_gpus)
+        submission = SubmissionDocument(
+            model=UploadedModel(purpose=manifest.purpose, **file_entry(scratch / MODEL), **identity.model_dump()),
+            images=tuple(archives),
+            rehearsed_with_gpus=options.with_gpus,
+            rehearsals=tuple(tried),
+        )
         names = (MODEL, *(one.file for one in archives))
         earlier = (MODEL, *(archive_name(task) for task in options.edition.algorithms))
-        replace_files(scratch, options.output, names, earlier, submission.readme(), (RECORD, submission.document()))
+        replace_files(scratch, options.output, names, earlier, readme(submission, tasks), (RECORD, submission))
     return submission
 
 
@@ -133,7 +136,7 @@ def _rehearsed(
     inputs: TrialInputs,
     scratch: Path,
     report: Reporter,
-) -> tuple[list[ImageArchive], list[TriedTask]]:
+) -> tuple[list[UploadedImage], list[RehearsedTask]]:
     archives, tried = [], []
     log = scratch / REHEARSAL / "images.log"
     log.parent.mkdir()
@@ -144,17 +147,13 @@ def _rehearsed(
         runner: Runner = ProcessRunner(algorithm_command(options.edition, task, options.code))
         if images is not None:
             report(f"{archive_name(task)}: saving and loading")
-            runner, archive = _archived(images, task, scratch, log)
-            archives.append(archive)
-            report(f"{archive.file}: {archive.entry['size'] / 1e9:.2f} GB, checked and loaded")
+            archive = scratch / archive_name(task)
+            runner = save_and_load(images, task, archive, log)
+            name, entry = images.name(task), file_entry(archive)
+            archives.append(UploadedImage(file=archive.name, task=task.name, image=name, torch=options.torch, **entry))
+            report(f"{archive.name}: {archives[-1].size / 1e9:.2f} GB, checked and loaded")
         report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
         tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
         longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s
         report(f"{task.name}: {len(inputs.kinds)} phantoms, {longest_s:.1f} s the longest (limit {limit_s:g} s)")
     return archives, tried
-
-
-def _archived(images: BuiltImages, task: Algorithm, scratch: Path, log: Path) -> tuple[Runner, ImageArchive]:
-    archive = scratch / archive_name(task)
-    runner = save_and_load(images, task, archive, log)
-    return runner, ImageArchive(task, archive.name, images.name(task), file_entry(archive))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from contract.documents import Document
 from contract.editions import Algorithm, Edition
@@ -40,20 +40,16 @@ class TriedCase(Document):
     answered: str
 
 
-@dataclass(frozen=True)
-class TriedTask:
-    """The rehearsal of one task; `isolated` is False if plain processes ran instead of the image."""
+class RehearsedTask(Document):
+    """The rehearsal of one task."""
 
-    task: Algorithm
-    isolated: bool
+    task: str
+    how: Literal["container", "process"]
     api_method: str
+    memory_bytes: int
     time_limit_s: float
+    longest_s: float
     cases: tuple[TriedCase, ...]
-
-    @property
-    def longest_s(self) -> float:
-        """Seconds of the slowest phantom."""
-        return max(case.seconds for case in self.cases)
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def _cases(kinds: Sequence[str]) -> Iterator[PhantomCase]:
 
 def try_task(
     task: Algorithm, runner: Runner, inputs: TrialInputs, output: Path, report: Callable[[str], None]
-) -> TriedTask:
+) -> RehearsedTask:
     """Rehearse one task over all phantoms; `report` is called with a line for each phantom and each warning.
 
     Raises HecktorError if an image would be refused, a job failed, an answer would not count in the evaluation, or the
@@ -119,7 +115,15 @@ def try_task(
     if problems:
         raise HecktorError(task.name, problems[0])
     cases = tuple(_tried_case(job, inputs) for job in result.jobs)
-    return TriedTask(task, runner.is_isolated, result.api_method, task.time_limit_s, cases)
+    return RehearsedTask(
+        task=task.name,
+        how="container" if runner.is_isolated else "process",
+        api_method=result.api_method,
+        memory_bytes=MEMORY_BYTES,
+        time_limit_s=task.time_limit_s,
+        longest_s=max(case.seconds for case in cases),
+        cases=cases,
+    )
 
 
 def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:

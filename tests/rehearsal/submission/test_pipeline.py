@@ -153,7 +153,7 @@ def test_one_image_for_the_four_answers_of_2026(combined_package: Path, tmp_path
     made = make_submission(request(combined_package, output, edition=NEWEST), images, ignore)
     assert names(output) == ["README.md", "hecktor-2026.tar.gz", "model.tar.gz", "rehearsal", "submission.json"]
     assert images.built == ["combined"]
-    assert made.tried[0].time_limit_s == 25 * 60
+    assert made.rehearsals[0].time_limit_s == 25 * 60
     predictions = output / "rehearsal" / "combined" / "predictions"
     assert names(predictions) == ["n_stage", "rfs", "segmentation", "t_stage"]
     text = (output / "README.md").read_text()
@@ -183,7 +183,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
     submission = make_submission(
         request(tiny_package, tmp_path / "submission", tasks=(RFS,)), StubImages(record=record), ignore
     )
-    (case,) = submission.tried[0].cases
+    (case,) = submission.rehearsals[0].cases
     assert case.answered == "toy: 4 of 4 passes, region unsure, warnings: 1"
 
 
@@ -303,7 +303,7 @@ def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, 
     output = tmp_path / "submission"
     submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
     assert names(output) == ["README.md", "model.tar.gz", "rehearsal", "submission.json"]
-    assert submission.tried[0].cases[0].answered.startswith("baseline: ")
+    assert submission.rehearsals[0].cases[0].answered.startswith("baseline: ")
     assert "No image archives were made" in (output / "README.md").read_text()
     assert read_json(output / "submission.json")["images"] == []
 
