@@ -186,12 +186,8 @@ def test_no_value_raises(content: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not valid JSON"),
-        ("{", "not valid JSON"),
         ("[1, 2]", "found a JSON list, expected an object"),
-        ("3", "found a JSON int, expected an object"),
         ("null", "found a JSON NoneType, expected an object"),
-        ('{"Age": 61, "Age": 62}', "'Age' appears twice"),
         ("[" * 100_000, "nested too deeply|not valid JSON"),
     ],
     ids=lambda value: value[:12],

@@ -27,8 +27,6 @@ from rehearsal.runners.runner import Call, Limits, ProcessRunner
         ("nifti", "segmentation", "found output.nii.gz, no importable image"),
         ("truncated", "segmentation", "output.mha: truncated"),
         ("NaN", "rfs", "found null (NaN and infinities become null), expected a number"),
-        ("Infinity", "rfs", "found null"),
-        ("null", "rfs", "found null"),
         ('"0.5"', "rfs", 'found "0.5", expected a number'),
         ("true", "rfs", "found true, expected a number"),
         ("7", "hpv", "found 7, expected one of false, true"),
@@ -185,14 +183,10 @@ def test_four_answers_are_checked_in_one_job(tmp_path: Path):
     ("name", "value", "message"),
     [
         ("t_stage", "T2a", f't-stage.json: found "T2a", expected one of {T_STAGES}'),
-        ("t_stage", "t2", f't-stage.json: found "t2", expected one of {T_STAGES}'),
         ("t_stage", 2, f"t-stage.json: found 2, expected one of {T_STAGES}"),
         ("t_stage", {"T_stage": "T2"}, f't-stage.json: found {{"T_stage": "T2"}}, expected one of {T_STAGES}'),
-        ("t_stage", "T5", f't-stage.json: found "T5", expected one of {T_STAGES}'),
         ("n_stage", "N2b", f'n-stage.json: found "N2b", expected one of {N_STAGES}'),
         ("n_stage", ["N2"] * 20, 'n-stage.json: found ["N2", "N2"'),
-        ("rfs", "long", 'rfs.json: found "long", expected a number'),
-        ("rfs", None, "rfs.json: found null (NaN and infinities become null), expected a number"),
     ],
 )
 def test_one_bad_answer_of_four_fails_the_job(tmp_path: Path, name: str, value: object, message: str):
