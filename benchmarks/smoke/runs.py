@@ -121,17 +121,9 @@ def time_tile(model: Path, device_name: str) -> dict[str, float]:
     patch = [int(n) for n in package.configuration["patch_size"]]
     tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
     on_cuda = device.type == "cuda"
-    seconds = []
-    with (
-        torch.inference_mode(),
-        torch.autocast(device.type, torch.float16 if on_cuda else torch.bfloat16, on_cuda or cpu_has_bfloat16()),
-    ):
-        for _ in range(TILES + 1):
-            begun = time.perf_counter()
-            network(tile)
-            synchronise(device)
-            seconds.append(time.perf_counter() - begun)
-    median_s, flops = float(np.median(seconds[1:])), flops_per_tile(package.configuration)
+    with torch.autocast(device.type, torch.float16 if on_cuda else torch.bfloat16, on_cuda or cpu_has_bfloat16()):
+        median_s = _median_s(network, tile)
+    flops = flops_per_tile(package.configuration)
     return {"tile (s)": median_s, "GFLOP": flops / 1e9, "TFLOP/s": flops / median_s / 1e12}
 
 
@@ -146,16 +138,22 @@ def time_convolution(device_name: str, *, quick: bool) -> dict[str, float]:
     median_ms = {}
     for kind in (torch.float32, half):
         convolution = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
-        image, seconds = torch.ones((1, channels, edge, edge, edge)).to(device, kind), []
-        with torch.inference_mode():
-            for _ in range(TILES + 1):
-                begun = time.perf_counter()
-                convolution(image)
-                synchronise(device)
-                seconds.append(time.perf_counter() - begun)
-        median_ms[kind] = 1000 * float(np.median(seconds[1:]))
+        image = torch.ones((1, channels, edge, edge, edge)).to(device, kind)
+        median_ms[kind] = 1000 * _median_s(convolution, image)
     single_ms, half_ms = median_ms.values()
     return {"float32 (ms)": single_ms, f"{str(half).removeprefix('torch.')} (ms)": half_ms, HALF: half_ms / single_ms}
+
+
+@torch.inference_mode()
+def _median_s(network: torch.nn.Module, image: torch.Tensor) -> float:
+    """Median seconds of a pass, without the first one, which includes the warm-up."""
+    seconds = []
+    for _ in range(TILES + 1):
+        begun = time.perf_counter()
+        network(image)
+        synchronise(image.device)
+        seconds.append(time.perf_counter() - begun)
+    return float(np.median(seconds[1:]))
 
 
 def run_patient(task: str, device: str, model: Path, input_dir: Path, scratch: Path) -> dict[str, float]:

@@ -155,22 +155,22 @@ def refuse_missing(texts: Iterable[object]) -> None:
 
 def positive_number(raw: object) -> float:
     """A finite number above 0, also as text. Raises `ImpossibleValueError`."""
-    expected = "a number above 0"
-    number = _number(raw, expected)
-    if isinstance(raw, bool) or not math.isfinite(number) or number <= 0:
-        raise ImpossibleValueError(expected)
-    return number
+    return _number(raw, "a number above 0", lambda number: number > 0)
 
 
-def _number(raw: object, expected: str) -> float:
-    if not isinstance(raw, int | float | str):
+def _number(raw: object, expected: str, accepts: Callable[[float], bool]) -> float:
+    """A finite number, also as text, that `accepts` allows; no truth value. Raises `ImpossibleValueError`."""
+    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise ImpossibleValueError(expected)
     try:
-        return float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
+        number = float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
     except ValueError:
         raise TextForNumberError(expected) from None
     except OverflowError:
         raise ImpossibleValueError(expected) from None
+    if not math.isfinite(number) or not accepts(number):
+        raise ImpossibleValueError(expected)
+    return number
 
 
 def _code(variable: ClinicalVariable, raw: object) -> int:
@@ -179,27 +179,19 @@ def _code(variable: ClinicalVariable, raw: object) -> int:
     word = raw.strip().lower() if isinstance(raw, str) else None
     if word is not None and word in variable.words:
         return variable.words[word]
-    number = _number(raw, expected)
-    if not math.isfinite(number) or number != round(number) or not low <= number <= high:
-        raise ImpossibleValueError(expected)
-    return int(number)
+    raw = int(raw) if isinstance(raw, bool) else raw
+    return int(_number(raw, expected, lambda number: number == round(number) and low <= number <= high))
 
 
 def _years(_: ClinicalVariable, raw: object) -> float:
     expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
-    number = _number(raw, expected)
-    if isinstance(raw, bool) or not math.isfinite(number) or not 0 < number <= _MAX_AGE_YEARS:
-        raise ImpossibleValueError(expected)
-    return number
+    return _number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
 
 
 def _free_number(variable: ClinicalVariable, raw: object) -> float:
     low, high = variable.range
     expected = f"a number from {low:g} to {high:g} {variable.unit}"
-    number = _number(raw, expected)
-    if isinstance(raw, bool) or not math.isfinite(number) or not low <= number <= high:
-        raise ImpossibleValueError(expected)
-    return number
+    return _number(raw, expected, lambda number: low <= number <= high)
 
 
 def _stage(variable: ClinicalVariable, raw: object) -> str:

@@ -111,10 +111,8 @@ class Edition(Document):
         tasks = profile.get("tasks") if isinstance(profile, dict) else None
         if not isinstance(tasks, dict):
             return {algorithm.name: () for algorithm in self.algorithms}
-        return {
-            name: tuple(map(str, task.get("aliases") or ())) if isinstance(task, dict) else ()
-            for name, task in tasks.items()
-        }
+        aliases = {name: task.get("aliases") if isinstance(task, dict) else None for name, task in tasks.items()}
+        return {name: tuple(map(str, texts)) if isinstance(texts, list) else () for name, texts in aliases.items()}
 
     def algorithm(self, name: str | None = None, profile_tasks: Mapping[str, Sequence[str]] | None = None) -> Algorithm:
         """The algorithm of that name or number, or of an alias in the profile, which precedes the numbers.

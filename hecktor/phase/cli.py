@@ -6,8 +6,10 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from contract.editions import load_edition
-from contract.options import add_edition_options
+import evaluation.editions
+from contract.editions import Edition, known_editions, load_edition
+from contract.options import add_edition_option, add_task_option
+from evaluation.editions import known_profiles
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
 
@@ -24,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rehearsal.submission.folder import without_archives
     from rehearsal.submission.images import EvaluationImages
 
-    edition = load_edition(arguments.edition)
+    edition = _edition(arguments.edition)
     profile = profile_of(edition)
     task = chosen_task(parser, profile, arguments.task)
     truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
@@ -41,12 +43,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _edition(name: str) -> Edition:
+    """The edition of this name or file; a profile of the package without its own declaration is read as a file."""
+    if name in known_profiles() and name not in known_editions():
+        name = str(Path(evaluation.editions.__file__).with_name(f"{name}.json"))
+    return load_edition(name)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="hecktor phase", description="Make and test the files of a phase, and write its settings into README.md."
     )
     add = parser.add_argument
-    add_edition_options(parser)
+    add_task_option(parser)
+    add_edition_option(parser, names=known_profiles())
     truth = "reference as for `hecktor evaluate`: a folder of masks, a CSV table, or a folder with both"
     add("--ground-truth", type=Path, required=True, help=truth)
     add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the test submissions")

@@ -102,6 +102,12 @@ class StudyFolder:
         common |= {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"], "RescaleType": "HU"}
         return self._slices(stored, volume.geometry, rescale, common | changes, edit, shear_mm)
 
+    def ct_and_pet(self) -> list[Path]:
+        """Both with their defaults; the files of the CT."""
+        paths = self.ct()
+        self.pet()
+        return paths
+
     def pet(
         self,
         volume: Volume | None = None,

@@ -24,8 +24,7 @@ def pet_tolerance(suv: np.ndarray) -> np.ndarray:
 
 
 def test_case_equals_the_volumes_behind_the_files(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     converted = convert()
     ct, pet = converted.image("ct"), converted.image("pet")
     assert ct.array.dtype == np.int16
@@ -38,8 +37,7 @@ def test_case_equals_the_volumes_behind_the_files(study: StudyFolder, convert: C
 
 
 def test_platform_layout(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     folder = convert().folder
     assert json.loads((folder / "ehr.json").read_text()) == {"Age": 61.0, "Gender": 1}
     entries = json.loads((folder / "inputs.json").read_text())
@@ -83,8 +81,7 @@ def test_order_follows_positions_not_names_or_instance_numbers(study: StudyFolde
 
 def test_missing_slice_names_its_neighbours(study: StudyFolder, convert: Convert) -> None:
     """Slices are 4 mm apart; without the fifth the gap is 8 mm."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     paths[4].unlink()
     with pytest.raises(InputError) as stop:
         convert()
@@ -103,23 +100,20 @@ def test_nothing_is_written_after_an_error(study: StudyFolder, convert: Convert,
 
 
 def test_truncated_compressed_file(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     compress(paths, "JPEG2000Lossless")
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
     refuse(convert, r"CT/IM0004.dcm: found no PixelData \(7FE0,0010\), expected a complete file")
 
 
 def test_file_truncated_in_its_header(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     paths[3].write_bytes(paths[3].read_bytes()[:200])
     refuse(convert, r"CT/IM0004.dcm: found no SOPClassUID \(0008,0016\), expected a complete")
 
 
 def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     (tmp_path / "CHUM-001").mkdir()
     convert()  # an empty folder is free
     before = sorted((tmp_path / "CHUM-001").rglob("*"))
@@ -129,8 +123,7 @@ def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Pa
 
 
 def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     (study.root / "notes.txt").write_text("no DICOM")
     (study.root / "empty").touch()
     (study.root / "copy.dcm").write_bytes(paths[0].read_bytes())
@@ -161,8 +154,7 @@ def test_case_in_a_cohort_has_the_name_of_the_patient(study: StudyFolder, tmp_pa
     """`hecktor rehearse` reads PATIENT/input."""
     from convert import ConvertRequest, convert_dicom
 
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     folder = tmp_path / "cohort" / "MDA-007" / "input"
     convert_dicom(ConvertRequest(study.root, folder))
     assert json.loads((folder / "inputs.json").read_text())[0]["image"]["name"] == "MDA-007.mha"
@@ -185,8 +177,7 @@ def test_files_without_preamble(study: StudyFolder, convert: Convert, implicit: 
 def test_the_example_of_the_page_runs(
     study: StudyFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.root.rename(study.root.with_name("STUDY"))
     monkeypatch.chdir(study.root.parent)
     page = Path(__file__).parents[2] / "docs" / "cases.md"

@@ -26,8 +26,7 @@ def dose_volume() -> Volume:
 
 def test_dose_in_gy_on_its_own_grid(study: StudyFolder, convert: Convert) -> None:
     """Stored as whole numbers times a scaling of 0.01 Gy."""
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.dose(dose_volume(), 0.01)
     converted = convert()
     dose = converted.image("rt_dose")
@@ -40,8 +39,7 @@ def test_dose_in_gy_on_its_own_grid(study: StudyFolder, convert: Convert) -> Non
 @pytest.mark.parametrize("first", [0.0, 105.0])
 def test_planes_from_above(study: StudyFolder, convert: Convert, first: float) -> None:
     """The first plane is the highest, at z = 120; offsets fall by 3 mm, from 0 or from the height of the plane."""
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     top = Volume(dose_volume().array[::-1].copy(), Geometry(GRID.size, GRID.spacing_mm, (-17.5, -12.0, 120.0)))
     start = 120.0 if first else 0.0
     study.dose(top, 0.01, GridFrameOffsetVector=numbers(start - 3.0 * np.arange(6)))
@@ -52,8 +50,7 @@ def test_planes_from_above(study: StudyFolder, convert: Convert, first: float) -
 
 def test_planning_ct_in_the_frame_of_the_dose(study: StudyFolder, convert: Convert) -> None:
     planning = StudyFolder(study.root, study=study.study, frame=generate_uid(), count=100)
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     planning.ct(ct_volume(seed=9), description="planning")
     planning.dose(dose_volume(), 0.01)
     converted = convert()
@@ -67,8 +64,7 @@ def test_planning_ct_in_the_frame_of_the_dose(study: StudyFolder, convert: Conve
 
 
 def test_edition_without_a_dose(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.dose(dose_volume(), 0.01)
     converted = convert(edition=load_edition(str(FOUR_ANSWERS)))
     assert (converted.folder / "images" / "ct-volume").is_dir()
@@ -78,16 +74,14 @@ def test_edition_without_a_dose(study: StudyFolder, convert: Convert) -> None:
 
 
 def test_doses_of_beams_are_ignored(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.dose(dose_volume(), 0.01)
     study.dose(dose_volume(), 0.02, DoseSummationType="BEAM")
     assert convert().case.ignored == ("RT dose RTDOSE/IM0023.dcm: DoseSummationType (3004,000A) BEAM",)
 
 
 def test_two_plans(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.dose(dose_volume(), 0.01)
     study.dose(dose_volume(), 0.02)
     refuse(convert, r"found 2 RT doses: RTDOSE/IM0022.dcm \(dose\), RTDOSE/IM0023.dcm \(dose\)")
@@ -104,8 +98,7 @@ def test_two_plans(study: StudyFolder, convert: Convert) -> None:
     ],
 )
 def test_unusable_dose(study: StudyFolder, convert: Convert, keyword: str, value: object, message: str) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.dose(dose_volume(), 0.01, **{keyword: value})
     refuse(convert, message)
 

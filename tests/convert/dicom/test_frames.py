@@ -180,8 +180,7 @@ def test_single_slices_are_chosen_before_a_converted_copy(study: StudyFolder, co
 
 
 def test_an_ignored_file_of_frames_counts_once(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.enhanced_pet(stored(), Sequence([BECQUEREL]), ImageType=["DERIVED", "SECONDARY", "MIP", "NONE"])
     assert "'series without number' (PT, 1 file): projection" in convert().case.ignored
 

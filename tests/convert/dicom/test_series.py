@@ -47,8 +47,7 @@ def test_only_a_pet_without_attenuation_correction(study: StudyFolder, convert: 
 
 def test_ct_with_the_largest_overlap_is_chosen(study: StudyFolder, convert: Convert) -> None:
     study.ct(ct_volume(SHORT), description="CT thin neck")
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     converted = convert()
     assert converted.image("ct").geometry == CT_GRID
     assert reasons(converted) == ["CT 'CT thin neck' (4 slices): 'CT WB' was chosen (largest overlap with the PET)"]
@@ -67,8 +66,7 @@ def test_ct_with_more_slices_is_chosen(study: StudyFolder, convert: Convert) -> 
 
 def test_ct_in_the_frame_of_the_pet_is_chosen(study: StudyFolder, convert: Convert) -> None:
     study.ct(ct_volume(FINE), description="CT of another day", FrameOfReferenceUID=generate_uid())
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     converted = convert()
     assert converted.image("ct").geometry == CT_GRID
     assert "(frame of reference of the PET)" in converted.case.ignored[0]
@@ -138,8 +136,7 @@ def test_a_study_without_a_modality(study: StudyFolder, convert: Convert, presen
 
 
 def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.ct(ct_volume(SHORT), description="Topogram", ImageType=["ORIGINAL", "PRIMARY", "LOCALIZER"])
     study.pet(description="MIP", ImageType=["DERIVED", "SECONDARY", "PROJECTION IMAGE"])
     study.ct(ct_volume(SHORT), description="Fused", SOPClassUID="1.2.840.10008.5.1.4.1.1.7")
@@ -182,8 +179,7 @@ def test_several_patients(study: StudyFolder, convert: Convert) -> None:
 
 
 def test_several_studies(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     study.pet(StudyInstanceUID="1.2.3", description="follow-up")
     refuse(convert, r"found 2 studies: .*1.2.3 \(PT/IM0022.dcm\), expected the folder of one study")
 
@@ -207,8 +203,7 @@ def test_derived_pet_is_used_if_it_is_the_only_one(study: StudyFolder, convert: 
 
 def test_structures_in_a_study_of_their_own(study: StudyFolder, convert: Convert) -> None:
     """Planning systems often put structure sets into a study of their own."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     square = np.array([(-9, -9, 104), (9, -9, 104), (9, 9, 104)], dtype=float)
     study.structures(paths, {"GTVp": [square]}, StudyInstanceUID="1.2.3")
     assert convert().case.structures is not None

@@ -23,8 +23,7 @@ def rectangle(x: tuple[int, int], y: tuple[int, int], z: int, margin: float = 0.
 
 def test_square_contours(study: StudyFolder, convert: Convert) -> None:
     """GTVp: 5 x 4 voxels on slices 3 and 4, 40 voxels. GTVn: 3 x 3 voxels on slice 6, 9 voxels."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     primary = [rectangle((4, 8), (5, 8), z) for z in (3, 4)]
     study.structures(paths, {"GTVp": primary, "GTV-N1": [rectangle((12, 14), (2, 4), 6)], "PTV 70": primary})
     converted = convert()
@@ -43,8 +42,7 @@ def test_square_contours(study: StudyFolder, convert: Convert) -> None:
 
 def test_hole_and_second_part(study: StudyFolder, convert: Convert) -> None:
     """7 x 7 voxels without 3 x 3 in the middle, and 2 x 2 beside them: 49 - 9 + 4."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     contours = [rectangle((2, 8), (2, 8), 3), rectangle((4, 6), (4, 6), 3), rectangle((12, 13), (2, 3), 3)]
     study.structures(paths, {"GTVp": contours})
     mask = convert().mask().array
@@ -55,8 +53,7 @@ def test_hole_and_second_part(study: StudyFolder, convert: Convert) -> None:
 @pytest.mark.parametrize("order", [("GTVp", "GTVn"), ("GTVn", "GTVp")])
 def test_primary_covers_node(study: StudyFolder, convert: Convert, order: tuple[str, str]) -> None:
     """Two rectangles of 4 x 4 voxels with 2 x 4 in common: 16 voxels of GTVp, 8 of GTVn."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     contours = {"GTVp": [rectangle((2, 5), (2, 5), 3)], "GTVn": [rectangle((4, 7), (2, 5), 3)]}
     study.structures(paths, {name: contours[name] for name in order})
     mask = convert().mask().array
@@ -75,8 +72,7 @@ def test_contours_on_a_tilted_gantry(study: StudyFolder, convert: Convert) -> No
 
 def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
     """2 mm above slice 3 of 4 mm: at slice 3.5."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])]})
     refuse(convert, r"IM0022.dcm: a contour of 'GTVp' lies at slice 3.50 to 3.50 of the CT, expected")
 
@@ -105,8 +101,7 @@ def test_damaged_contour(study: StudyFolder, convert: Convert) -> None:
 
 
 def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     study.structures(paths, {"Mandible": [rectangle((4, 8), (5, 8), 3)], "GTVp": []})
     converted = convert()
     assert not (converted.folder / "ground_truth").exists()
@@ -116,8 +111,7 @@ def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Conver
 
 def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
     """The option replaces the usual spellings: GTVp is no primary tumour any more."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     boxes = {name: [rectangle((x, x + 1), (5, 8), 3)] for x, name in ((2, "Tumour 68Gy"), (6, "GTVp"), (10, "LN left"))}
     study.structures(paths, boxes)
     with pytest.raises(
@@ -147,8 +141,7 @@ def test_usual_spellings(label: int, names: list[str]) -> None:
 
 def test_structure_set_of_another_image(study: StudyFolder, convert: Convert) -> None:
     other = StudyFolder(study.root, study=study.study, frame=generate_uid(), count=100)
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     paths = other.ct(description="planning")
     other.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
     converted = convert()
@@ -157,8 +150,7 @@ def test_structure_set_of_another_image(study: StudyFolder, convert: Convert) ->
 
 
 def test_structure_set_without_a_frame_of_reference(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     contours = {"GTVp": [rectangle((4, 8), (5, 8), 3)]}
     path = study.structures(paths, contours, ReferencedFrameOfReferenceSequence=None, FrameOfReferenceUID=None)
     dataset = dcmread(path)
@@ -177,8 +169,7 @@ def test_structure_set_of_the_ct_comes_before_one_of_the_pet(study: StudyFolder,
 
 
 def test_two_structure_sets_of_the_ct(study: StudyFolder, convert: Convert) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     for label in ("old", "new"):
         study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]}, StructureSetLabel=label)
     refuse(convert, r"found 2 structure sets of the CT: .*IM0022.dcm \(old\), .* \(new\), expected one")
@@ -187,8 +178,7 @@ def test_two_structure_sets_of_the_ct(study: StudyFolder, convert: Convert) -> N
 def test_mask_is_read_by_the_evaluation(study: StudyFolder, convert: Convert) -> None:
     from evaluation.inputs.ground_truth import read_mask_folder
 
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]})
     reference = read_mask_folder(convert().folder / "ground_truth")
     assert list(reference.targets) == ["CHUM-001"]
@@ -197,8 +187,7 @@ def test_mask_is_read_by_the_evaluation(study: StudyFolder, convert: Convert) ->
 
 def test_volume_of_contours_equals_that_of_the_drawn_box(study: StudyFolder, convert: Convert) -> None:
     """10 x 12 mm on two slices of 4 mm: 960 mm3."""
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (3, 4)]})
     mask: Volume = convert().mask()
     assert mask.array.sum() * mask.geometry.voxel_volume_mm3 == 960.0

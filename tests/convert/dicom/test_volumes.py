@@ -112,8 +112,7 @@ def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
 
 @pytest.mark.parametrize("value", ["soft", "inf"])
 def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: Any) -> None:
-    paths = study.ct()
-    study.pet()
+    paths = study.ct_and_pet()
     content = paths[0].read_bytes()
     at = content.index(b"-1024")
     paths[0].write_bytes(content[:at] + value.ljust(5).encode() + content[at + 5 :])
@@ -121,6 +120,5 @@ def test_value_that_is_no_number(study: StudyFolder, convert: Convert, value: An
 
 
 def test_pet_is_close_to_the_volume(study: StudyFolder, convert: Convert) -> None:
-    study.ct()
-    study.pet()
+    study.ct_and_pet()
     np.testing.assert_allclose(convert().image("pet").array, pet_volume().array, atol=15 / 32767)

@@ -147,15 +147,16 @@ def test_bounding_boxes_are_packed_where_a_profile_requires_them(
     masks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The grid reaches from (-11, 3, 98.5) to (-5, 13, 110.5) mm; a phase without the boxes, or with boxes, is refused."""
-    profile = read_json(Path(__file__).parents[3] / "evaluation" / "editions" / "hecktor2020.json")
-    write_json(tmp_path / "mine.json", profile | {"name": "mine"})
     boxes = tmp_path / "boxes.csv"
     boxes.write_text("PatientID,x1,x2,y1,y2,z1,z2\nP1,-11,-5,3,13,98,110\nP2,-11,-5,3,13,98,110\n")
     (masks / "outcomes.csv").unlink()
     options = ["phase", "--no-image", "--ground-truth", str(masks), "--output", str(tmp_path / "phase")]
-    own = ["--edition", str(tmp_path / "mine.json"), "--task", "1"]
+    own = ["--edition", "hecktor2020", "--task", "1"]
     assert main([*options, *own]) == 1
-    assert "--bounding-boxes: found none for the profile mine, expected a CSV file of boxes" in capsys.readouterr().err
+    assert (
+        "--bounding-boxes: found none for the profile hecktor2020, expected a CSV file of boxes"
+        in capsys.readouterr().err
+    )
     assert main([*options, "--task", "1", "--bounding-boxes", str(boxes)]) == 1
     assert (
         "--bounding-boxes: found with the profile hecktor2025, expected one with bounding_box required"
