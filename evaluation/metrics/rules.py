@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
 
 from contract.documents import Document
 from contract.editions.declaration import Direction, Kind
-from evaluation.metrics.overlap import WeightedMetric
+
+if TYPE_CHECKING:  # loads numpy, which `--help` does not need
+    from evaluation.metrics.overlap import WeightedMetric
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from contract.errors import GroundTruthError, MetricError, PredictionError
+from contract.errors import MetricError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation import evaluate, rank
 from evaluation.cli import main
@@ -340,15 +340,3 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
         assert words in text, words
     listing = find_cohort(ViewerRequest(cohort, results)).listing
     assert listing["edition"] == EDITION.title, "the edition is that of the results"
-
-
-def test_an_unusable_reference_table_is_one_line(tmp_path, grid, plain):
-    for table, message in [
-        (TABLE.replace("T_stage", "T-stage,T_stage").replace("T1,", "T1,T1,"), "fields, expected|mean the same"),
-        (TABLE.replace("T2,2", "T9,2"), "line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"),
-        (TABLE + "P1,A,61,T1,N0,100,1\n", "line 7: P1 stands twice"),
-        (TABLE.replace("T_stage", "stage"), "found none, expected one CSV file with the columns PatientID, T-stage"),
-    ]:
-        truth = write_truth(tmp_path / str(len(list(tmp_path.iterdir()))), grid, table)
-        with pytest.raises(GroundTruthError, match=message):
-            run(truth, predictions=plain)

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from evaluation.cli import main as evaluate_main
 from evaluation.editions import known_profiles
 from evaluation.editions.document import Borda, Lexicographic
-from evaluation.editions.profile import load_declaration, load_profile, parse_profile
+from evaluation.editions.profile import load_declaration, load_profile, parse_profile, with_options
 from evaluation.metrics.rules import RULES_OF_KIND
 from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.rows.mask import mask_metrics
@@ -24,6 +24,7 @@ from evaluation.studies.outputs import add_answer_options, chosen_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"
+FOUR_ANSWERS = Path(__file__).parents[2] / "editions"
 
 
 @pytest.fixture
@@ -209,3 +210,26 @@ def test_every_rule_and_metric_is_documented():
         properties = json_schema(kind)["properties"]
         choices = [json.dumps(one).strip('"') for field in properties.values() for one in field.get("enum", ())]
         assert not [name for name in (*properties, *choices) if f"`{name}`" not in rules]
+
+
+def test_options_name_one_answer_or_all():
+    task = load_profile(str(FOUR_ANSWERS / "four_answers_profile.json")).task(None)
+    changed = with_options(task, {"missing": "skip", "t_stage.missing": "stop", "connectivity": "6"})
+    assert changed.options["t_stage"] == {"missing": "stop", "not_counted": "skip"}
+    assert changed.options["n_stage"] == {"missing": "skip", "not_counted": "skip"}
+    assert changed.options["mask"]["connectivity"] == 6
+    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour, expected one of missing"):
+        with_options(task, {"colour": "red"})
+    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour, expected one of missing"):
+        with_options(task, {"survival.colour": "red"})
+
+
+def test_a_metric_needs_the_name_of_its_answer(tmp_path):
+    content = json.loads((FOUR_ANSWERS / "four_answers_profile.json").read_text())
+    content["declaration"] = str(FOUR_ANSWERS / "four_answers.json")
+    metrics = content["tasks"]["everything"]["metrics"]
+    metrics["c_index"] = metrics.pop("survival_c_index")
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
+        load_profile(str(path))

@@ -1,10 +1,10 @@
-"""C-index, Kaplan-Meier and log-rank against published values, naive oracles and second opinions."""
+"""C-index: golden values and invariants. test_concordance.py compares the sums over pairs with a loop."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
@@ -21,19 +21,6 @@ def cohort(times, events, risks):
 
 def c_index(of, rule="non_concordant"):
     return c_index_metric(of, rule)(np.ones((1, of.times_days.size)))[0]
-
-
-def naive_c_index(times, events, risks, missing_score):
-    concordant = comparable = 0.0
-    for i in range(len(times)):
-        for j in range(len(times)):
-            if events[i] and (times[i] < times[j] or (times[i] == times[j] and not events[j])):
-                comparable += 1
-                if np.isnan(risks[i]) or np.isnan(risks[j]):
-                    concordant += missing_score
-                else:
-                    concordant += 1.0 if risks[i] > risks[j] else 0.5 if risks[i] == risks[j] else 0.0
-    return concordant / comparable if comparable else None
 
 
 @pytest.mark.parametrize(
@@ -57,44 +44,19 @@ def test_without_a_comparable_pair_c_does_not_exist():
     assert np.isnan(c_index(cohort([2, 2], [1, 1], [3, 2])))
 
 
-@pytest.mark.parametrize(("rule", "score"), [("non_concordant", 0.0), ("tie", 0.5)])
-@given(rows=patients)
-def test_vectorised_equals_naive(rows, rule, score):
-    times, events, risks = zip(*rows, strict=True)
-    expected = naive_c_index(times, events, risks, score)
-    assume(expected is not None)
-    assert c_index(cohort(times, events, risks), rule) == pytest.approx(expected, abs=1e-12)
-
-
-@given(patients, st.data())
-def test_weights_equal_repeated_patients(rows, data):
-    """A weight of k is the patient standing k times in the cohort."""
-    weights = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
-    assume(sum(weights) > 0)
-    times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
-    repeated = [np.repeat(column, weights) for column in (times, events, risks)]
-    expected = naive_c_index(*repeated, 0.0)
-    value = c_index_metric(cohort(times, events, risks), "non_concordant")(np.array([weights], dtype=float))[0]
-    np.testing.assert_allclose(value, np.nan if expected is None else expected)
-
-
 @given(patients)
-def test_monotone_transforms_and_doubling_leave_c_unchanged(rows):
+def test_monotone_transforms_leave_c_unchanged(rows):
     times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
-    assume(naive_c_index(times, events, risks, 0.0) is not None)
     value = c_index(cohort(times, events, risks))
-    assert c_index(cohort(times, events, np.exp(3 * risks) + 7)) == pytest.approx(value)
-    doubled = cohort(np.tile(times, 2), np.tile(events, 2), np.tile(risks, 2))
-    assert c_index(doubled) == pytest.approx(value)
+    assert c_index(cohort(times, events, np.exp(3 * risks) + 7)) == pytest.approx(value, nan_ok=True)
 
 
 @given(patients)
 def test_opposite_risk_gives_the_complement(rows):
     times, events, risks = (np.array(column) for column in zip(*rows, strict=True))
     risks = np.nan_to_num(risks, nan=0.25) + np.arange(len(rows)) * 1e-3
-    assume(naive_c_index(times, events, risks, 0.0) is not None)
     value = c_index(cohort(times, events, risks))
-    assert c_index(cohort(times, events, -risks)) == pytest.approx(1 - value)
+    assert c_index(cohort(times, events, -risks)) == pytest.approx(1 - value, nan_ok=True)
 
 
 def test_blocks_give_the_same_value(monkeypatch):
@@ -104,5 +66,3 @@ def test_blocks_give_the_same_value(monkeypatch):
     whole = c_index_metric(many, "tie")(weights)
     monkeypatch.setattr("evaluation.metrics.concordance._BLOCK_NUMBERS", 200)
     np.testing.assert_array_equal(c_index_metric(many, "tie")(weights), whole)
-    value = c_index(many)
-    assert value == pytest.approx(naive_c_index(many.times_days, many.events, many.risks, 0.0), abs=1e-12)
