@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic_core import PydanticUndefined
 
-from contract.documents import Document, parse_document
+from contract.documents import parse_document
 from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
 from contract.editions.declaration import Kind
 from contract.errors import HecktorError
@@ -32,7 +32,7 @@ from evaluation.editions.document import (
     ranked_metrics,
 )
 from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, MaskRules, Metric, RiskRules, Rules
-from evaluation.rows import metrics_of, scorer_for
+from evaluation.rows import metrics_of, scorer_for, with_all_classes
 from evaluation.rows.scorer import Scorer
 
 
@@ -47,11 +47,14 @@ class AnswerProfile:
     @property
     def scored_answer(self) -> Answer:
         """The answer with all classes that are scored, also those that the declaration does not count."""
-        if not isinstance(self.rules, ClassRules) or self.rules.not_counted == "skip":
-            return self.answer
-        return self.answer.model_copy(
-            update={"classes": (*self.answer.not_counted, *self.answer.classes), "not_counted": ()}
-        )
+        scores_all = isinstance(self.rules, ClassRules) and self.rules.not_counted == "class"
+        return with_all_classes(self.answer) if scores_all else self.answer
+
+    def completed(self, rules: Any) -> Any:
+        """Rules of a metrics.json, with the defaults of those that did not exist when it was written."""
+        fields = type(self.rules).model_fields.items()
+        defaults = {name: field.default for name, field in fields if field.default is not PydanticUndefined}
+        return {**defaults, **rules} if isinstance(rules, dict) else rules
 
     @property
     def scorer(self) -> Scorer:
@@ -93,24 +96,15 @@ class TaskProfile:
         return options if self.has_several_answers else next(iter(options.values()))
 
     def completed(self, options: Any) -> Any:
-        """Options of a metrics.json, with the defaults of rules that did not exist when it was written."""
+        """Options of a metrics.json, see `AnswerProfile.completed`."""
+        if not self.has_several_answers:
+            return next(iter(self.answers.values())).completed(options)
         if not isinstance(options, dict):
             return options
-        if not self.has_several_answers:
-            (profile,) = self.answers.values()
-            return {**default_rules(profile.rules), **options}
         return {
-            name: {**default_rules(self.answers[name].rules), **stated}
-            if name in self.answers and isinstance(stated, dict)
-            else stated
+            name: self.answers[name].completed(stated) if name in self.answers else stated
             for name, stated in options.items()
         }
-
-
-def default_rules(rules: Rules | type[Rules]) -> dict[str, Any]:
-    """Rules that a profile may leave out, with their defaults."""
-    fields = type(rules).model_fields if isinstance(rules, Document) else rules.model_fields
-    return {name: field.default for name, field in fields.items() if field.default is not PydanticUndefined}
 
 
 def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:

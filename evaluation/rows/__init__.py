@@ -33,10 +33,14 @@ def metrics_of(answer: Answer, rules: Rules) -> dict[str, Metric]:
     return {metric.name: metric for metric in _metrics(answer, rules.surfaces if isinstance(rules, MaskRules) else "")}
 
 
+def with_all_classes(answer: Answer) -> Answer:
+    """The answer with the classes that its declaration does not count."""
+    return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
+
+
 def find_metric(answer: Answer, name: str) -> Metric | None:
     """The metric of an answer with this name, under any rules; None if it has none."""
-    with_not_counted = answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
-    metrics = (*_metrics(answer, _ALL_SURFACES), *_metrics(with_not_counted, _ALL_SURFACES))
+    metrics = (*_metrics(answer, _ALL_SURFACES), *_metrics(with_all_classes(answer), _ALL_SURFACES))
     return next((metric for metric in metrics if metric.name == name), None)
 
 
