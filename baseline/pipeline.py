@@ -23,7 +23,16 @@ from algorithm.network.package import ModelPackage
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cubes import cube_files
 from baseline.heads.document import cross_validation_document, metrics_only, summary
-from baseline.heads.fitting import FittedHead, cohort_of, fallbacks_of, fit_all, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import (
+    OUT_OF_FOLD,
+    FittedHead,
+    cohort_of,
+    fallbacks_of,
+    fit_all,
+    masks_of,
+    read_fitted_heads,
+    smallest_entry,
+)
 from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
 from baseline.heads.own_features import code_of_features, measure_own_features
@@ -257,13 +266,14 @@ def fit_heads(
     jobs: int = 1,
     code: Code | None = None,
     device: str = "auto",
+    masks: str = OUT_OF_FOLD,
 ) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
     out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`. Its
     features are measured on the masks of `features`; those that are fitted to outcomes are fitted on `device`, and
-    measured out-of-fold.
+    measured out-of-fold. `masks` is noted in the heads.
     """
     own, hooks = None, own_features(code)
     if code:
@@ -286,7 +296,7 @@ def fit_heads(
         save = None if own is None else partial(own.saved, folder=work.own_heads)
         with cube_files(work, cases, () if own is None else own.cube_sizes(), jobs) as images:
             cohorts = [(target, cohort_of(target, cases, features, images)) for target in targets]
-            fitted = fit_all(cohorts, seed, jobs, save).measured_with(read_preparation(work).smallest_lesions)
+            fitted = fit_all(cohorts, seed, jobs, save).measured_on(masks, read_preparation(work).smallest_lesions)
             document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
         write_json(work.heads_json, fitted.as_json())
         document |= {"made_from": key} | ({"own": record} if record else {})
@@ -327,6 +337,7 @@ def export_model(
         "folds": len(splits.folds),
         "seed": splits.seed,
     }
+    training |= {} if (masks := masks_of(fitted)) == "" else {"heads_fitted_on": masks}
     training |= described_plans(work) if existing is None else {}
     out_of_fold = {
         name: {one.metric: round(one.out_of_fold, 4), "penalty": one.penalty} for name, one in fitted.items()

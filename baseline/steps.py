@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
+from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
+from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
 from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
@@ -226,7 +228,9 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None or arguments.nnunet is not None:
         _require_one_plan(work)
     jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
+    origin = OUT_OF_FOLD if arguments.masks is None else GIVEN
     if arguments.masks == REFERENCE:
+        origin = REFERENCE_MASKS
         from baseline.network.given_masks import measure_references
 
         target, features = work.of_reference_masks(), measure_references(work, jobs)
@@ -243,7 +247,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
         features = features_for_heads(work, measure_out_of_fold(work, arguments.device, jobs, code), jobs)
-    _show(fit_heads(target, features, jobs, code, arguments.device))
+    _show(fit_heads(target, features, jobs, code, arguments.device, origin))
     return 0
 
 

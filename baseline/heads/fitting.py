@@ -30,6 +30,7 @@ from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
+OUT_OF_FOLD, REFERENCE, GIVEN = "out-of-fold masks", "reference masks", "given masks"
 Cohorts = Sequence[tuple[Target, HeadCohort]]
 SaveOwn = Callable[[Head, HeadCohort], Head]
 
@@ -49,7 +50,8 @@ class FittedHead(Document):
     out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
     curve, or balanced accuracy of more than two classes). `fallback`, `stand_in` in version 0.2, is the answer in place
     of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
-    `smallest_lesions` are the limits with which the features were measured.
+    `smallest_lesions` are the limits with which the features were measured, `masks` the masks: those of networks that
+    never saw the patient, the reference's, or the user's own; empty if unknown.
     """
 
     head: Head
@@ -62,6 +64,7 @@ class FittedHead(Document):
     experts: tuple[ExpertRecord, ...]
     penalty: float
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
+    masks: str = ""
 
     @field_validator("head", mode="before")
     @classmethod
@@ -76,9 +79,10 @@ class FittedHeads:
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
 
-    def measured_with(self, smallest: SmallestLesions) -> FittedHeads:
-        """The heads with a note of the smallest lesions of their features."""
-        noted = {name: one.model_copy(update={"smallest_lesions": smallest}) for name, one in self.heads.items()}
+    def measured_on(self, masks: str, smallest: SmallestLesions) -> FittedHeads:
+        """The heads with a note of the masks and the smallest lesions of their features."""
+        measured = {"masks": masks, "smallest_lesions": smallest}
+        noted = {name: one.model_copy(update=measured) for name, one in self.heads.items()}
         return FittedHeads(noted, self.why_not)
 
     def as_json(self) -> dict[str, Any]:
@@ -196,3 +200,8 @@ def smallest_entry(heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
     if other := next((one for one in limits if one != limits[0]), None):
         raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {other}", "one for all heads")
     return {"smallest_lesions": limits[0].model_dump()} if limits else {}
+
+
+def masks_of(heads: Mapping[str, Head | FittedHead]) -> str:
+    """The masks on which the heads were fitted; empty if unknown."""
+    return ", ".join(sorted({one.masks for one in heads.values() if isinstance(one, FittedHead) and one.masks}))

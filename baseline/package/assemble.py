@@ -13,7 +13,7 @@ from algorithm.heads.head_hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
-from baseline.heads.fitting import FittedHead, fallbacks_of, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.outcome.folds import fitted_hooks
 from baseline.package.description import DEFAULTS
@@ -27,7 +27,7 @@ from baseline.release.cases import head_answers
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.editions import Edition, load_edition
+from contract.editions import Edition, content_digest, declared_part, load_edition
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import HEADS, edition_entries
@@ -135,6 +135,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     edition = _edition(request)
     code = Code.of(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
+    masks_of_heads = of_heads.pop("training", {})
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     own = own_member(code, request.network, request.weights or ())
     about_heads = check_own_heads(heads.values(), code)
@@ -166,7 +167,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
             **({"code": code_of_features} if code_of_features else {}),
-            "training": training[0] if len(training) == 1 else {"members": training},
+            "training": (training[0] if len(training) == 1 else {"members": training}) | masks_of_heads,
         },
         features=_hooks(request, heads, code),
         code=code,
@@ -241,11 +242,24 @@ def _read_checkpoint(path: Path, results: NnunetResults, trust: bool) -> Checkpo
 
 
 def _edition(request: PackageRequest) -> Edition:
-    if request.edition is not None:
-        return load_edition(request.edition)
+    """The edition of the option, else that of the heads' training, else the default one.
+
+    Raises:
+        ModelPackageError: the heads were fitted for another declaration of the option's edition.
+    """
     # At most plans/NAME/reference_masks/heads.json.
     above = [] if request.heads is None else list(map(WorkFolders, request.heads.resolve().parents[:4]))
-    return next((edition_of(work) for work in above if work.prepare_json.is_file()), load_edition())
+    trained = next((edition_of(work) for work in above if work.prepare_json.is_file()), None)
+    if request.edition is None:
+        return trained or load_edition()
+    edition = load_edition(request.edition)
+    if trained is None or trained.name != edition.name or trained.content is None or edition.content is None:
+        return edition
+    given, fitted = (content_digest(declared_part(one)) for one in (edition.content, trained.content))
+    if given != fitted:
+        found = f"found {edition.name!r} with another declaration (sha256 {given})"
+        raise ModelPackageError("--edition", found, f"that of the training of --heads (sha256 {fitted})")
+    return edition
 
 
 def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[dict[str, Head], dict[str, Any]]:
@@ -269,7 +283,9 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
             raise ModelPackageError(path.name, f"{name}: feature {unknown[0]!r} is unknown", f"one of {names}")
         check_head(answer_of[name], head, name)
     fallbacks = fallbacks_of(edition, records)
-    return heads, ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
+    entries = ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
+    masks = masks_of(records)
+    return heads, entries | ({"training": {"heads_fitted_on": masks}} if masks else {})
 
 
 def _hooks(request: PackageRequest, heads: Mapping[str, Head], code: Code) -> list[FeatureHook]:

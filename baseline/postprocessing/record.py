@@ -17,9 +17,9 @@ from contract.files import read_json
 from contract.packages import NO_RULES, PostprocessingRules
 
 # Increment when the same probabilities give other rules, masks or features.
-FORMAT_VERSION: Final[Literal[3]] = 3
+FORMAT_VERSION: Final[Literal[4]] = 4
 GAIN_HEADS: Final = ("Rules found with", "Metric", "Unfiltered", "Filtered", "Difference (95% interval)")
-_SCORE: Final = "score"
+SCORE: Final = "score"
 
 
 class GainInterval(Document):
@@ -38,19 +38,6 @@ class RuleGain(Document):
     difference: GainInterval
 
 
-class FilteredLesion(Document):
-    """A lesion of an out-of-fold mask; `rule` removes it, or is empty; `true` is None without a reference."""
-
-    patient: str
-    centre: str
-    label: str
-    volume_ml: float
-    mean_probability: float
-    suv_max: float | None
-    rule: str
-    true: bool | None
-
-
 class PostprocessingRecord(Document):
     """The content of `postprocessing.json`.
 
@@ -62,12 +49,11 @@ class PostprocessingRecord(Document):
         titles: of the metrics.
         cross_fitted: gain of each metric with folds and with centres left out.
         rules_by_group: rules found without each fold, which its out-of-fold masks have, and without each centre.
-        lesions: of all masks, if there are rules.
         seconds: time of the search.
         made_from: digest of all inputs.
     """
 
-    format_version: Literal[3]
+    format_version: Literal[4]
     edition: str
     rules: PostprocessingRules = NO_RULES
     settings: int = 0
@@ -78,7 +64,6 @@ class PostprocessingRecord(Document):
     titles: dict[str, str] = Field(default_factory=dict)
     cross_fitted: dict[str, dict[str, RuleGain]] = Field(default_factory=dict)
     rules_by_group: dict[str, dict[str, PostprocessingRules]] = Field(default_factory=dict)
-    lesions: list[FilteredLesion] = Field(default_factory=list)
     seconds: float = 0.0
     made_from: str
 
@@ -198,7 +183,7 @@ def postprocessing_lines(work: WorkFolders) -> str:
     lines = [f"postprocessing rules ({record.settings} settings, {record.seconds:.0f} s), for the package:"]
     lines += [f"  {PostprocessingRules.words(rule)}: {value}" for rule, value in record.rules.as_json().items()]
     for split, figures in record.cross_fitted.items():
-        one = figures[_SCORE]
+        one = figures[SCORE]
         lines.append(
             f"  score, rules found without the patient's {split[:-1]}: {one.unfiltered:.4f} to {one.filtered:.4f}, "
             f"difference {change_text(one.difference)}"

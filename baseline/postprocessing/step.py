@@ -9,29 +9,36 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
 
 from algorithm.heads.documents import Features
+from algorithm.masks.postprocessing import apply_rules
+from algorithm.masks.removed import REMOVED
+from algorithm.masks.segmentation import Segmentation
 from baseline.cache import cache, key_of, load_cached, map_items
-from baseline.postprocessing.apply import filter_patient
-from baseline.postprocessing.lesions import measure_patient
+from baseline.postprocessing.lesions import measure_patient, read_images, read_logits
 from baseline.postprocessing.record import (
     FORMAT_VERSION,
-    FilteredLesion,
+    SCORE,
     PostprocessingRecord,
     RuleGain,
     change_text,
     recorded,
 )
-from baseline.postprocessing.score import SCORE, MaskCohort, score_of
-from baseline.postprocessing.search import cross_fitted, gains, search
+from baseline.postprocessing.search import MaskCohort, cross_fitted, gains, score_of, search
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
 from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
 from contract.files import write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, read_volume, write_mask
 from contract.packages import NO_RULES, PostprocessingRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
+
+_Labels = npt.NDArray[np.uint8]
 
 # With fewer patients a single lesion changes the score by more than any rule gains.
 LEAST_PATIENTS: Final = 30
@@ -51,8 +58,8 @@ def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int =
     started = time.monotonic()
     record = _record(work, cases, key, jobs)
     seconds = round(time.monotonic() - started, 1)
-    filtered, lesions = _filter(work, cases, _rules_of_masks(read_splits(work), record), features, jobs)
-    record = record.model_copy(update={"seconds": seconds, "lesions": lesions})
+    filtered = _filter(work, cases, _rules_of_masks(read_splits(work), record), features, jobs)
+    record = record.model_copy(update={"seconds": seconds})
     write_json(work.postprocessing_json, record.model_dump(mode="json"))
     cache(work.features_json, key, filtered)
     return filtered
@@ -67,7 +74,7 @@ def apply_given(
     cases, key = read_cases(work), key_of((work.unfiltered_features_json, *probabilities), made_from)
     filtered: dict[str, Features] | None = load_cached(work.features_json, key)
     if filtered is None or not all(work.mask(case.patient_id).is_file() for case in cases):
-        filtered, _ = _filter(work, cases, {case.patient_id: rules for case in cases}, features, jobs)
+        filtered = _filter(work, cases, {case.patient_id: rules for case in cases}, features, jobs)
         cache(work.features_json, key, filtered)
     return filtered
 
@@ -114,8 +121,7 @@ def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int
 
     if why_not := _why_not(scored):
         return record(why_not)
-    score = score_of(edition, scored)
-    measure = partial(measure_patient, work=work, limits=smallest_lesions_of(work) if score.stages else None)
+    score, measure = score_of(edition), partial(measure_patient, work=work)
     tables = {one.patient_id: one for one in map_items(measure, scored, jobs, "measure lesions")}
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     if not any(patient.nodes for patient in cohort.patients):
@@ -170,18 +176,62 @@ def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGa
 def _filter(
     work: WorkFolders,
     cases: Sequence[ReleaseCase],
-    rules_of: dict[str, PostprocessingRules],
+    rules_of: Mapping[str, PostprocessingRules],
     features: Mapping[str, Features],
     jobs: int,
-) -> tuple[dict[str, Features], list[FilteredLesion]]:
-    """Write each patient's mask; returns features by patient ID, and all lesions with the rules' effect."""
+) -> dict[str, Features]:
+    """Write each patient's mask; returns the features of these masks by patient ID."""
     work.features_json.unlink(missing_ok=True)  # of earlier masks
     if all(rules == NO_RULES for rules in rules_of.values()):
         work.masks.mkdir(parents=True, exist_ok=True)
         for case in cases:
             shutil.copyfile(work.unfiltered_mask(case.patient_id), work.mask(case.patient_id))
-        return dict(features), []
-    filtered = dict(map_items(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
-    rows = {case.patient_id: filtered[case.patient_id] for case in cases}
-    lesions = [lesion for row in rows.values() for lesion in row.lesions]
-    return {name: features[name] if row.features is None else row.features for name, row in rows.items()}, lesions
+        return dict(features)
+    changed = dict(map_items(partial(filter_patient, work=work, rules_of=rules_of), cases, jobs, "postprocess"))
+    return {name: row if (new := changed.get(name)) is None else new for name, row in features.items()}
+
+
+def filter_patient(
+    case: ReleaseCase, work: WorkFolders, rules_of: Mapping[str, PostprocessingRules]
+) -> tuple[str, Features | None]:
+    """Write a patient's filtered mask; returns its ID and its features, None if the rules changed nothing.
+
+    `rules_of` is by patient ID. With the threshold of the argmax, each voxel of the unfiltered mask follows the nearest
+    lesion of the network's grid. With another one the mask is interpolated from the stored probabilities.
+    """
+    from baseline.network.out_of_fold import features_of  # imports torch
+
+    name, rules = case.patient_id, rules_of[case.patient_id]
+    (ct, pet), logits = read_images(work, case), read_logits(work, name)
+    moved, result = apply_rules(logits, pet, ct.geometry, rules)
+    same_voxels = rules.foreground_threshold == NO_RULES.foreground_threshold
+    target = work.mask(name)
+    if same_voxels and not result.removed:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(work.unfiltered_mask(name), target)
+        return name, None
+    unfiltered = read_volume(work.unfiltered_mask(name), np.uint8)
+    segmentation = Segmentation(moved, ct.array, pet, ct.geometry)
+    mask = follow(unfiltered, result.places, ct.geometry) if same_voxels else segmentation.mask_on(unfiltered.geometry)
+    write_mask(target, mask, unfiltered.geometry)
+    return name, features_of(case, segmentation, smallest_lesions_of(work))
+
+
+def follow(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:
+    """A mask on the CT's grid without the voxels whose nearest lesion in `places` is removed.
+
+    `places` is on the network's grid, as in `Postprocessed`.
+    """
+    result = mask.array.copy()
+    index = np.argwhere(result)[:, ::-1]
+    if not len(index) or not places.any():
+        return result
+    nearest = ndimage.distance_transform_edt(
+        places == 0, sampling=grid.array_spacing_mm, return_distances=False, return_indices=True
+    )
+    matrix = grid.physical_to_index_matrix() @ mask.geometry.index_to_physical_matrix()
+    there = np.rint(index @ matrix[:3, :3].T + matrix[:3, 3]).astype(np.int64)
+    x, y, z = np.clip(there, 0, np.asarray(grid.size) - 1).T
+    removed = places[tuple(nearest)][z, y, x] == REMOVED
+    result[result > 0] = np.where(removed, 0, result[result > 0])
+    return result

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from baseline.postprocessing.record import FilteredLesion, PostprocessingRecord
+from baseline.postprocessing.record import PostprocessingRecord
 from baseline.report import page
 from baseline.report.figures import expected_dsc, risk_by_coverage
 from baseline.report.masks import dsc_of
@@ -35,12 +34,8 @@ _POSTPROCESSING: Final = (
     "Rules are on 26-connected lesions of the out-of-fold masks, measured on the network's grid. Masks, features and "
     "all figures of this page have the rules that were found without the patient's fold; the package has those of all "
     "patients. For the gains, rules were found without the patient's fold or without the patient's centre; intervals "
-    "are from the paired bootstrap, and without lower ends above 0 no rules would be stored. A true GTVp overlaps the "
-    "reference's GTVp; a true GTVn has an IoU above 0.3 with a node of the reference."
+    "are from the paired bootstrap, and without lower ends above 0 no rules would be stored."
 )
-_COUNTED: Final = ("Kept, true", "Kept, false", "Removed, true", "Removed, false")
-_REMOVED_MEASURES: Final = ("patient", "label", "volume_ml", "mean_probability", "suv_max")
-_REMOVED_HEADS: Final = ("Patient", "Label", "Volume, ml", "Mean probability", "SUVmax", "True", "Rule")
 
 
 def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], without_mask: int) -> str:
@@ -124,8 +119,6 @@ def postprocessing_section(record: PostprocessingRecord) -> str:
     parts = [
         page.listing("Rules", _rules(record)),
         page.listing("Gains", _gains(record)),
-        page.listing("Lesions, true and false", _counts(record.lesions)),
-        page.listing("Removed lesions", _removed([one for one in record.lesions if one.rule])),
     ]
     return paragraph(f"{record.search}. {_POSTPROCESSING}") + page.grid(parts)
 
@@ -154,27 +147,3 @@ def _gains(record: PostprocessingRecord) -> str:
             rows.append(Row([f"{split} left out", title, one.unfiltered, one.filtered, estimate]))
     heads = ["Rules found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     return table("Metrics on the network's grid, with 95% intervals of the difference", heads, rows, header_column=1)
-
-
-def _counts(lesions: Sequence[FilteredLesion]) -> str:
-    counted = Counter((one.label, bool(one.rule), one.true) for one in lesions)
-    rows = [
-        Row([label, *(counted[(label, removed, true)] for removed in (False, True) for true in (True, False))])
-        for label in ("GTVp", "GTVn")
-    ]
-    return table("Lesions of patients with a reference", ["Label", *_COUNTED], rows)
-
-
-def _removed(lesions: Sequence[FilteredLesion]) -> str:
-    truth = {None: "no reference", True: "true", False: "false"}
-    rows = [
-        Row(
-            [
-                *(getattr(one, name) for name in _REMOVED_MEASURES),
-                truth[one.true],
-                PostprocessingRules.words(one.rule),
-            ]
-        )
-        for one in lesions
-    ]
-    return table(f"Removed lesions: {len(lesions)}", _REMOVED_HEADS, rows)

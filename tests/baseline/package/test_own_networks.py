@@ -71,6 +71,10 @@ def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
         assert package_main([*command, *further, "--output", str(tmp_path / name)]) == 0
         manifest = read_manifest(tmp_path / name)
         assert (manifest.edition, manifest.own_edition) == (name, None if further else edition.content)
+    (tmp_path / "changed.json").write_text((tmp_path / "mine.json").read_text().replace("with four", "with other"))
+    with pytest.raises(ModelPackageError, match=r"^--edition: found 'four-answers' with another declaration"):
+        package_main([*command, "--edition", str(tmp_path / "changed.json"), "--output", str(tmp_path / "refused")])
+    assert not (tmp_path / "refused").exists()
 
 
 def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:

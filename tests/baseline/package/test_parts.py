@@ -129,6 +129,12 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
         entry(hpv=new, hpv_clinical=old)
 
 
+def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:
+    path = tmp_path / "heads.json"
+    path.write_text(json.dumps({"hpv": record(head(), masks="reference masks")}))
+    assert read_heads(path, EDITION)[1]["training"] == {"heads_fitted_on": "reference masks"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -8,8 +8,8 @@ import numpy as np
 
 from algorithm.masks.postprocessing import LesionMeasures
 from baseline.postprocessing.lesions import THRESHOLDS, LesionTable, PatientLesions
-from baseline.postprocessing.score import SCORE, MaskCohort, score_of
-from baseline.postprocessing.search import search
+from baseline.postprocessing.record import SCORE
+from baseline.postprocessing.search import MaskCohort, score_of, search
 from baseline.postprocessing.step import search_result
 from baseline.release.splits import Splits
 from contract.editions import load_edition
@@ -23,7 +23,7 @@ _TRUE = 0.43
 def null_cohort(patients: int, seed: int) -> MaskCohort:
     """Patients of four centres with a GTVp, a true node and uncertain ones whose measures say nothing of the truth."""
     rng = np.random.default_rng(seed)
-    return MaskCohort([_patient(number, rng) for number in range(patients)], score_of(load_edition("hecktor2025"), []))
+    return MaskCohort([_patient(number, rng) for number in range(patients)], score_of(load_edition("hecktor2025")))
 
 
 def _patient(number: int, rng: np.random.Generator) -> PatientLesions:
@@ -39,7 +39,7 @@ def _patient(number: int, rng: np.random.Generator) -> PatientLesions:
     iou = pairs / (voxels[:, None] + voxels[nodes] - pairs)
     extent, nothing = np.zeros((len(label), 3)), np.zeros(0, np.int32)
     measures = LesionMeasures(nothing, label, voxels, voxels * 0.1, probability, suv_max, extent)
-    tables = dict.fromkeys(THRESHOLDS, LesionTable(measures, voxels * true, pairs, iou))
+    tables = dict.fromkeys(THRESHOLDS, LesionTable(measures, voxels * true, iou))
     size, centre = int(voxels[nodes].sum()), f"C{number % 4}"
     return PatientLesions(f"{centre}-{number:03d}", centre, 100.0, 200, size, len(nodes), tables)
 
