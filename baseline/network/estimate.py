@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Final
 
 from baseline.network.nnunet import Machine
@@ -35,18 +34,6 @@ _T4_GB: Final = 16.0
 
 
 @dataclass(frozen=True)
-class Finished:
-    """What an interrupted training has done already: trained networks, and GB of images; infinite if complete."""
-
-    networks: int = 0
-    raw_gb: float = 0.0
-    preprocessed_gb: float = 0.0
-
-
-_NOTHING: Final = Finished()
-
-
-@dataclass(frozen=True)
 class TrainingEstimate:
     """The unfinished part of a training.
 
@@ -65,27 +52,23 @@ class TrainingEstimate:
         return self.raw_gb + self.preprocessed_gb + self.checkpoints_gb
 
 
-def estimate(
-    plan: NetworkPlan, patients: int, folds: int, machine: Machine, finished: Finished = _NOTHING
-) -> TrainingEstimate:
+def estimate(plan: NetworkPlan, patients: int, networks: int, machine: Machine) -> TrainingEstimate:
     """Scale published and measured figures to this training; all backbones are taken to cost as much as the U-Net."""
-    networks = folds * len(plan.backbones) - finished.networks
     voxels = patients * math.prod(REGION_MM) / math.prod(plan.spacing_mm)
+    raw, preprocessed = (voxels * size / _GB for size in (_RAW_BYTES, _PREPROCESSED_BYTES))
     checkpoints = networks * _CHECKPOINT_GB[plan.network]
-    raw = max(0.0, voxels * _RAW_BYTES / _GB - finished.raw_gb)
-    preprocessed = max(0.0, voxels * _PREPROCESSED_BYTES / _GB - finished.preprocessed_gb)
     return TrainingEstimate(networks, _hours(plan, networks, machine), raw, preprocessed, checkpoints)
 
 
-def finished_part(work: WorkFolders, plan: NetworkPlan, folds: int) -> Finished:
-    """The part of the plan's training that the working directory holds."""
+def unfinished_part(
+    plan: NetworkPlan, patients: int, folds: int, machine: Machine, work: WorkFolders
+) -> TrainingEstimate:
+    """The estimate without the networks and images that the working directory already holds."""
     trained = sum(work.final(fold, backbone).is_file() for fold in range(folds) for backbone in plan.backbones)
-    prepared = work.prepare_json.is_file() and read_preparation(work).spacing_mm == plan.spacing_mm
-    raw_gb = math.inf if prepared else _size_gb(work.raw)
-    if prepared and work.plan_json.is_file():
-        return Finished(trained, raw_gb, math.inf)
-    # Images of other plans are shared only if they are preprocessed alike, which is not known yet.
-    return Finished(trained, raw_gb, 0.0 if work.others() else _size_gb(work.preprocessed))
+    left = estimate(plan, patients, folds * len(plan.backbones) - trained, machine)
+    if work.prepare_json.is_file() and read_preparation(work).spacing_mm == plan.spacing_mm:
+        left = replace(left, raw_gb=0.0, preprocessed_gb=0.0 if work.plan_json.is_file() else left.preprocessed_gb)
+    return left
 
 
 def _hours(plan: NetworkPlan, networks: int, machine: Machine) -> float | None:
@@ -100,15 +83,15 @@ def _hours(plan: NetworkPlan, networks: int, machine: Machine) -> float | None:
 
 def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work: WorkFolders) -> str:
     """The estimate in lines for the console, without what the working directory already holds."""
-    finished = finished_part(work, plan, folds)
-    left = estimate(plan, patients, folds, machine, finished)
+    left = unfinished_part(plan, patients, folds, machine, work)
     parts = (left.raw_gb, left.preprocessed_gb, left.checkpoints_gb)
     raw, preprocessed, checkpoints = (f"{gigabytes:.2g}" for gigabytes in parts)
     existing = next(path for path in (work.root, *work.root.parents) if path.is_dir())
     free_gb = shutil.disk_usage(existing).free / _GB
     too_small = "" if free_gb > left.disk_gb else " *** WARNING *** too little"
     size = f"{left.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
-    count = f"{left.networks} unfinished networks" if finished.networks else f"{left.networks} networks"
+    is_begun = left.networks < folds * len(plan.backbones)
+    count = f"{left.networks} unfinished networks" if is_begun else f"{left.networks} networks"
     lines = (
         f"estimate for {patients} patients, {count} of {plan.epochs} epochs:",
         f"  training {_time(plan, left, machine)}",
@@ -137,7 +120,3 @@ def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
     week = ", more than a week" if left.hours > _WEEK_H else ""
     on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""
     return f"about {left.hours:.0f} h on {cards}{week}{on_t4}"
-
-
-def _size_gb(folder: Path) -> float:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / _GB

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any, Final
 
-import numpy as np
-
 from algorithm.heads.documents import read_head
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import COMPARATORS, targets_of
@@ -31,10 +28,7 @@ from baseline.work import WorkFolders
 from contract.documents import plain, section, table
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
-from contract.errors import HecktorError
 from contract.files import read_json
-from contract.images.geometry import Geometry
-from contract.images.volumes import read_header
 from contract.packages import PostprocessingRules
 from contract.platform import METRICS_JSON
 
@@ -65,15 +59,7 @@ Patients: $patients. Centres: $centres. Excluded for errors in their files: $exc
 
 $patients_by_centre
 
-### Scans
-
-Whole images as released; the network sees the head and neck, cropped and resampled.
-
-$scans
-
-### Clinical variables
-
-$variables
+Clinical variables, with the number of patients of whom each is known: $variables.
 
 ## Training
 
@@ -99,16 +85,11 @@ $targets
 ## Limits
 
 - Trained on $centres. At other centres expect the figures with whole centres left out.
-- The model has not seen scans outside the ranges above, and learnt little from variables that few patients have.
+- The model has seen no other scanners than those of these centres, and learnt little from variables that few \
+patients have.
 - It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in FDG-PET/CT, and may find lesions \
 in images that contain none. It is not trained for other diseases or tracers.
 """)
-_MEASURES: Final[Mapping[str, Callable[[Geometry], float]]] = {
-    "voxel in plane, mm": lambda grid: max(grid.spacing_mm[:2]),
-    "slice distance, mm": lambda grid: grid.spacing_mm[2],
-    "width, mm": lambda grid: grid.spacing_mm[0] * grid.size[0],
-    "length, mm": lambda grid: grid.spacing_mm[2] * grid.size[2],
-}
 
 
 def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
@@ -127,7 +108,6 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
         "centres": ", ".join(sorted({case.centre for case in cases})),
         "excluded": len(preparation.left_out),
         "patients_by_centre": _patients_by_centre(cases, head_answers(edition)),
-        "scans": _scans(cases),
         "variables": _variables(cases, edition),
         "training": _training(work),
         "versions": ", ".join(f"{name} {version}" for name, version in preparation.versions.items()),
@@ -165,45 +145,10 @@ def _counts(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str
     return counts | {"RT dose": sum(case.dose is not None for case in cases)}
 
 
-def _scans(cases: Sequence[ReleaseCase]) -> str:
-    """Minimum, median and maximum of voxel sizes and fields of view, and the number of unreadable images."""
-    paths = {"CT": [case.ct for case in cases], "PET": [case.pet for case in cases]}
-    grids = {kind: [grid for path in of_kind if (grid := _grid(path))] for kind, of_kind in paths.items()}
-    rows = [
-        [f"{kind}: {name}", *(_short(value) for value in np.quantile([measure(grid) for grid in of_kind], (0, 0.5, 1)))]
-        for kind, of_kind in grids.items()
-        for name, measure in _MEASURES.items()
-        if of_kind
-    ]
-    unread = 2 * len(cases) - sum(map(len, grids.values()))
-    note = f"Unavailable images, which are not in the table: {unread}."
-    return "\n\n".join(filter(None, [table(["", "Lowest", "Median", "Highest"], rows), note if unread else ""]))
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _grid(path: Path) -> Geometry | None:
-    try:
-        return read_header(path).geometry
-    except HecktorError:  # the release has moved; the card counts unread images
-        return None
-
-
 def _variables(cases: Sequence[ReleaseCase], edition: Edition) -> str:
-    """Coverage of every clinical variable except the centre."""
-    rows = []
-    for variable in edition.clinical:
-        known = [case for case in cases if case.patient.values.get(variable.name) is not None]
-        values: list[Any] = [case.patient.values[variable.name] for case in known]
-        shown = ", ".join(f"{value}: {count}" for value, count in sorted(Counter(values).items()))
-        if variable.type in ("years", "number") and values:
-            shown = f"{min(values):g} to {max(values):g}" + (f" {variable.unit}" if variable.type == "number" else "")
-        centres = len({case.centre for case in known})
-        if variable.name != CENTRE:
-            rows.append([variable.key, f"{len(known)} of {len(cases)}", centres, shown or "-"])
-    return table(["Variable", "Known", "Centres", "Values"], rows)
+    names = {one.name: one.key for one in edition.clinical if one.name != CENTRE}
+    known = {key: sum(case.patient.values.get(name) is not None for case in cases) for name, key in names.items()}
+    return ", ".join(f"{key} {count}" for key, count in known.items())
 
 
 def _training(work: WorkFolders) -> str:
@@ -216,11 +161,12 @@ def _training(work: WorkFolders) -> str:
             f"that all of these networks give together. The figures below hold only if {CONDITION}."
         )
     splits = read_splits(work)
+    masks = sorted({one.get("masks") or OUT_OF_FOLD for one in work.read(work.heads_json).values()})
     networks = " and ".join(dict.fromkeys(name for member in work.members for name in read_plan(member).backbones))
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
         f"{splits.seed}); the manifest has the options of the plan. Inference averages the probabilities of the passes "
-        "that the time limit allows. Heads are fitted on features of masks from networks that never saw the patient."
+        f"that the time limit allows. Heads are fitted on features of {', '.join(masks)}."
     )
 
 
