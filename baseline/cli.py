@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from baseline.network.plans import (
     CHANNELS_SEEN,
@@ -70,8 +70,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
     steps = train.add_subparsers(dest="step", required=True)
-    work, jobs = _work_arguments(), _jobs_arguments()
-    of_one_plan, of_plans = _name_arguments("name of the plan"), _name_arguments(_PLANS)
+    work, jobs = _work(), _jobs()
+    of_one_plan, of_plans = _name("name of the plan"), _name(_PLANS)
     # The list and the comparison concern every plan; the list has no work to share among processes.
     common = {"list": [work], "compare": [work, jobs]}
 
@@ -92,11 +92,11 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_networks(step: _AddStep) -> None:
     """All steps at once, and those up to trained networks."""
-    prepare, plan, preset = _prepare_arguments(), _plan_arguments(), _preset_arguments()
-    device, gpus = _device_arguments(), _gpu_arguments()
+    prepare, plan, preset = _prepare(), _plan(), _preset()
+    device, gpus = _device(), _gpus()
     everything = step(
         "all",
-        [preset, prepare, plan, device, gpus, _network_arguments(), _export_arguments(), _code_arguments()],
+        [preset, prepare, plan, device, gpus, _networks(), _export(), _code()],
         "run all steps in order; continues an interrupted run",
     )
     everything.add_argument(
@@ -127,7 +127,7 @@ def _add_networks(step: _AddStep) -> None:
 
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
-    device, networks, code = _device_arguments(), _network_arguments(), _code_arguments()
+    device, networks, code = _device(), _networks(), _code()
     step("postprocess", [device, networks, code], "find rules that remove lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
@@ -151,7 +151,7 @@ def _add_heads(step: _AddStep) -> None:
     )
     _add_nnunet_options(heads)
     step("report", [], "write the training report")
-    last = step("export", [_export_arguments(), device, code], "write the model package")
+    last = step("export", [_export(), device, code], "write the model package")
     last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
 
 
@@ -190,51 +190,42 @@ def _add_comparisons(step: _AddStep) -> None:
     )
 
 
-def _work_arguments() -> argparse.ArgumentParser:
+def _option(*names: str, **settings: Any) -> argparse.ArgumentParser:
+    """A parser with one option, for the parents of steps that share it."""
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--work", type=Path, required=True, help="working directory of the training")
+    parser.add_argument(*names, **settings)
     return parser
 
 
-def _name_arguments(about: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--name", default=DEFAULT_PLAN, help=f"{about} (default: %(default)s)")
-    return parser
+def _name(about: str) -> argparse.ArgumentParser:
+    return _option("--name", default=DEFAULT_PLAN, help=f"{about} (default: %(default)s)")
 
 
-def _jobs_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--jobs",
-        type=whole_number(1),
-        default=usable_cpus(),
-        help="number of processes or threads (default: %(default)s)",
-    )
-    return parser
+def _work() -> argparse.ArgumentParser:
+    return _option("--work", type=Path, required=True, help="working directory of the training")
 
 
-def _preset_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--preset",
-        choices=tuple(PRESETS),
-        help="defaults of spacing and plan (default for phantoms: short; a release of patients needs one by name)",
-    )
-    return parser
+def _jobs() -> argparse.ArgumentParser:
+    about = "number of processes or threads (default: %(default)s)"
+    return _option("--jobs", type=whole_number(1), default=usable_cpus(), help=about)
 
 
-def _device_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--device",
-        choices=("auto", "cpu", "cuda"),
-        default="auto",
-        help="device of the networks (default: cuda if a card answers, else cpu)",
-    )
-    return parser
+def _preset() -> argparse.ArgumentParser:
+    about = "defaults of spacing and plan (default for phantoms: short; a release of patients needs one by name)"
+    return _option("--preset", choices=tuple(PRESETS), help=about)
 
 
-def _gpu_arguments() -> argparse.ArgumentParser:
+def _device() -> argparse.ArgumentParser:
+    about = "device of the networks (default: cuda if a card answers, else cpu)"
+    return _option("--device", choices=("auto", "cpu", "cuda"), default="auto", help=about)
+
+
+def _networks() -> argparse.ArgumentParser:
+    about = "use the networks of a model package (folder or .tar.gz), trained without any of these patients"
+    return _option("--networks", type=Path, metavar="PACKAGE", help=about)
+
+
+def _gpus() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)")
@@ -243,25 +234,14 @@ def _gpu_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _network_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument(
-        "--networks",
-        type=Path,
-        metavar="PACKAGE",
-        help="use the networks of a model package (folder or .tar.gz), trained without any of these patients",
-    )
-    return parser
-
-
-def _code_arguments() -> argparse.ArgumentParser:
+def _code() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     what = ": its class Head competes with our heads, its class Features measures more features, its networks are found"
     add_code_option(parser, what)
     return parser
 
 
-def _prepare_arguments() -> argparse.ArgumentParser:
+def _prepare() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--release", "--cohort", type=Path, required=True, help="folder of the release")
@@ -299,7 +279,7 @@ def _prepare_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan_arguments() -> argparse.ArgumentParser:
+def _plan() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--epochs", type=whole_number(1), help="number of epochs of each network")
@@ -358,7 +338,7 @@ def _path(text: str) -> str:
     return str(Path(text).resolve())
 
 
-def _export_arguments() -> argparse.ArgumentParser:
+def _export() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
     add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
