@@ -313,13 +313,6 @@ def _add_pet_options(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="turn and shift the PET against the CT, each with this probability (default without P: %(const)s)",
     )
-    add(
-        "--misalign-by",
-        type=number_within(0, 90),
-        nargs=2,
-        metavar=("DEGREES", "VOXELS"),
-        help="largest rotation about each axis in degrees, and largest shift in plane in whole voxels (default: 5 2)",
-    )
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
         "--pet-normalisation",

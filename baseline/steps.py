@@ -69,8 +69,7 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
     prepared images.
 
     Raises:
-        HecktorError: no preset for a release of patients; an option without effect beside another one;
-            `--misalign-by` with part of a voxel, by which nothing is shifted.
+        HecktorError: no preset for a release of patients; an option without effect beside another one.
     """
     if arguments.preset is None:
         require_phantoms(release)
@@ -80,18 +79,15 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
         if name in given:
             given[name] = tuple(sorted(set(given[name]), key=order.index))
     _check_effects(given)
-    plan = PRESETS[arguments.preset or "short"].changed(**given)
-    if "misalign_by" in given:
-        _check_misalign_by(plan)
-    return plan
+    return PRESETS[arguments.preset or "short"].changed(**given)
 
 
 # Options that have no effect together with an option's value.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
-    ("no_augmentation", True): ("mirror_axes", "misalign", "misalign_by", "pet_dropout"),
-    ("channels", "CT"): ("misalign", "misalign_by", "pet_dropout", "pet_normalisation"),
-    ("channels", "PET"): ("misalign", "misalign_by", "pet_dropout"),
-    ("dimensions", 2): ("misalign", "misalign_by", "backbones"),
+    ("no_augmentation", True): ("mirror_axes", "misalign", "pet_dropout"),
+    ("channels", "CT"): ("misalign", "pet_dropout", "pet_normalisation"),
+    ("channels", "PET"): ("misalign", "pet_dropout"),
+    ("dimensions", 2): ("misalign", "backbones"),
 }
 
 
@@ -101,14 +97,6 @@ def _check_effects(given: Mapping[str, Any]) -> None:
         if found is not None:
             name = f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
             raise HecktorError(f"--{found.replace('_', '-')}", f"found with {name}", "one of them")
-
-
-def _check_misalign_by(plan: NetworkPlan) -> None:
-    voxels = plan.misalign_by[1]
-    if not plan.misalign:
-        raise HecktorError("--misalign-by", "found without --misalign", "both")
-    if not voxels.is_integer():
-        raise HecktorError("--misalign-by", f"found a shift of {voxels:g} voxels", "a whole number")
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:

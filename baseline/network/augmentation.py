@@ -17,6 +17,8 @@ from baseline.network.plans import NetworkPlan
 from contract.packages import CHANNELS
 
 PET: Final = CHANNELS.index("PET")
+# Largest rotation about each axis, and largest shift in plane in voxels.
+MISALIGN_DEGREES, MISALIGN_VOXELS = 5.0, 2
 
 
 class AbsentPet(ImageOnlyTransform):  # type: ignore[misc]
@@ -48,13 +50,12 @@ def misalignment(plan: NetworkPlan) -> ChannelMisalignmentTransform:
 
     The PET moves and not the CT, because the reference is drawn on the CT's grid.
     """
-    degrees, voxels = plan.misalign_by
     return ChannelMisalignmentTransform(
         (PET,),
-        rotation_ax_cor_sag=(degrees,) * 3,
+        rotation_ax_cor_sag=(MISALIGN_DEGREES,) * 3,
         rad_or_deg="deg",
         p_rotation=plan.misalign,
-        shift_zyx=(0, int(voxels), int(voxels)),
+        shift_zyx=(0, MISALIGN_VOXELS, MISALIGN_VOXELS),
         p_shift=plan.misalign,
     )
 

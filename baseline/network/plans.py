@@ -50,7 +50,6 @@ class NetworkPlan(Document):
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
         no_augmentation: train on the patches as they are.
         misalign: probability of turning, and that of shifting, the PET of a training patch against the CT.
-        misalign_by: largest rotation about each axis in degrees, and largest shift in plane in voxels.
         pet_dropout: probability that a training patch has no PET.
         pet_normalisation: `image` is nnU-Net's z-score of each image; `fixed` clips and scales by the data set's
             foreground values, as nnU-Net does for CT, so that the field of view changes nothing.
@@ -78,7 +77,6 @@ class NetworkPlan(Document):
     dimensions: Dimensions = 3
     no_augmentation: bool = False
     misalign: float = 0.0
-    misalign_by: tuple[float, float] = (5.0, 2.0)
     pet_dropout: float = 0.0
     pet_normalisation: PetNormalisation = "image"
     trainer: str | None = None

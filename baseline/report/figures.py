@@ -6,19 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from baseline.heads.cohort import Outcomes
 from baseline.heads.cross_validation import KINDS
 from baseline.report.models import ModelEstimates, high_risk
-from baseline.report.uncertainty import MEASURES, LabelUncertainty
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.classes import calibration, confusion
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import AnswerRows
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.studies.risk_coverage import risk_coverage
 
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.
@@ -92,59 +88,3 @@ def _by_kind(analysis: Analysis) -> Analysis:
     rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
     chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}
     return replace(analysis, columns=columns | {"kind": "Cross-validation"}, rows=rows, chart=chart)
-
-
-def expected_dsc(by_label: Mapping[str, LabelUncertainty], centres: Mapping[str, str]) -> Analysis:
-    """Expected against true DSC of each patient; `centres` are by patient ID."""
-    rows = [
-        {"label": label, "case": case, "centre": centres.get(case), "expected": expected, "true": true}
-        for label, one in by_label.items()
-        for case, expected, true in zip(one.cases, one.values["expected_dsc"], one.true_dsc, strict=True)
-    ]
-    return Analysis(
-        name="expected-dsc",
-        title="Expected and true DSC",
-        caption="One point for each patient; on the diagonal both are equal.",
-        columns={
-            "label": "Label",
-            "case": "Patient",
-            "centre": "Centre",
-            "expected": "Expected DSC",
-            "true": "True DSC",
-        },
-        rows=rows,
-        chart={"kind": "points", "x": "expected", "y": "true", "facet": "label", "diagonal": True, "domain": [0, 1]},
-    )
-
-
-def risk_by_coverage(by_label: Mapping[str, LabelUncertainty]) -> Analysis:
-    """Mean of 1 - DSC of the most certain patients by their fraction: each measure, the oracle and random order."""
-    rows: list[dict[str, Any]] = []
-    for label, one in by_label.items():
-        risk = 1 - one.true_dsc
-        curves = {MEASURES[name]: risk_coverage(values, risk) for name, values in one.values.items()}
-        curves["oracle"] = risk_coverage(one.true_dsc, risk)
-        retained = np.arange(1, risk.size + 1) / risk.size
-        rows += [
-            {"label": label, "order": order, "retained": part, "risk": mean}
-            for order, curve in curves.items()
-            for part, mean in zip(retained, curve, strict=True)
-        ]
-        ends = (retained[0], retained[-1])
-        rows += [{"label": label, "order": "random order", "retained": x, "risk": risk.mean()} for x in ends]
-    return Analysis(
-        name="risk-coverage",
-        title="Risk by coverage",
-        caption="Mean of 1 - DSC among the most certain patients, by the fraction retained.",
-        columns={"label": "Label", "order": "Order by", "retained": "Fraction retained", "risk": "Mean of 1 - DSC"},
-        rows=rows,
-        chart={
-            "kind": "lines",
-            "x": "retained",
-            "y": "risk",
-            "series": "order",
-            "facet": "label",
-            "step": True,
-            "domain": [0, 1.05 * max((row["risk"] for row in rows), default=1.0)],
-        },
-    )

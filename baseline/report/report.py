@@ -30,7 +30,7 @@ from evaluation.page.html import paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 8
+FORMAT_VERSION: Final = 9
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 # What is said of heads that are not current.
@@ -79,9 +79,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
     records = uncertainty_records(work, scored)
     centre_of = {case.patient_id: str(case.centre) for case in cases}
-    content, figures["uncertainty"] = uncertainty_section(
-        records, metrics["results"], DEFAULT_BOOTSTRAPS, seed, centre_of
-    )
+    content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, seed)
     sections = [
         Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
         Section("uncertainty", "Uncertainty", content),

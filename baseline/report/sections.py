@@ -7,12 +7,10 @@ from typing import Any, Final
 
 from baseline.postprocessing.record import PostprocessingRecord
 from baseline.report import page
-from baseline.report.figures import expected_dsc, risk_by_coverage
 from baseline.report.masks import dsc_of
 from baseline.report.uncertainty import MEASURES, LabelUncertainty, estimate_uncertainty
 from contract import labels
 from contract.packages import PostprocessingRules
-from evaluation.page.charts import figure
 from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import Estimate
 
@@ -59,16 +57,12 @@ def segmentation_section(report: Mapping[str, Any], titles: Mapping[str, str], w
 
 
 def uncertainty_section(
-    records: Mapping[str, Mapping[str, Any]],
-    rows: Sequence[Mapping[str, Any]],
-    draws: int,
-    seed: int,
-    centres: Mapping[str, str],
+    records: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], draws: int, seed: int
 ) -> tuple[str, dict[str, Any]]:
     """Agreement of the uncertainty with the DSC, and the same figures as plain data.
 
-    `records` are uncertainty records by patient ID, `rows` the evaluation's rows of the same patients, `centres` by
-    patient ID; `draws` samples of patients are drawn with `seed`.
+    `records` are uncertainty records by patient ID, `rows` the evaluation's rows of the same patients; `draws` samples
+    of patients are drawn with `seed`.
     """
     if not records:
         return paragraph("No uncertainty of these patients, expected `hecktor train heads` before."), {}
@@ -78,11 +72,7 @@ def uncertainty_section(
         dsc = {row["case"]: dsc_of(row, label.lower()) for row in rows}
         by_label[label] = estimate_uncertainty(label, records, dsc, draws, seed)
     parts = [page.listing("Agreement with the DSC", _agreement_table(by_label))]
-    drawn = {label: one for label, one in by_label.items() if one.values}
-    if drawn:
-        charts = (expected_dsc(drawn, centres), risk_by_coverage(drawn))
-        parts.append(page.side_by_side(*(figure(chart, f"uncertainty-{chart.name}") for chart in charts)))
-    parts.append(page.listing("Patients and lesions", _label_table(by_label)))
+    parts.append(page.listing("Patients", _patients_table(by_label)))
     return paragraph(_UNCERTAINTY) + page.grid(parts), {label: one.as_json() for label, one in by_label.items()}
 
 
@@ -97,19 +87,10 @@ def _agreement_table(by_label: Mapping[str, LabelUncertainty]) -> str:
     )
 
 
-def _label_table(by_label: Mapping[str, LabelUncertainty]) -> str:
-    rows = []
-    for label, one in by_label.items():
-        every, false = one.lesions["all"], one.lesions["false"]
-        patients = [one.true_dsc.size, one.missed, *one.bounds.values()]
-        rows.append(Row([label, *patients, every, every - false, false, one.lesion_auc]))
+def _patients_table(by_label: Mapping[str, LabelUncertainty]) -> str:
+    rows = [Row([label, one.true_dsc.size, one.missed, *one.bounds.values()]) for label, one in by_label.items()]
     heads = ["Label", "Patients", "Missed", "AURC, oracle", "AURC, random order"]
-    heads += ["Lesions", "True", "False", "AUC of the lesions' mean probability"]
-    caption = (
-        "Missed: patients whose mask lacks the reference's label, counted apart. Lesions are those of the masks; a "
-        "true one touches the reference"
-    )
-    return table(caption, heads, rows)
+    return table("Missed: patients whose mask lacks the reference's label, counted apart", heads, rows)
 
 
 def postprocessing_section(record: PostprocessingRecord) -> str:

@@ -155,7 +155,7 @@ def test_any_option_makes_another_plan() -> None:
     plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
     other = {name: value for name, value in full.items() if value != getattr(plan, name)}
     other |= {
-        "batch_size": 2, "backbones": ("segresnet",), "misalign": 0.1, "misalign_by": (10.0, 4.0), "pet_dropout": 0.1,
+        "batch_size": 2, "backbones": ("segresnet",), "misalign": 0.1, "pet_dropout": 0.1,
         "loss": "dice-topk", "channels": "PET", "dimensions": 2, "no_augmentation": True,
         "pet_normalisation": "fixed", "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
@@ -226,7 +226,6 @@ def test_defaults_of_prepare() -> None:
         ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
         ("--preset nnunet --no-augmentation", PRESETS["nnunet"].changed(no_augmentation=True, mirror_axes=())),
         ("--misalign --pet-dropout 0.2", NetworkPlan(misalign=0.1, pet_dropout=0.2)),
-        ("--misalign 0.3 --misalign-by 2 4", NetworkPlan(misalign=0.3, misalign_by=(2.0, 4.0))),
         ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
         (
             "--trainer mine:Trainer --starting-weights /b.pth",
@@ -252,9 +251,6 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--misalign --misalign-by 5 0.9", r"^--misalign-by: found a shift of 0\.9 voxels, expected a whole number$"),
-        ("--misalign-by 5 4", r"^--misalign-by: found without --misalign, expected both$"),
-        ("--misalign 0 --misalign-by 5 4", r"^--misalign-by: found without --misalign"),
         ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
         ("--channels CT --pet-normalisation fixed", r"^--pet-normalisation: found with --channels CT, expected one"),
         ("--no-augmentation --mirror-axes 0", r"^--mirror-axes: found with --no-augmentation, expected one of them$"),

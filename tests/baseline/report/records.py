@@ -66,14 +66,10 @@ def stage_record() -> dict[str, Any]:
     return {"metric": "balanced_accuracy", "patients": rows, "nested": scored, "leave_one_centre_out": why}
 
 
-def uncertainty_record(expected: float | None, pairwise: float | None = 0.8, lesions: Any = ()) -> dict[str, Any]:
+def uncertainty_record(expected: float | None, pairwise: float | None = 0.8) -> dict[str, Any]:
     """A patient whose GTVp is as certain as `expected`, and who has no GTVn."""
     none = {"expected_dsc": None, "pairwise_dsc": None}
-    rows = [
-        {"label": "GTVp", "mean_probability": probability, "reference_overlap": overlap}
-        for probability, overlap in lesions
-    ]
-    return {"labels": {"GTVp": {"expected_dsc": expected, "pairwise_dsc": pairwise}, "GTVn": none}, "lesions": rows}
+    return {"labels": {"GTVp": {"expected_dsc": expected, "pairwise_dsc": pairwise}, "GTVn": none}}
 
 
 def uncertain_cohort(expected: np.ndarray, truth: np.ndarray) -> tuple[dict[str, Any], list[dict[str, Any]]]:

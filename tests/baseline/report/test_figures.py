@@ -9,13 +9,11 @@ import pytest
 
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.targets import targets_of
-from baseline.report.figures import answer_figures, expected_dsc, model_intervals, risk_by_coverage
+from baseline.report.figures import answer_figures, model_intervals
 from baseline.report.models import ModelEstimates
-from baseline.report.uncertainty import estimate_uncertainty
 from contract.editions import load_edition
 from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.prepared import HPV, RFS
-from tests.baseline.report.records import uncertainty_record
 
 YEAR = 365.25
 # Four patients in one outer fold; the two with the higher scores relapse after one and three years.
@@ -76,21 +74,3 @@ def test_confusion_of_many_classes() -> None:
     (analysis,) = answer_figures(target.answer, outcomes, {"nested": {"class": ["T1", "T1", "T1", "T3"]}})
     assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
     assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
-
-
-def test_uncertainty_of_three_patients() -> None:
-    """True DSC 0.9, 0.5 and 0.1 in the opposite of the expected order: the mean of 1 - DSC of the most certain one is
-    0.9, of two 0.7, of all 0.5; the oracle gives 0.1, 0.3 and 0.5."""
-    true: dict[str, float | None] = {"P0": 0.9, "P1": 0.5, "P2": 0.1}
-    records = {name: uncertainty_record(expected, None) for name, expected in zip(true, (0.2, 0.4, 0.6), strict=True)}
-    by_label = {"GTVp": estimate_uncertainty("GTVp", records, true, draws=5, seed=0)}
-    points = expected_dsc(by_label, {"P1": "CHUM"}).rows
-    assert column(points, "case") == ["P0", "P1", "P2"]
-    assert column(points, "centre") == [None, "CHUM", None]
-    assert [(row["expected"], row["true"]) for row in points] == [(0.2, 0.9), (0.4, 0.5), (0.6, 0.1)]
-    analysis = risk_by_coverage(by_label)
-    assert column(analysis.rows, "risk", order="expected DSC") == pytest.approx([0.9, 0.7, 0.5])
-    assert column(analysis.rows, "risk", order="oracle") == pytest.approx([0.1, 0.3, 0.5])
-    assert column(analysis.rows, "risk", order="random order") == pytest.approx([0.5, 0.5])
-    assert column(analysis.rows, "retained", order="expected DSC") == pytest.approx([1 / 3, 2 / 3, 1])
-    assert analysis.chart["domain"][1] >= 0.9
