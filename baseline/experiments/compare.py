@@ -12,11 +12,11 @@ from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
-from baseline.report.masks import draw_case, mask_edition, mean_dsc, require_all_scored, write_references
+from baseline.report.masks import mask_edition, require_all_scored, write_references
 from baseline.report.report import OUTDATED, heads_are_current
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
-from contract.files import whole_folder, write_bytes, write_json, write_text
+from contract.files import write_json, write_text
 from contract.platform import METRICS_JSON
 from evaluation.analyses.pipeline import task_analyses
 from evaluation.analyses.sources import DECIDING, TaskResults, deciding_metrics
@@ -24,13 +24,10 @@ from evaluation.api import evaluate, rank
 from evaluation.editions.profile import TaskProfile, load_profile
 from evaluation.page.html import colours_of
 from evaluation.ranking.table import as_text
-from evaluation.report.cases import CasePicture
 from evaluation.report.page import PageContent, build_page, page_file
 from evaluation.results.board import LEADERBOARD_JSON
 from evaluation.results.metrics_json import read_metrics
 
-# Number of patients with pictures.
-SHOWN: Final = 6
 _ABOUT: Final = "Out-of-fold answers. Each plan is shown as a team."
 _DIFFERENCE: Final = ("difference", "ci95_low", "ci95_high")
 
@@ -65,7 +62,10 @@ def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: 
     reasons = [f"{one.title}: {one.why_not}" for one in comparisons if one.why_not]
     page = given_page or folder / f"{'-against-'.join(one.name for one in experiments).replace(':', '-')}.html"
     results = [one.results for one in comparisons if one.results is not None]
-    _write_page(page, results, experiments, cases, [*lines, *reasons])
+    title, colours = " against ".join(one.name for one in experiments), colours_of([one.name for one in experiments])
+    about = " ".join([_ABOUT, *(f"{line}." for line in [*lines, *reasons])])
+    analyses = {one.key: task_analyses(one) for one in results}
+    write_text(page, build_page(PageContent(title, about, results, analyses, [], colours)))
     return "\n".join([*lines, *map(summary, comparisons)]), page
 
 
@@ -195,45 +195,3 @@ def _pair_line(title: str, pair: Mapping[str, Any]) -> str:
     interval = "" if low is None or high is None else f" [{low:+.4f}, {high:+.4f}]"
     shown = "undefined" if difference is None else f"{difference:+.4f}{interval}, p {pair['p']:.2g}"
     return f"{title}: {pair['team']} over {pair['than']} {shown}"
-
-
-def _write_page(
-    page: Path,
-    results: Sequence[TaskResults],
-    experiments: Sequence[Experiment],
-    cases: Sequence[ReleaseCase],
-    lines: Sequence[str],
-) -> None:
-    """Write the page and, beside it, pictures of the patients whose mean DSC differs most between experiments.
-
-    `lines` say what could not be compared.
-    """
-    colours = colours_of([one.name for one in experiments])
-    case_of = {case.patient_id: case for case in cases}
-    folder = page.with_name(f"{page.stem}_files")
-    pictures = []
-    with whole_folder(folder) as partial:
-        for name in most_different(results):
-            masks = {one.name: one.mask(name) for one in experiments}
-            write_bytes(partial / f"{name}.jpg", draw_case(case_of[name], masks, colours))
-            pictures.append(CasePicture(name, f"{folder.name}/{name}.jpg"))
-    chosen = ", ".join(picture.case for picture in pictures)
-    differing = [f"Mean DSC differs most for {chosen}: their pictures are below, under Cases."] if pictures else []
-    about = " ".join([_ABOUT, *(f"{line}." for line in lines), *differing])
-    analyses = {one.key: task_analyses(one) for one in results}
-    write_text(page, build_page(PageContent(" against ".join(colours), about, results, analyses, pictures, colours)))
-
-
-def most_different(results: Sequence[TaskResults]) -> list[str]:
-    """Up to six patients with the largest difference of mean DSC between two experiments, the largest first."""
-    with_mask = next((one for one in results if one.task.mask is not None), None)
-    if with_mask is None or with_mask.task.mask is None:
-        return []
-    scores: dict[str, list[float]] = {}
-    for team in with_mask.teams:
-        for row in with_mask.rows_of(team, with_mask.task.mask.name):
-            dsc = mean_dsc(row)  # None for a mask that is rightly empty, which differs from a false one
-            scores.setdefault(str(row["case"]), []).append(1.0 if dsc is None else dsc)
-    spread = {case: max(values) - min(values) for case, values in scores.items()}
-    ranked = sorted((case for case, gap in spread.items() if gap > 0), key=lambda case: (-spread[case], case))
-    return ranked[:SHOWN]
