@@ -21,7 +21,7 @@ from baseline.release.cases import read_cases
 from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.code import Code
-from contract.errors import HecktorError, ModelPackageError
+from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.volumes import write_mask
 from contract.packages import read_manifest
@@ -109,14 +109,6 @@ def test_from_masks_to_a_package_that_answers(
         package_training(request)
     heads(work, masks)
     assert read_json(work.heads_json) == before
-
-
-def test_code_without_a_head_has_no_effect(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
-    work, masks = prepared
-    code = own_head(tmp_path, ("class Head:", "class Other:"))
-    with pytest.raises(HecktorError, match=r"^--code: found my_code, "):
-        heads(work, masks, "--code", str(code))
-    assert not work.heads_json.is_file()
 
 
 SEEING = """

@@ -41,10 +41,6 @@ def cluster(tmp_path: Path) -> Cluster:
     return Cluster(tmp_path, "0 unet\n2 unet\n1 segresnet\n")
 
 
-def test_it_is_bash() -> None:
-    subprocess.run(["bash", "-n", str(SCRIPT)], check=True)
-
-
 def test_three_unfinished_networks(cluster: Cluster) -> None:
     """An array of three, and what comes after all of them; then a task trains the network of its own line."""
     listed, array, finish = cluster.run(GPUS="2", CPUS="8", SBATCH_EXTRA="--partition=gpu --account=me")

@@ -227,22 +227,6 @@ def test_a_missing_uncertainty_is_added_without_other_changes(
     assert work.uncertainty("HMR-002").read_bytes() == before
 
 
-def test_without_mirrors_there_are_probabilities_only(
-    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path, sign_package: object
-) -> None:
-
-    package = tmp_path / "package"
-    shutil.copytree(tiny_package, package)
-    sign_package(package, mirror_axes=[])  # type: ignore[operator]
-    work = cohort[1]
-    measured(cohort, package)
-    record = read_json(work.uncertainty("CHUM-001"))["result"]
-    assert record["passes"]["done"] == record["passes"]["planned"] == 1
-    found = [row for row in record["labels"].values() if row["volume_ml"]]
-    assert found
-    assert all(row["pairwise_dsc"] is None and 0 < row["expected_dsc"] < 1 for row in found)
-
-
 def test_another_reference_is_compared_anew(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from baseline.network.checkpoint import read_checkpoint
-from baseline.package.assemble import known_features, read_heads
+from baseline.package.assemble import read_heads
 from baseline.package.order import axes_of, turned_axes, turned_configuration, turned_tensor
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
@@ -156,10 +156,6 @@ def test_heads_that_cannot_give_their_answer(tmp_path: Path, content: object, me
         read_heads(path, load_edition("hecktor2026"))
 
 
-def test_features_of_image_and_patient_are_known() -> None:
-    assert {"gtvp_volume_ml", "gtvn_suv_max", "spread_mm", "age_years", "m1"} <= known_features(EDITION)
-
-
 # Checkpoints
 
 
@@ -203,10 +199,6 @@ def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
     assert (checkpoint.configuration, checkpoint.trainer) == ("3d_fullres", "MyTrainer")
     assert checkpoint.mirror_axes == (0, 2)
     assert checkpoint.plans == {"a": 1}
-
-
-def test_no_mirror_axes_mean_no_mirroring(tmp_path: Path) -> None:
-    assert read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=None))).mirror_axes == ()
 
 
 def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:

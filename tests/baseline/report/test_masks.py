@@ -94,10 +94,6 @@ def test_the_worst_case_has_the_lowest_mean_of_both_structures() -> None:
     assert mean_dsc(none | dict.fromkeys(row, 0)) is None
 
 
-def test_an_edition_with_a_task_for_masks_keeps_its_profile() -> None:
-    assert mask_edition(load_edition("hecktor2025")) == "hecktor2025"
-
-
 def test_the_mask_keeps_its_rules_without_the_other_answers() -> None:
     edition = load_edition(str(FOUR))
     whole = profile_of(edition).task("everything")

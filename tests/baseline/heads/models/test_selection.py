@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
-from baseline.heads.models.logistic import platt, stable_threshold
+from baseline.heads.models.logistic import platt
 from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import (
     Family,
@@ -130,15 +130,6 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
 # Calibration and threshold
 
 
-def test_calibration_recovers_the_logistic_function_behind_the_draws() -> None:
-    """Probability 1 / (1 + exp(-(2 s + 1))) for 20,000 scores: standard errors are below 0.05."""
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=20000)
-    found = platt(rng.random(20000) < 1 / (1 + np.exp(-(2 * scores + 1))), scores)
-    assert found.slope == pytest.approx(2, abs=0.15)
-    assert found.offset == pytest.approx(1, abs=0.1)
-
-
 @pytest.mark.parametrize(("patients", "scale"), [(20, 1.0), (60, 5.0), (600, 0.3)])
 def test_scikit_learn_calibrates_alike(patients: int, scale: float) -> None:
     """Each patient counts for both classes, by Platt's smoothed target."""
@@ -160,11 +151,6 @@ def test_a_calibration_never_turns_the_order_around() -> None:
     found = platt(positive, np.where(positive, -1.0, 1.0))
     assert found.slope == 0
     assert found.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
-
-
-def test_a_threshold_lies_between_well_parted_classes() -> None:
-    scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
-    assert 0.2 < stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
 
 
 # Choosing
