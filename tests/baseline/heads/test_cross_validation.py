@@ -60,11 +60,6 @@ def rfs(phantoms: tuple[Cohorts, np.ndarray]) -> OutOfSample:
     return nested(only(RFS, [FEW, ALL, SIGNS]), phantoms[0]["rfs"], np.random.default_rng(0))
 
 
-@pytest.fixture(scope="module")
-def hpv(larger: tuple[Cohorts, np.ndarray, np.ndarray]) -> OutOfSample:
-    return nested(only(HPV, LOGISTIC), larger[0]["hpv"], np.random.default_rng(0))
-
-
 def redrawn(count: int) -> list[np.ndarray]:
     """Patients drawn again with replacement, 300 times."""
     rng = np.random.default_rng(0)
