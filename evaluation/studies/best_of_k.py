@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -87,27 +86,20 @@ def random_balanced_accuracy(reference: npt.NDArray[Any], n_classes: int = 2) ->
     return scores
 
 
-@dataclass(frozen=True)
-class BestOf:
-    """The best of `tries` random predictions in each repeat; shape (repeats,)."""
+def summarised(best: Floats, winner: float | None = None) -> dict[str, float]:
+    """Mean, standard deviation and quantiles; with a winner's score also the probability that chance reaches it.
 
-    tries: int
-    best: Floats
-
-    def summary(self, winner: float | None = None) -> dict[str, Any]:
-        """Mean, standard deviation and quantiles; with a winner's score also the probability that chance reaches it.
-
-        One is added to both counts of `p`, so that it is never 0 (Davison and Hinkley 1997, section 4.2).
-        """
-        figures: dict[str, Any] = {"tries": self.tries, "mean": float(self.best.mean()), "sd": float(self.best.std())}
-        figures |= {name: float(np.quantile(self.best, share)) for name, share in _QUANTILES.items()}
-        if winner is not None:
-            figures["p"] = float(((self.best >= winner).sum() + 1) / (self.best.size + 1))
-        return figures
+    One is added to both counts of `p`, so that it is never 0 (Davison and Hinkley 1997, section 4.2).
+    """
+    figures = {"mean": float(best.mean()), "sd": float(best.std())}
+    figures |= {name: float(np.quantile(best, share)) for name, share in _QUANTILES.items()}
+    if winner is not None:
+        figures["p"] = float(((best >= winner).sum() + 1) / (best.size + 1))
+    return figures
 
 
-def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generator) -> BestOf:
-    """The best of `tries` independent random predictions, `repeats` times.
+def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generator) -> Floats:
+    """The best of `tries` independent random predictions in each repeat; shape (repeats,).
 
     Source: the HECKTOR 2021 overview, which asks whether the winner of 82 submissions beats chance.
     """
@@ -116,7 +108,7 @@ def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generat
     for start in range(0, repeats, step):
         rows = min(step, repeats - start)
         parts.append(scores(rows * tries, rng).reshape(rows, tries).max(axis=1))
-    return BestOf(tries, np.concatenate(parts))
+    return np.concatenate(parts)
 
 
 DESCRIPTION: Final = "The best of k random predictions of the cohort's own targets."
@@ -130,8 +122,10 @@ def run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> StudyRe
     title = _TITLES[answer.kind]
     scores, cohort = _null(answer, options.ground_truth)
     rng = np.random.default_rng(options.seed)
-    distributions = [best_of(scores, tries, options.repeats, rng) for tries in options.tries or DEFAULT_TRIES]
-    summaries = [one.summary(options.winner) for one in distributions]
+    summaries = [
+        {"tries": tries, **summarised(best_of(scores, tries, options.repeats, rng), options.winner)}
+        for tries in options.tries or DEFAULT_TRIES
+    ]
     content = {
         "task": task.name,
         "answer": answer.name,

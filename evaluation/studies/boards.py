@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
+from contract.editions import content_digest
 from contract.errors import HecktorError
 from contract.options import name_path
 from evaluation.analyses.tasks import OFFICIAL, tau_and_p
-from evaluation.results.board import file_in_folder, read_board
+from evaluation.results.board import read_board
+from evaluation.results.teams import MUST_AGREE, OWN_EDITION
 from evaluation.studies.outputs import StudyResult, by_name
 
 DESCRIPTION: Final = "Two leaderboards of the same teams side by side, with differences and Kendall's tau."
 Board = Mapping[str, Any]
+# How a board ranks; the values of the teams do not depend on it.
+_RANKING: Final = ("official", "ties")
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
@@ -25,9 +30,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     if len(paths) > 2:
         raise HecktorError("boards", f"found {len(paths)}", "two")
     (first, mine), (second, theirs) = ((name, read_board(path)) for name, path in paths.items())
-    if mine["task"] != theirs["task"]:
-        where = file_in_folder(paths[second])
-        raise HecktorError(where, f"task {theirs['task']!r}", f"{mine['task']!r}, the task of {first}")
+    different_ranking = _compare_rules(first, mine, second, theirs)
     metrics = {name: title for name, title in mine["metrics"].items() if name in theirs["metrics"]}
     entries = [_entries(board) for board in (mine, theirs)]
     common = [team for team in entries[1] if team in entries[0]]
@@ -41,10 +44,45 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "metrics": metrics,
         "teams": lines,
         "tau": taus,
+        "different_ranking": different_ranking,
         "without_values": sorted({str(one["team"]) for board in (mine, theirs) for one in board["unranked"]}),
         **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
     }
     return StudyResult(content, lines, _summary(lines, taus, first, second))
+
+
+def _compare_rules(first: str, mine: Board, second: str, theirs: Board) -> list[str]:
+    """Compare the rules of two boards, and return the differences in how they rank, each with a warning.
+
+    Raises HecktorError if their values follow different rules: another task, edition or option. Printed boards, and
+    those of earlier versions, do not state every rule.
+    """
+    scored = [{key: _stated(board, key) for key in MUST_AGREE} for board in (mine, theirs)]
+    for difference in _differences("", *scored):
+        raise HecktorError(f"{first} and {second}", f"different {difference}", "one for both boards")
+    texts = [_stated(board, OWN_EDITION) for board in (mine, theirs)]
+    if None not in texts and texts[0] != texts[1]:
+        digests = " and ".join(map(content_digest, texts))
+        found = f"edition {mine['edition']!r} with different contents (sha256 {digests})"
+        raise HecktorError(f"{first} and {second}", found, "one for both boards")
+    ranking = [{key: board[key] for key in _RANKING} for board in (mine, theirs)]
+    different = list(_differences("", *ranking))
+    for difference in different:
+        sys.stderr.write(f"warning: {first} and {second} rank by different rules: {difference}\n")
+    return different
+
+
+def _stated(board: Board, key: str) -> Any:
+    return board.get(key, board.get("provenance", {}).get(key))
+
+
+def _differences(name: str, mine: Any, theirs: Any) -> Iterator[str]:
+    """The values that both state differently, by name: `connectivity 26 and 6`."""
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        for key in (key for key in mine if key in theirs):
+            yield from _differences(key, mine[key], theirs[key])
+    elif mine != theirs and None not in (mine, theirs):
+        yield f"{name} {mine} and {theirs}"
 
 
 def _entries(board: Board) -> dict[str, Mapping[str, Any]]:

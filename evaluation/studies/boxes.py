@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,14 +13,12 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
-from evaluation.analyses.sources import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration
-from evaluation.execution import map_cases
+from evaluation.analyses.sources import PatientFiles
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.inputs.plain_files import BOX_COLUMNS
 from evaluation.metrics.overlap import MM3_A_ML
-from evaluation.studies.outputs import StudyResult, raise_dead_worker, write_table
-from evaluation.studies.scans import add_cohort, uptake_on
+from evaluation.studies.outputs import StudyResult, write_table
+from evaluation.studies.scans import add_cohort, measure_cohort, uptake_on
 
 DESCRIPTION: Final = "A box of 144 mm around the oropharynx of each case, found from the PET."
 TABLE: Final = "boxes.csv"
@@ -38,18 +35,6 @@ LARGEST_BRAIN_ML: Final = 2500.0
 
 _Float = npt.NDArray[np.float32]
 _Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class FoundBox:
-    """The box of one case, None if no brain was found, and the fraction of the reference's GTVp inside it.
-
-    The fraction is None without a box or a GTVp.
-    """
-
-    case: str
-    box: BoundingBox | None
-    gtvp_inside: float | None
 
 
 def upright_grid(corners_mm: npt.NDArray[np.float64]) -> Geometry:
@@ -100,44 +85,44 @@ def box_below(brain: _Mask, grid: Geometry) -> BoundingBox:
     return BoundingBox((first_x, first_y, first_z), (first_x + EDGE_MM, first_y + EDGE_MM, first_z + EDGE_MM))
 
 
-def find_box(scans: PatientFiles) -> FoundBox:
-    """The box of one case. Raises GroundTruthError if the PET or the mask cannot be used."""
+def find_box(scans: PatientFiles) -> dict[str, Any]:
+    """The line of boxes.csv: PatientID, the box in mm and the fraction of the reference's GTVp inside it.
+
+    The fraction is None without a GTVp; without a brain the line is PatientID alone. Raises GroundTruthError if the PET
+    or the mask cannot be used.
+    """
     grid = upright_grid(read_header(scans.pet, error=GroundTruthError).geometry.corners_mm())
     brain = find_brain(uptake_on(scans.pet, grid))
     if brain is None:
-        return FoundBox(scans.case, None, None)
+        return {"PatientID": scans.case}
     box = box_below(brain, grid)
     mask = read_labels(scans.reference, GroundTruthError)
     primary = mask.array == labels.GTVP
     inside = int(np.count_nonzero(box.region(mask.geometry).cut(primary)))
     total = int(np.count_nonzero(primary))
-    return FoundBox(scans.case, box, inside / total if total else None)
-
-
-def _line(case: str, box: BoundingBox, gtvp_inside: float | None) -> dict[str, Any]:
-    corners = zip(box.low_mm, box.high_mm, strict=True)
-    values = dict(zip(BOX_COLUMNS, (round(v, 3) for pair in corners for v in pair), strict=True))
-    return {"PatientID": case, **values, "gtvp_inside": gtvp_inside}
+    corners = (round(end, 3) for ends in zip(box.low_mm, box.high_mm, strict=True) for end in ends)
+    sides = dict(zip(BOX_COLUMNS, corners, strict=True))
+    return {"PatientID": scans.case, **sides, "gtvp_inside": inside / total if total else None}
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """`hecktor study boxes`: boxes.csv has a line for each case with a box, as `--bounding-boxes` takes it."""
-    scans = find_scans(options.cohort, load_declaration(options.edition))
-    found = map_cases(find_box, scans, options.workers, lambda one: raise_dead_worker(one.case, "looked for its box"))
-    lines = [_line(one.case, one.box, one.gtvp_inside) for one in found if one.box is not None]
+    measured = measure_cohort(find_box, options, "looked for its box")
+    lines = [line for line in measured if "gtvp_inside" in line]
     if not lines:
         expected = f"a PET that shows {SMALLEST_BRAIN_ML:g} ml above SUV {BRAIN_SUV[-1]:g} in its upper third"
-        raise GroundTruthError(Path(options.cohort).name, f"no brain in {len(found)} cases", expected)
-    without = [one.case for one in found if one.box is None]
-    cut = [one.case for one in found if one.gtvp_inside is not None and one.gtvp_inside < 1]
+        raise GroundTruthError(Path(options.cohort).name, f"no brain in {len(measured)} cases", expected)
+    without = [line["PatientID"] for line in measured if "gtvp_inside" not in line]
+    cut = [line["PatientID"] for line in lines if line["gtvp_inside"] is not None and line["gtvp_inside"] < 1]
     notes = [
         f"*** WARNING *** {title}: {', '.join(cases)}\n"
         for title, cases in (("no brain found, so no box", without), ("GTVp not wholly inside", cut))
         if cases
     ]
     write_table(options.output / TABLE, lines)
-    content = {"edge_mm": EDGE_MM, "cases": len(found), "without_box": without, "gtvp_not_inside": cut, "boxes": lines}
-    return StudyResult(content, (), f"{''.join(notes)}{len(lines)} boxes of {len(found)} cases; ", files=(TABLE,))
+    about = {"edge_mm": EDGE_MM, "cases": len(measured), "without_box": without, "gtvp_not_inside": cut}
+    summary = f"{''.join(notes)}{len(lines)} boxes of {len(measured)} cases; "
+    return StudyResult({**about, "boxes": lines}, (), summary, files=(TABLE,))
 
 
 add_options = add_cohort

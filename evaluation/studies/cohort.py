@@ -19,11 +19,10 @@ from contract.patient import centres_of, listed
 from contract.release.tables import read_table
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration, load_profile
-from evaluation.execution import map_cases
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
 from evaluation.options import add_workers
-from evaluation.studies.outputs import StudyResult, by_name, raise_dead_worker
+from evaluation.studies.outputs import StudyResult, by_name, measure_cases
 from evaluation.studies.scans import tumour_of
 
 DESCRIPTION: Final = "The cohort's table: patients, volumes, SUVmax, nodes, stages and outcomes by split and by centre."
@@ -59,7 +58,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     if twice is not None:
         raise HecktorError(twice, "in two splits", "each patient in one")
     work = partial(measure, connectivity=load_profile(options.edition).mask_rules.connectivity)
-    measured = map_cases(work, scans, options.workers, lambda one: raise_dead_worker(one.case, "read it"))
+    measured = measure_cases(work, scans, options.workers, "read it")
     in_tables = _read_tables(options.table, edition, cases)
     centre_of = centres_of(cases, {case: str(row.pop(CENTRE)) for case, row in in_tables.items() if CENTRE in row})
     values = {case: {**row, **in_tables.get(case, {})} for case, row in zip(cases, measured, strict=True)}

@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.options import add_edition_option, number_within
 from evaluation.editions import known_profiles
@@ -28,13 +27,9 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unrank
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 DESCRIPTION: Final = "Whether the expected DSC predicts which masks failed."
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
-PALE: Final = "#9aa5b1"
 _UNMATCHED: Final = {
     "unknown": "not a case of the metrics.json",
     "duplicate": "stands twice, neither line counts",
@@ -98,7 +93,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         for case in content[kind]:
             sys.stderr.write(f"warning: {case}: {reason}\n")
     lines = [line for label, one in confidence.items() for line in curve(label, one)]
-    return StudyResult(content, lines, _summary(content["labels"]), _picture(confidence))
+    return StudyResult(content, lines, _summary(content["labels"]))
 
 
 def rows_of_masks(loaded: ComparableTeams) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
@@ -191,53 +186,6 @@ def _summary(by_label: Mapping[str, Mapping[str, Any]]) -> str:
             f"{len(results['without_expected'])}, of which failed {results['failed_without_expected']}\n"
         )
     return "".join(lines)
-
-
-def _picture(confidence: Mapping[str, LabelConfidence]) -> Figure:
-    from evaluation.report.drawing import plot_style
-
-    return plot_style(_draw)(confidence)
-
-
-def _draw(confidence: Mapping[str, LabelConfidence]) -> Figure:
-    """For each label the risk-coverage curve, and the true DSC against the expected DSC."""
-    from evaluation.report.drawing import COLOURS, new_figure
-
-    drawn = {label: one for label, one in confidence.items() if one.true_dsc.size}
-    figure, panels = new_figure(2 * len(drawn), height=3.4, width=7.6 * len(drawn))
-    for place, (label, one) in enumerate(drawn.items()):
-        coverage, scatter = panels[2 * place], panels[2 * place + 1]
-        _draw_risk_coverage(coverage, one.expected, one.true_dsc, COLOURS[place])
-        _draw_expected(scatter, one.expected, one.true_dsc, COLOURS[place])
-        scatter.axhline(one.failed_below, color=PALE, linewidth=0.8, linestyle="dashed")
-        coverage.set_ylabel("mean of 1 - DSC")
-        scatter.set_ylabel("true DSC")
-        title = f"{labels.NAMES[LABELS[label]]}, {one.true_dsc.size} patients"
-        coverage.set_title(title, loc="left", fontsize=9, fontweight="bold")
-        coverage.legend(fontsize=7.5, frameon=False)
-    return figure
-
-
-def _draw_expected(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -> None:
-    """Each patient's true DSC against the expected DSC; the dotted line is their equality."""
-    axes.plot([0, 1], [0, 1], color=PALE, linewidth=1, linestyle="dotted")
-    axes.plot(expected, true_dsc, "o", color=colour, markersize=4.5, alpha=0.6, clip_on=False)
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="expected DSC")
-    axes.set_aspect("equal")
-
-
-def _draw_risk_coverage(axes: Any, expected: Floats, true_dsc: Floats, colour: str) -> None:
-    """Mean 1 - DSC by the fraction of retained patients, by expected DSC, the oracle and at random."""
-    from evaluation.report.drawing import INK
-
-    risk = 1 - true_dsc
-    retained, mean = np.arange(1, risk.size + 1) / risk.size, float(risk.mean())
-    axes.plot([0, 1], [mean, mean], color=PALE, linewidth=1.2, linestyle="dotted", label="random order")
-    axes.plot(retained, risk_coverage(expected, risk), color=colour, linestyle="solid", label="expected DSC")
-    best = risk_coverage(true_dsc, risk)
-    axes.plot(retained, best, color=INK, linewidth=1.2, linestyle="dashed", label="oracle")
-    axes.set(xlim=(0, 1), xlabel="fraction of retained patients, most confident first")
-    axes.set_ylim(bottom=0)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -17,7 +18,6 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import read_header
 from contract.options import name_path, number_within
 from evaluation.editions.profile import load_profile
-from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import (
@@ -36,7 +36,7 @@ from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
 from evaluation.rows.mask import LABELS
 from evaluation.statistics.bootstrap import estimate_unranked
-from evaluation.studies.outputs import StudyResult, by_name, interval_text, raise_dead_worker
+from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases
 from evaluation.studies.votes import CompactMask, stacked
 
 MEASURES: Final = ("dsc", "hd95_mm", "asd_mm", "surface_dsc")
@@ -144,7 +144,6 @@ class ObservedCase:
 
     case: str
     masks: Mapping[str, Path]
-    rules: MaskRules
 
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
@@ -153,9 +152,8 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     settings = ("hd95", "surface_weights", "surface_tolerance_mm")
     changes = {name: getattr(options, name) for name in settings}
     rules = parse_document(load_profile().mask_rules.model_dump() | changes, MaskRules, "options", error=HecktorError)
-    items, alone = find_cases(folders, rules)
-    lost = "compared its masks"
-    by_case = map_cases(compare_case, items, options.workers, lambda item: raise_dead_worker(item.case, lost))
+    items, alone = find_cases(folders)
+    by_case = measure_cases(partial(compare_case, rules=rules), items, options.workers, "compared its masks")
     rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
     estimates = estimate_unranked(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
@@ -177,7 +175,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     return StudyResult(content, [row.line() for row in rows], summary)
 
 
-def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[ObservedCase], list[str]]:
+def find_cases(folders: Mapping[str, Path]) -> tuple[list[ObservedCase], list[str]]:
     """The cases of two or more annotators, sorted, and the cases of a single one.
 
     Raises GroundTruthError for a folder without masks, or without a case that another annotator drew.
@@ -186,11 +184,11 @@ def find_cases(folders: Mapping[str, Path], rules: MaskRules) -> tuple[list[Obse
     check_shared(drawn)
     every = sorted({case for masks in drawn.values() for case in masks})
     of_case = {case: {name: masks[case] for name, masks in drawn.items() if case in masks} for case in every}
-    shared = [ObservedCase(case, masks, rules) for case, masks in of_case.items() if len(masks) > 1]
+    shared = [ObservedCase(case, masks) for case, masks in of_case.items() if len(masks) > 1]
     return shared, [case for case, masks in of_case.items() if len(masks) == 1]
 
 
-def compare_case(item: ObservedCase) -> list[Agreement]:
+def compare_case(item: ObservedCase, rules: MaskRules) -> list[Agreement]:
     """Every pair of annotators of one case; each mask is read once and stored without the background around it.
 
     Raises GroundTruthError for a mask that cannot be used, or lies on another grid than the first annotator's.
@@ -204,7 +202,7 @@ def compare_case(item: ObservedCase) -> list[Agreement]:
             raise GroundTruthError(f"{item.case} of {name}", grids)
         compact.append(CompactMask.of(volume.array))
     masks = dict(zip(item.masks, stacked(compact), strict=True))
-    return agreements(item.case, masks, grid.array_spacing_mm, item.rules)
+    return agreements(item.case, masks, grid.array_spacing_mm, rules)
 
 
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
@@ -15,12 +15,22 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, named_algorithm
 from evaluation.editions.profile import tasks_of_edition
-from evaluation.execution import DEATH
+from evaluation.execution import DEATH, map_cases
 
 if TYPE_CHECKING:  # matplotlib takes seconds, and --help needs no picture
     from matplotlib.figure import Figure
 
+
+class HasCase(Protocol):
+    """An item of work on one case."""
+
+    @property
+    def case(self) -> str: ...
+
+
 Value = TypeVar("Value")
+Item = TypeVar("Item", bound=HasCase)
+Row = TypeVar("Row")
 Table = Sequence[Mapping[str, Any]]
 
 
@@ -87,9 +97,16 @@ def chosen_answer(
     return task, possible[name]
 
 
-def raise_dead_worker(case: str, work: str) -> NoReturn:
-    """Raise GroundTruthError: no row can replace the reference of a case that kills its process."""
-    raise GroundTruthError(case, f"the process that {work} ended ({DEATH})")
+def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: int, doing: str) -> list[Row]:
+    """Apply `work` to every case in order, see `map_cases`; `doing` completes "the process that".
+
+    Raises GroundTruthError for a case that kills its process: no row can replace that of a reference.
+    """
+
+    def died(item: Item) -> Row:
+        raise GroundTruthError(item.case, f"the process that {doing} ended ({DEATH})")
+
+    return map_cases(work, items, workers, died)
 
 
 def interval_text(figures: Mapping[str, Any]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,10 @@ from contract.images.volumes import read_volume, to_sitk
 from contract.options import add_edition_option
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration
-from evaluation.execution import map_cases
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import MM3_A_ML, Box, foreground_box
 from evaluation.options import add_workers
-from evaluation.studies.outputs import StudyResult, raise_dead_worker, write_table
+from evaluation.studies.outputs import Row, StudyResult, measure_cases, write_table
 
 DESCRIPTION: Final = "Tumour volume and SUVmax as predicted risks."
 RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
@@ -48,17 +47,6 @@ def uptake_on(pet: Path, grid: Geometry) -> npt.NDArray[np.float32]:
     return np.asarray(sitk.GetArrayFromImage(resampled))
 
 
-@dataclass(frozen=True)
-class Burden:
-    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none."""
-
-    case: str
-    gtvp_volume_ml: float
-    gtvp_suv_max: float
-    tumour_volume_ml: float
-    tumour_suv_max: float
-
-
 def tumour_of(scans: PatientFiles) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], float]:
     """The reference's labels in the box around all of them, the uptake there, and the volume of a voxel in ml.
 
@@ -71,13 +59,16 @@ def tumour_of(scans: PatientFiles) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
     return inside, uptake, mask.geometry.voxel_volume_mm3 / MM3_A_ML
 
 
-def measure_burden(scans: PatientFiles) -> Burden:
-    """Volumes and SUVmax of one case. Raises GroundTruthError if the mask or the PET cannot be used."""
+def measure_burden(scans: PatientFiles) -> dict[str, Any]:
+    """Volume in ml and SUVmax of the reference's GTVp, and of GTVp and GTVn together; 0 where there is none.
+
+    Raises GroundTruthError if the mask or the PET cannot be used.
+    """
     inside, uptake, voxel_ml = tumour_of(scans)
     figures: list[float] = []
     for part in (inside == labels.GTVP, inside != labels.BACKGROUND):
         figures += [int(part.sum()) * voxel_ml, float(uptake[part].max(initial=0.0))]
-    return Burden(scans.case, *figures)
+    return {"case": scans.case, **dict(zip(RISKS, figures, strict=True))}
 
 
 def add_cohort(parser: argparse.ArgumentParser) -> None:
@@ -88,11 +79,19 @@ def add_cohort(parser: argparse.ArgumentParser) -> None:
     add_workers(parser)
 
 
+def scans_of(options: argparse.Namespace) -> list[PatientFiles]:
+    """The cases of `--cohort`."""
+    return find_scans(options.cohort, load_declaration(options.edition))
+
+
+def measure_cohort(work: Callable[[PatientFiles], Row], options: argparse.Namespace, doing: str) -> list[Row]:
+    """Apply `work` to every case of `--cohort`, see `measure_cases`."""
+    return measure_cases(work, scans_of(options), options.workers, doing)
+
+
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """`hecktor study baselines`: write one table of risks for each measure, for `hecktor evaluate` to score."""
-    scans = find_scans(options.cohort, load_declaration(options.edition))
-    burdens = map_cases(measure_burden, scans, options.workers, lambda one: raise_dead_worker(one.case, "measured it"))
-    lines = [asdict(burden) for burden in burdens]
+    lines = measure_cohort(measure_burden, options, "measured it")
     tables = [f"{name}.csv" for name in RISKS]
     for name, table in zip(RISKS, tables, strict=True):
         write_table(options.output / table, [{"PatientID": line["case"], "risk": line[name]} for line in lines])

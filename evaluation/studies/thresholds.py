@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +18,8 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
 from contract.patient import listed
-from evaluation.analyses.sources import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration, load_profile
-from evaluation.execution import map_cases
+from evaluation.analyses.sources import PatientFiles
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.lesions import label_components
@@ -28,8 +28,8 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap
 from evaluation.statistics.bootstrap import estimate_unranked
-from evaluation.studies.outputs import StudyResult, raise_dead_worker
-from evaluation.studies.scans import add_cohort, part_of, uptake_on
+from evaluation.studies.outputs import StudyResult, measure_cases
+from evaluation.studies.scans import add_cohort, part_of, scans_of, uptake_on
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,7 +50,8 @@ class Thresholding:
     """Settings: percentages of SUVmax, the target, the maximum, and the rules of HD95 or None to leave it out.
 
     `target` is a key of `TARGETS`; `maximum` one of `MAXIMA`: SUVmax of the region, or of the reference tumour.
-    `folders` are those of the masks to write, by method and percentage.
+    `folders` are those of the masks to write, by method and percentage; a box of `boxes` restricts all figures of its
+    case to its inside.
     """
 
     percents: tuple[float, ...]
@@ -58,15 +59,7 @@ class Thresholding:
     maximum: str
     surfaces: MaskRules | None
     folders: Mapping[tuple[str, float], Path] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ThresholdCase:
-    """One case; a box restricts everything to its inside."""
-
-    scans: PatientFiles
-    settings: Thresholding
-    box: BoundingBox | None
+    boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,23 +71,23 @@ class ThresholdRow:
     hd95_mm: Mapping[str, Sequence[float]]
 
 
-def threshold_case(item: ThresholdCase) -> ThresholdRow:
+def threshold_case(scans: PatientFiles, settings: Thresholding) -> ThresholdRow:
     """Segment one case at every percentage, by every method."""
-    reference, settings = read_labels(item.scans.reference, GroundTruthError), item.settings
+    reference, box = read_labels(scans.reference, GroundTruthError), settings.boxes.get(scans.case)
     grid = reference.geometry
     z, y, x = (slice(0, size) for size in grid.array_shape)
-    region = BoxRegion((z, y, x)) if item.box is None else item.box.region(grid)
+    region = BoxRegion((z, y, x)) if box is None else box.region(grid)
     inside = region.cut(reference.array)
     truth = np.isin(inside, TARGETS[settings.target])
     if not truth.any() and not settings.folders:
-        return ThresholdRow(item.scans.case, {}, {})
-    uptake = uptake_on(item.scans.pet, part_of(grid, region.slices))
+        return ThresholdRow(scans.case, {}, {})
+    uptake = uptake_on(scans.pet, part_of(grid, region.slices))
     if region.inside is not None:
         uptake = np.where(region.inside, uptake, np.float32(0))
-    tissue = _tissue(item.scans, grid, region.slices)
+    tissue = _tissue(scans, grid, region.slices)
     suv_max = float((uptake if settings.maximum == "region" else uptake[truth]).max(initial=0.0))
     if suv_max <= 0 and truth.any():
-        raise GroundTruthError(item.scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
+        raise GroundTruthError(scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
     dsc: dict[str, list[float]] = {method: [] for method in METHODS}
     hd95_mm: dict[str, list[float]] = {method: [] for method in METHODS}
     for percent in settings.percents:
@@ -102,13 +95,13 @@ def threshold_case(item: ThresholdCase) -> ThresholdRow:
         for method in (method for method in METHODS if (method, percent) in settings.folders):
             whole = np.zeros(grid.array_shape, np.uint8)
             whole[region.slices] = _labelled(masks[method], masks[SEMI_AUTOMATIC], inside, settings.target)
-            write_mask(settings.folders[method, percent] / f"{item.scans.case}.mha", whole, grid)
+            write_mask(settings.folders[method, percent] / f"{scans.case}.mha", whole, grid)
         for method, mask in masks.items() if truth.any() else ():
             dsc[method].append(2 * int((truth & mask).sum()) / (int(truth.sum()) + int(mask.sum())))
             if settings.surfaces is not None:
                 distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).values["hd95_mm"]
                 hd95_mm[method].append(np.nan if distance is None else distance)
-    return ThresholdRow(item.scans.case, dsc if truth.any() else {}, hd95_mm)
+    return ThresholdRow(scans.case, dsc if truth.any() else {}, hd95_mm)
 
 
 def _labelled(mask: Booleans, pointed_at: Booleans, reference: npt.NDArray[Any], target: str) -> npt.NDArray[np.uint8]:
@@ -159,16 +152,13 @@ DEFAULT_PERCENTS: Final = "5:95:5"
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Threshold every case by every method at every percentage."""
-    scans = find_scans(options.cohort, load_declaration(options.edition))
-    boxes = {}
+    scans, boxes = scans_of(options), {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
     surfaces = load_profile(options.edition).mask_rules if options.hd95 else None
     folders = _mask_folders(options, {one.case for one in scans})
-    settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders)
-    items = [ThresholdCase(one, settings, boxes.get(one.case)) for one in scans]
-    lost = "thresholded it"
-    rows = map_cases(threshold_case, items, options.workers, lambda one: raise_dead_worker(one.scans.case, lost))
+    settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders, boxes)
+    rows = measure_cases(partial(threshold_case, settings=settings), scans, options.workers, "thresholded it")
     counted = [row for row in rows if row.dsc]
     written = tuple(f"{folder.name}/" for folder in folders.values())
     if not counted:

@@ -17,7 +17,6 @@ from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.teams import comparable_teams
 from evaluation.statistics.bootstrap import Estimate
 from tests.evaluation.analyses.conftest import team_of
 from tests.evaluation.tasks import SEGMENTATION
@@ -161,21 +160,19 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
+    ("table", "column", "message"),
     [
-        ("Stage", "clinical.csv: columns PatientID, HPV Status, Age, Site, expected a column Stage"),
-        ("Site", "1 different value of Site among the scored cases, expected 2 to 12 groups"),
+        ("PatientID,Site\nA,x\n", "Stage", r"clinical\.csv: columns PatientID, Site, expected a column Stage"),
+        ("PatientID,Site\nA,x\nB,x\n", "Site", "1 different value of Site among the scored cases, expected 2 to 12"),
+        ("PatientID,HPV\nZ-1,1\nZ-2,0\n", "HPV", "patients Z-1, Z-2, expected some of A, B"),
+        # It would replace the line of all cases.
+        ("PatientID,Arm\nA,all\nB,0\n", "Arm", r"clinical\.csv: the group 'all' of Arm, expected another name"),
     ],
 )
-def test_a_column_that_cannot_group_is_named(scored, column, message) -> None:
+def test_a_column_that_cannot_group_is_named(scored, table, column, message) -> None:
+    (scored / "clinical.csv").write_text(table)
     with pytest.raises(HecktorError, match=message):
         with_groups(found(scored), [(scored / "clinical.csv", column)])
-
-
-def test_a_table_of_other_patients_is_refused(scored) -> None:
-    (scored / "clinical.csv").write_text("PatientID,HPV\nZ-1,1\nZ-2,0\n")
-    with pytest.raises(HecktorError, match="patients Z-1, Z-2, expected some of A, B"):
-        with_groups(found(scored), [(scored / "clinical.csv", "HPV")])
 
 
 @pytest.mark.parametrize(
@@ -191,13 +188,6 @@ def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -
         with_groups(found(scored), tables)
 
 
-def test_a_group_named_as_all_cases_is_refused(scored) -> None:
-    """It would replace the line of all cases."""
-    (scored / "clinical.csv").write_text("PatientID,Arm\nA,all\nB,all\nC,0\nD,0\n")
-    with pytest.raises(HecktorError, match=r"clinical\.csv: the group 'all' of Arm, expected another name"):
-        with_groups(found(scored), [(scored / "clinical.csv", "Arm")])
-
-
 def test_results_without_rows_have_no_groups(scored) -> None:
     results = [replace(one, teams=[replace(team, rows=[]) for team in one.teams]) for one in found(scored)]
     with pytest.raises(HecktorError, match="--groups: results without rows"):
@@ -207,11 +197,7 @@ def test_results_without_rows_have_no_groups(scored) -> None:
 def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) -> None:
     """The values by centre in metrics.json and those by a column with the same centres are one computation."""
     results = challenge("hecktor2025", "segmentation")
-    profile = load_profile("hecktor2025").task("segmentation")
-    loaded = comparable_teams(profile, list(results.teams))
-    results = replace(results, validated=loaded.validated)
-    centre_of = {row["case"]: str(row["case"])[:4] for row in results.teams[0].rows}
-    grouping = grouping_by(results, "site", centre_of)
+    grouping = grouping_by(results, "site", results.centres)
     for team in results.teams:
         for centre, block in team.centres.items():
             assert grouping.blocks[team.team][centre]["aggregates"] == block["aggregates"]

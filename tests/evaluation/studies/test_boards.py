@@ -76,9 +76,28 @@ def test_teams_of_one_board_are_named_and_entries_without_a_rank_are_shown(board
 
 def test_boards_that_cannot_be_compared_are_refused(boards, tmp_path):
     options = boards(tasks=("rfs", "hpv"))
-    with pytest.raises(
-        HecktorError, match=r"test/leaderboard\.json: task 'hpv', expected 'rfs', the task of validation"
-    ):
+    with pytest.raises(HecktorError, match=r"^validation and test: different task rfs and hpv, expected one for both"):
         main(["boards", *options, "--output", str(tmp_path / "out")])
     with pytest.raises(HecktorError, match="boards: found 3, expected two"):
         main(["boards", *options, options[0].replace("validation=", "third="), "--output", str(tmp_path / "out")])
+
+
+def test_boards_of_different_rules_are_refused_and_those_of_different_rankings_named(boards, tmp_path, capsys):
+    """A rule that one board alone states, as a printed or an earlier one, is no difference."""
+    options = boards()
+    paths = [Path(option.partition("=")[2]) for option in options]
+    mine, theirs = ({"rfs": {"missing_risk": rule, name: 1}} for rule, name in (("tie", "a"), ("non_concordant", "b")))
+
+    def compare(first, second, **changes):
+        for path, rules in zip(paths, (first, second), strict=True):
+            board = json.loads(path.read_text(encoding="utf-8"))
+            board["provenance"]["options"] = rules
+            path.write_text(json.dumps(board | (changes if path == paths[1] else {})), encoding="utf-8")
+        assert main(["boards", *options, "--output", str(tmp_path / "out")]) == 0
+        return json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
+
+    assert compare(mine, None)["different_ranking"] == []
+    assert compare(mine, mine, ties="average")["different_ranking"] == ["ties min and average"]
+    assert "warning: validation and test rank by different rules: ties min and average" in capsys.readouterr().err
+    with pytest.raises(HecktorError, match=r"^validation and test: different missing_risk tie and non_concordant"):
+        compare(mine, theirs)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError
-from evaluation.metrics.overlap import equal_bins
 from evaluation.studies.cli import main
 from tests.evaluation.tasks import RFS
 
@@ -84,9 +83,3 @@ def test_a_case_without_tumour_has_zeros(add_case, blank, grid):
     cohort = add_case("A", blank(), np.ones(grid.array_shape))
     _, out = study("baselines", cohort)
     assert "A,0.0,0.0,0.0,0.0" in (out / "baselines.csv").read_text()
-
-
-def test_bins_of_101_cases_are_the_published_ones():
-    parts = equal_bins(np.arange(101.0)[::-1], 5)
-    assert [part.size for part in parts] == [21, 20, 20, 20, 20]
-    assert parts[0][0] == 100

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 
-import numpy as np
 import pytest
 
 from contract.errors import HecktorError
@@ -60,22 +59,6 @@ def test_four_cases_by_hand():
     assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
 
 
-def test_equally_sure_cases_count_half():
-    """Expected 0.6 of DSC 0.8 and 0.3, 0.9 of 0.9: the curve 0.1, (0.1 + 0.45) / 2, 1 / 3; pairs 1 and a half."""
-    found = values(confidence_of([0.6, 0.6, 0.9], [8, 3, 9]))
-    assert found["failed_auc"] == 0.75
-    assert found["aurc"] == pytest.approx((0.1 + 0.275 + 1 / 3) / 3)
-
-
-def test_all_equal():
-    """Neither side varies: no correlation, every order the same, the error 0.2."""
-    found = values(confidence_of([0.9] * 3, [7] * 3))
-    assert (found["spearman"], found["failed_auc"]) == (None, None)
-    assert found["aurc"] == found["oracle_aurc"] == pytest.approx(0.3)
-    assert found["below_random"] == pytest.approx(0)
-    assert found["mean_error"] == pytest.approx(0.2)
-
-
 def test_one_case_none_and_a_mask_at_the_bound():
     """DSC 0.5 is not below 0.5; it is below 0.6, and correctly separated from 0.9."""
     found = confidence_of([0.5], [8]).estimates(30, 1).by_metric
@@ -86,13 +69,6 @@ def test_one_case_none_and_a_mask_at_the_bound():
     assert (nothing.unwarned, curve("gtvp", nothing)) == (1, [])
     assert values(confidence_of([0.4, 0.8], [5, 9]))["failed_auc"] is None
     assert values(confidence_of([0.4, 0.8], [5, 9], failed_below=0.6))["failed_auc"] == 1
-
-
-def test_intervals_hold_the_value():
-    rng = np.random.default_rng(0)
-    shared = rng.integers(0, 11, 40)
-    for name, one in confidence_of(rng.random(40), shared).estimates(200, 1).by_metric.items():
-        assert one.ci95_low < one.value < one.ci95_high, name
 
 
 # The command
@@ -149,7 +125,6 @@ def test_end_to_end(metrics, tmp_path, capsys):
             ("gtvp", "2"),
             ("gtvn", "1"),
         ]
-    assert "<svg" in (out / "failures.svg").read_text()
     said = capsys.readouterr()
     assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no line in the table\n"
     assert "gtvp: 2 cases, 0 failed; without an expected DSC 2, of which failed 2" in said.out
