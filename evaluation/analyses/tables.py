@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +15,7 @@ from evaluation.metrics.overlap import Floats
 from evaluation.metrics.rules import Metric
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.rows import find_metric
+from evaluation.statistics.intervals import quantiles
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
@@ -193,20 +194,10 @@ def box_summary(values: Iterable[float]) -> dict[str, Any]:
     ordered = sorted(float(value) for value in values if not math.isnan(value))
     if not ordered:
         return {**dict.fromkeys(BOX_HEADS), "values": 0, "outliers": []}
-    q1, median, q3 = (quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    q1, median, q3 = (float(quantiles(np.array([ordered]), share)[0]) for share in (0.25, 0.5, 0.75))
     reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
     low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
     high = next(value for value in reversed(ordered) if value <= q3 + reach)
     figures = {"low": low, "q1": q1, "median": median, "q3": q3, "high": high, "mean": sum(ordered) / len(ordered)}
     outliers = [rounded(value) for value in ordered if not low <= value <= high and math.isfinite(value)]
     return {"values": len(ordered), **{name: rounded(value) for name, value in figures.items()}, "outliers": outliers}
-
-
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """A quantile of sorted values, linear between neighbours; next to an infinite value, that value."""
-    place = share * (len(ordered) - 1)
-    below, above = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
-    part = place - int(place)
-    if part == 0 or below == above:
-        return below
-    return above if math.isinf(above) else below + part * (above - below)

@@ -14,17 +14,21 @@ _TAILS: Final = (0.025, 0.975)
 
 
 def interval(values: Floats) -> tuple[float, float]:
-    """The 95% percentile interval of replicates, linear between neighbours; next to an infinite value, that value."""
+    """The 95% percentile interval of replicates, see `quantiles`."""
     low, high = interval_bounds(np.sort(values)[None])
     return float(low[0]), float(high[0])
 
 
 def interval_bounds(ordered: Floats) -> tuple[Floats, Floats]:
-    """As `interval` for each row of (rows, replicates) in rising order; NaN, which stand last, do not count."""
-    return _quantiles(ordered, _TAILS[0]), _quantiles(ordered, _TAILS[1])
+    """As `interval` for each row of (rows, replicates), see `quantiles`."""
+    return quantiles(ordered, _TAILS[0]), quantiles(ordered, _TAILS[1])
 
 
-def _quantiles(ordered: Floats, tail: float) -> Floats:
+def quantiles(ordered: Floats, tail: float) -> Floats:
+    """The quantile of each row, linear between neighbours; next to an infinite value, that value.
+
+    Rows have shape (rows, values) and rise; NaN, which stand last, do not count.
+    """
     last = np.maximum((~np.isnan(ordered)).sum(axis=1) - 1, 0)
     place = tail * last
     lower = place.astype(np.intp)
@@ -33,8 +37,7 @@ def _quantiles(ordered: Floats, tail: float) -> Floats:
     share = place - lower
     is_finite = np.isfinite(below) & np.isfinite(above)
     step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
-    quantiles: Floats = np.where((share > 0) & np.isinf(above), above, below + share * step)
-    return quantiles
+    return np.asarray(np.where((share > 0) & np.isinf(above), above, below + share * step))
 
 
 def wilson_interval(found: float, cases: float) -> tuple[float, float]:

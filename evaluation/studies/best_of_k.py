@@ -111,7 +111,6 @@ def best_of(scores: DrawScores, tries: int, repeats: int, rng: np.random.Generat
     return np.concatenate(parts)
 
 
-DESCRIPTION: Final = "The best of k random predictions of the cohort's own targets."
 DEFAULT_TRIES: Final = (1, 5, 20, 100)
 _TITLES: Final[dict[Kind, str]] = {"risk": "C-index", "class": "balanced accuracy"}
 

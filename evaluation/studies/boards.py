@@ -18,7 +18,6 @@ from evaluation.results.board import read_board
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION
 from evaluation.studies.outputs import StudyResult, by_name
 
-DESCRIPTION: Final = "Two leaderboards of the same teams side by side, with differences and Kendall's tau."
 Board = Mapping[str, Any]
 # How a board ranks; the values of the teams do not depend on it.
 _RANKING: Final = ("official", "ties")

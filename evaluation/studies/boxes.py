@@ -20,7 +20,6 @@ from evaluation.metrics.overlap import MM3_A_ML
 from evaluation.studies.outputs import StudyResult, write_table
 from evaluation.studies.scans import add_cohort, measure_cohort, uptake_on
 
-DESCRIPTION: Final = "A box of 144 mm around the oropharynx of each case, found from the PET."
 TABLE: Final = "boxes.csv"
 EDGE_MM: Final = 144.0
 # Distance of the box's top above the brain's lower end, and of its centre in front of the brain's.

@@ -11,21 +11,18 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 
-# study -> (module with DESCRIPTION, add_options(parser) and run(parser, options) -> StudyResult, purpose)
+# study -> (module with add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
-    "ensemble": (
-        "evaluation.studies.ensemble",
-        "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes",
-    ),
-    "boards": ("evaluation.studies.boards", "two leaderboards of the same teams, such as validation and test"),
-    "observers": ("evaluation.studies.observers", "agreement of annotators: DSC, HD95, ASD, surface DSC, DSCagg"),
-    "thresholds": ("evaluation.studies.thresholds", "PET thresholding at a range of percentages of SUVmax"),
-    "baselines": ("evaluation.studies.scans", "tumour volume and SUVmax as submitted risks"),
-    "cohort": ("evaluation.studies.cohort", "patients, volumes, SUVmax, nodes, stages, outcomes by split and centre"),
-    "boxes": ("evaluation.studies.boxes", "a box of 144 mm around the oropharynx, found from the PET below the brain"),
-    "best-of-k": ("evaluation.studies.best_of_k", "scores of the best of k random predictions on a cohort"),
-    "failures": ("evaluation.studies.failures", "whether an expected DSC predicts which masks failed"),
-    "runs": ("evaluation.studies.runs", "best, median and worst of each team's runs"),
+    "ensemble": ("ensemble", "STAPLE and average of teams' masks, mean and median rank of risks, majority of classes"),
+    "boards": ("boards", "two leaderboards of the same teams, such as validation and test: differences, Kendall's tau"),
+    "observers": ("observers", "agreement of annotators of the same cases: DSC, HD95, ASD, surface DSC, DSCagg"),
+    "thresholds": ("thresholds", "PET thresholding at a range of percentages of SUVmax"),
+    "baselines": ("scans", "tumour volume and SUVmax as submitted risks"),
+    "cohort": ("cohort", "patients, volumes, SUVmax, nodes, stages, outcomes by split and centre"),
+    "boxes": ("boxes", "a box of 144 mm around the oropharynx, found from the PET below the brain"),
+    "best-of-k": ("best_of_k", "scores of the best of k random predictions on a cohort"),
+    "failures": ("failures", "whether an expected DSC predicts which masks failed"),
+    "runs": ("runs", "best, median and worst of each team's runs"),
 }
 
 
@@ -39,8 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     name, *rest = arguments
     if name not in STUDIES:
         raise HecktorError(f"study {name!r}", "unknown", f"one of {', '.join(STUDIES)}")
-    study: Any = importlib.import_module(STUDIES[name][0])
-    parser = argparse.ArgumentParser(prog=f"hecktor study {name}", description=study.DESCRIPTION)
+    module, purpose = STUDIES[name]
+    study: Any = importlib.import_module(f"evaluation.studies.{module}")
+    parser = argparse.ArgumentParser(prog=f"hecktor study {name}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     study.add_options(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
     options = parser.parse_args(rest)

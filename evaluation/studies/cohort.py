@@ -25,7 +25,6 @@ from evaluation.options import add_workers
 from evaluation.studies.outputs import StudyResult, by_name, measure_cases
 from evaluation.studies.scans import tumour_of
 
-DESCRIPTION: Final = "The cohort's table: patients, volumes, SUVmax, nodes, stages and outcomes by split and by centre."
 ALL: Final = "all"
 _MOST_NODES: Final = 3
 Values = Mapping[str, float | str]

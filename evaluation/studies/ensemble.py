@@ -104,7 +104,6 @@ def combined_risks(risks: Sequence[Mapping[str, float]], cases: Sequence[str], m
     return {case: float(summary(of_case)) if of_case else None for case, of_case in ranks.items()}
 
 
-DESCRIPTION: Final = "Combine several teams' answers to the same cases."
 ALL: Final = "all"
 Selections = Mapping[str, tuple[str, ...]]
 

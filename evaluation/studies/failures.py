@@ -27,7 +27,6 @@ from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unrank
 from evaluation.studies.outputs import StudyResult, interval_text
 from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 
-DESCRIPTION: Final = "Whether the expected DSC predicts which masks failed."
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
 _UNMATCHED: Final = {

@@ -36,6 +36,7 @@ from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
 from evaluation.rows.mask import LABELS
 from evaluation.statistics.bootstrap import estimate_unranked
+from evaluation.statistics.intervals import quantiles
 from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases
 from evaluation.studies.votes import CompactMask, stacked
 
@@ -135,9 +136,6 @@ def pair_dsc_agg(rows: Sequence[Agreement], cases: Sequence[str], pair: tuple[st
     return {label: dsc_agg_metric(*of_label) for label, of_label in sums.items()}
 
 
-DESCRIPTION: Final = "Agreement between annotators who drew the same cases."
-
-
 @dataclass(frozen=True)
 class ObservedCase:
     """One case with the masks of its annotators."""
@@ -209,12 +207,10 @@ def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any
     """The quartiles over cases of each case's median, as published; null if infinite."""
     quartiles: dict[str, Any] = {}
     for label, measure in product(LABELS, MEASURES):
-        values = case_medians(rows, cases, label, measure)
+        values = np.sort(case_medians(rows, cases, label, measure))
         values = values[~np.isnan(values)]
-        # A finite and an infinite distance cannot be interpolated.
-        method: Any = "linear" if np.isfinite(values).all() else "higher"
-        low, high = np.quantile(values, (0.25, 0.75), method=method) if values.size else (None, None)
-        quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": low, "q3": high}
+        q1, q3 = (float(quantiles(values[None], share)[0]) if values.size else None for share in (0.25, 0.75))
+        quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": q1, "q3": q3}
     return quartiles
 
 

@@ -16,7 +16,6 @@ from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import load_teams
 from evaluation.studies.outputs import StudyResult, by_name
 
-DESCRIPTION: Final = "The best, median and worst of each team's runs."
 CHOICES: Final = ("best", "median", "worst")
 
 

@@ -22,7 +22,6 @@ from evaluation.metrics.overlap import MM3_A_ML, Box, foreground_box
 from evaluation.options import add_workers
 from evaluation.studies.outputs import Row, StudyResult, measure_cases, write_table
 
-DESCRIPTION: Final = "Tumour volume and SUVmax as predicted risks."
 RISKS: Final = ("gtvp_volume_ml", "gtvp_suv_max", "tumour_volume_ml", "tumour_suv_max")
 
 

@@ -146,7 +146,6 @@ def segmented(uptake: npt.NDArray[np.float32], truth: Booleans, tissue: Booleans
     return {AUTOMATIC: automatic, SEMI_AUTOMATIC: semi, WITHOUT_AIR: semi & tissue}
 
 
-DESCRIPTION: Final = "Segmentation by a percentage of the PET's SUVmax."
 DEFAULT_PERCENTS: Final = "5:95:5"
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import answer_rows, box_summary, quantile, rounded
+from evaluation.analyses.tables import answer_rows, box_summary, rounded
 from tests.evaluation.analyses.conftest import team_of
 from tests.evaluation.tasks import MASK, SEGMENTATION
 
@@ -58,12 +58,6 @@ def test_whiskers_and_outliers_hold_all_values(values: list[float]) -> None:
     q1, q3 = np.quantile(values, [0.25, 0.75])
     reach = 1.5 * (q3 - q1) - 1e-9
     assert not [value for value in box["outliers"] if q1 - reach < value < q3 + reach]
-
-
-def test_quantiles_are_numpys() -> None:
-    ordered = sorted(np.random.default_rng(1).random(13).tolist())
-    for share in (0.0, 0.1, 0.25, 0.5, 0.9, 1.0):
-        assert quantile(ordered, share) == pytest.approx(np.quantile(ordered, share))
 
 
 def test_four_significant_digits() -> None:
