@@ -41,17 +41,15 @@ def table(**columns):
     return TeamsTable(tuple("abcdefgh"[:count]), values, profiles)
 
 
-def test_hecktor_2025_metric_ranks():
-    found = rank_teams(five_teams(), load_profile("hecktor2025").task(SEGMENTATION.name).ranking)
-    assert found.metric_ranks["gtvp_dsc_mean"].tolist() == [2, 1, 4, 5, 3]
-    assert found.metric_ranks["gtvn_dsc_agg"].tolist() == [2, 3, 1, 4, 5]
-    assert found.metric_ranks["gtvn_f1_agg"].tolist() == [3, 4, 5, 2, 1]
-
-
 def test_hecktor_2025_nested_borda_is_official_and_flat_stands_beside_it():
     """Inner sums 5, 7, 6, 6, 6 rank 1, 5, 2, 2, 2; with the GTVp ranks 2, 1, 4, 5, 3: 3, 6, 6, 7, 5."""
     profile = load_profile("hecktor2025").task(SEGMENTATION.name)
     found = rank_teams(five_teams(), profile.ranking)
+    assert [found.metric_ranks[name].tolist() for name in METRICS] == [
+        [2, 1, 4, 5, 3],
+        [2, 3, 1, 4, 5],
+        [3, 4, 5, 2, 1],
+    ]
     assert profile.ranking.official == "nested_borda"
     assert found.scheme_ranks["nested_borda"].figures["rank_sum"].tolist() == [3, 6, 6, 7, 5]
     assert found.scheme_ranks["nested_borda"].ranks.tolist() == [1, 3, 3, 5, 2]

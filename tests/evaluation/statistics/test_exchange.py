@@ -16,19 +16,6 @@ from evaluation.statistics.exchange import exchange, missed_variance, paired_exc
 from evaluation.statistics.gains import paired_gains
 
 
-def every_exchange(metric_of, answers):
-    """One-sided p of the first team over the second and back, from all ways to swap the answers of some patients."""
-    whole = np.ones((1, answers.shape[1]))
-
-    def gain(first, second):
-        return float(metric_of(first)(whole)[0] - metric_of(second)(whole)[0])
-
-    found = gain(*answers)
-    swaps = itertools.product((False, True), repeat=answers.shape[1])
-    gains = np.array([gain(*np.where(swap, answers[::-1], answers)) for swap in swaps])
-    return (gains >= found - 1e-9).mean(), (gains <= found + 1e-9).mean()
-
-
 def of_two(metric_of, answers, *, wanted=True):
     groups = [weighted_groups(metric_of(one)) for one in answers]
     return paired_exchange(groups, np.full((2, 2), wanted))
@@ -113,14 +100,6 @@ def test_every_exchange_of_balanced_accuracies(seed, patients, classes):
     gains = np.array(gains)
     expected = (gains >= gains[0] - 1e-9).mean(), (gains <= gains[0] + 1e-9).mean()
     assert (test.p[0, 1], test.p[1, 0]) == pytest.approx(expected)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.sampled_from([0.0, 0.1, -0.1, 0.25, -0.4, 0.3, 1 / 3]), min_size=1, max_size=10))
-def test_every_exchange_of_a_mean(gaps):
-    answers = np.array([gaps, [0.0] * len(gaps)])
-    test = of_two(mean_metric, answers)
-    assert (test.p[0, 1], test.p[1, 0]) == pytest.approx(every_exchange(mean_metric, answers))
 
 
 @settings(max_examples=25, deadline=None)
