@@ -1,18 +1,15 @@
-"""Predicted classes: recall of each class, confusion matrices, calibration."""
+"""Predicted classes: confusion matrices, calibration."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from contract.editions.declaration import ClassValue
 from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
-from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded, teams_note
+from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.classification import calibration_table, class_codes, confusion_matrix
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.classes import RECALL_PREFIX
 
 _NO_PREDICTION: Final = "no prediction"
 
@@ -98,34 +95,6 @@ def confusion(table: AnswerRows) -> list[Analysis]:
             "scale": "sequential",
         },
         source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
-    )
-    return [analysis] if rows else []
-
-
-def recall_by_class(table: AnswerRows, teams: Sequence[TeamMetrics]) -> list[Analysis]:
-    """The recall of each class with its interval; of two classes these are specificity and sensitivity."""
-    names = [f"{RECALL_PREFIX}{value}" for value in table.answer.classes]
-    if table.answer.is_binary:
-        names = ["specificity", "sensitivity"]
-    rows = []
-    for value, name in zip(table.answer.classes, names, strict=True):
-        for team in teams:
-            estimate = team.estimates.get(f"{table.prefix}{name}")
-            if estimate is not None and estimate.value is not None:
-                ends = {"recall": estimate.value, "low": estimate.ci95_low, "high": estimate.ci95_high}
-                figures = {key: rounded(end) for key, end in ends.items()}
-                rows.append({"class": class_name(value), "team": team.team, **figures})
-    analysis = Analysis(
-        name=table.name("recall"),
-        title=table.title("Recall of each class"),
-        caption=(
-            "Fraction of the patients of a class for whom it is predicted, with 95% intervals."
-            f"{' Positive: sensitivity; negative: specificity.' if table.answer.is_binary else ''}"
-        ),
-        columns={"class": "Class", "team": "Team", "recall": "Recall", "low": "95% interval from", "high": "to"},
-        rows=rows,
-        chart={**INTERVAL_CHART, "x": "recall", "facet": "class"},
-        source="HECKTOR 2025 rules: balanced accuracy is their mean, and specificity breaks ties",
     )
     return [analysis] if rows else []
 

@@ -9,12 +9,9 @@ from typing import Any, Final
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import metric_titles, rounded
-from evaluation.rows.classes import RECALL_PREFIX
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 _IN_MM: Final = "_mm"
-# Of two classes; shown as the recalls of both.
-_RECALLS: Final = ("sensitivity", "specificity")
 
 
 def ranked_metrics(results: TaskResults) -> list[Analysis]:
@@ -26,13 +23,8 @@ def ranked_metrics(results: TaskResults) -> list[Analysis]:
 
 
 def other_metrics(results: TaskResults) -> list[Analysis]:
-    """The same for metrics that do not rank; recalls of classes have a figure of their own."""
-    shown_elsewhere = {*results.board["metrics"], *_RECALLS}
-    others = {
-        name: title
-        for name, title in metric_titles(results).items()
-        if name not in shown_elsewhere and RECALL_PREFIX not in name
-    }
+    """The same for metrics that do not rank."""
+    others = {name: title for name, title in metric_titles(results).items() if name not in results.board["metrics"]}
     heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
     return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
 

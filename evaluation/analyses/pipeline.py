@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.classes import confusion, recall_by_class
+from evaluation.analyses.classes import confusion
 from evaluation.analyses.groups import by_group
 from evaluation.analyses.masks.cases import boxes_by_case, boxes_by_team, failed_cases
 from evaluation.analyses.masks.detection import lesion_counts, primary_found
@@ -47,4 +47,4 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
         ]
     if answer.kind == "risk":
         return [*survival_by_risk(table), *survival_by_group(table, results.groupings)]
-    return [*recall_by_class(table, results.teams), *confusion(table)]
+    return confusion(table)

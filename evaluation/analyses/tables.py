@@ -80,7 +80,6 @@ BOX_HEADS: Final = {
     "outliers": "Outliers",
 }
 BOX_CHART: Final = {"kind": "boxes", **{name: name for name in BOX_HEADS if name != "values"}}
-INTERVAL_CHART: Final = {"kind": "intervals", "y": "team", "low": "low", "high": "high", "domain": [0, 1]}
 _DIGITS: Final = 4
 _WHISKER: Final = 1.5
 

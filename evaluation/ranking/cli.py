@@ -29,24 +29,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.ranking.pipeline import RankingRequest, rank_results
     from evaluation.ranking.table import as_csv, as_text
 
-    board = rank_results(
-        RankingRequest(
-            teams=_named(options.metrics, options.names),
-            runs=options.runs,
-            unranked=options.unranked,
-            table=options.table,
-            methods=options.methods,
-            task=options.task,
-            edition=options.edition,
-            official=options.official,
-            ties=options.ties,
-            bootstraps=options.bootstraps,
-            seed=options.seed,
-            without_rows=options.without_rows,
-            mean=options.mean,
-            tau=options.tau,
-        )
-    )
+    teams = _named(options.metrics, options.names)
+    # The other options have the names of the request's fields.
+    given = {name: value for name, value in vars(options).items() if name not in {"metrics", "names", "output"}}
+    board = rank_results(RankingRequest(teams, **given))
     board["files"] = files_beside(options.output, board["files"])
     contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)

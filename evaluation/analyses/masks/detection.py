@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.tables import INTERVAL_CHART, AnswerRows, rounded
+from evaluation.analyses.tables import AnswerRows, rounded
 from evaluation.metrics.overlap import Floats
 from evaluation.statistics.intervals import wilson_interval
 
@@ -52,7 +52,15 @@ def primary_found(table: AnswerRows) -> list[Analysis]:
             "high": "to",
         },
         rows=rows,
-        chart={**INTERVAL_CHART, "x": "fraction", "facet": "of"},
+        chart={
+            "kind": "intervals",
+            "y": "team",
+            "x": "fraction",
+            "low": "low",
+            "high": "high",
+            "facet": "of",
+            "domain": [0, 1],
+        },
         source="HECKTOR 2020 overview, criteria 2 and 3 for success: detect all primary tumours, and only these",
     )
     return [analysis] if rows else []

@@ -1,13 +1,11 @@
-"""Predicted classes: recall, confusion matrices, calibration."""
+"""Predicted classes: confusion matrices, calibration."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from contract.editions import load_edition
-from evaluation.analyses.classes import calibration, confusion, recall_by_class
-from evaluation.statistics.bootstrap import Estimate
-from tests.evaluation.analyses.conftest import team_of
+from evaluation.analyses.classes import calibration, confusion
 from tests.evaluation.tasks import HPV, STATUS
 
 COMBINED = load_edition("hecktor2026").algorithms[0]
@@ -54,16 +52,3 @@ def test_confusion_of_four_classes(table) -> None:
     assert filled == [("T1", "T2"), ("T4", "T4")]
     assert len(matrix.rows) == 16
     assert {line["fraction"] for line in matrix.rows if line["actual"] == "T2"} == {None}
-
-
-def test_recall_of_each_class(table) -> None:
-    """Of two classes these are specificity and sensitivity; a team without them is left out."""
-    two = {"sensitivity": Estimate(0.7, 0.5, 0.8), "specificity": Estimate(0.8, 0.6, 0.9)}
-    teams = [team_of("ann", estimates=two), team_of("bea", estimates={})]
-    (recall,) = recall_by_class(table({}, STATUS, HPV), teams)
-    shown = [(row["class"], row["team"], row["recall"], row["low"], row["high"]) for row in recall.rows]
-    assert shown == [("negative", "ann", 0.8, 0.6, 0.9), ("positive", "ann", 0.7, 0.5, 0.8)]
-    assert recall_by_class(table({}, STATUS, HPV), teams[1:]) == []
-    four = {"recall_T1": Estimate(0.4, 0.3, 0.5), "recall_T3": Estimate(None, None, None)}
-    (recall,) = recall_by_class(table({}, T_STAGE, COMBINED), [team_of("ann", estimates=four)])
-    assert [(row["class"], row["recall"], row["high"]) for row in recall.rows] == [("T1", 0.4, 0.5)]

@@ -136,17 +136,11 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     ("changes", "message"),
     [
         (None, ": found [], expected an object"),
-        ({"task": None}, ".task: found null, expected a text"),
-        ({"teams": [5]}, ".teams[0]: found 5, expected an object"),
         ({"teams": []}, ": no ranked team or metric, expected at least one"),
-        ({"unranked_entries": 5}, ".unranked_entries: found 5, expected a list"),
-        ({"ties": "first"}, ".ties: found \"first\", expected one of 'min', 'average', 'max' or 'dense'"),
         (
             {"unranked": [{"team": "a", "without": []}]},
             ": team 'a' twice or not printable, expected one entry with a printable name a team",
         ),
-        ({"tau": {"x": {"mean": 1}}}, ".tau.x.ci95_low: found nothing, expected this key"),
-        ({"stability": {"bootstraps": 0}}, ".stability.bootstraps: found 0, expected a number of at least 1"),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
         ({"comparisons": {}}, ".comparisons: no x, expected a value for it"),
     ],

@@ -249,7 +249,6 @@ def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
     ("changes", "message"),
     [
         ({"value": "x"}, r"gtvn_dsc_agg\.value: found \"x\", expected a number"),
-        ({"value": 10**400}, r"gtvn_dsc_agg\.value: found .*, expected a number"),
         ({"value": 1.7}, r"gtvn_dsc_agg 1\.7, expected from 0 to 1"),
         ({"ci95_low": 0.95}, r"gtvn_dsc_agg: found .*, expected an interval with its lower end first"),
     ],
