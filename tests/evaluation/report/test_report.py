@@ -117,7 +117,7 @@ def test_the_page_is_whole_and_names_nothing_but_its_pictures(demo):
 
 def test_every_task_team_and_patient_is_on_it(demo):
     text = build(demo)
-    figures = ("Survival by predicted risk", "Recall of each class", "Stability of the ranks", "Pairwise tests")
+    figures = ("Survival by predicted risk", "Confusion matrices", "Stability of the ranks", "Pairwise tests")
     for words in ("Task 1: GTVp", "Task 2: Recurrence", "Task 3: HPV", "Rank by flat Borda", *figures):
         assert words in text
     assert "&lt;b&gt;bold" in text
