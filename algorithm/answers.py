@@ -12,9 +12,10 @@ import numpy.typing as npt
 from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.features.structure import components
-from algorithm.heads.head_hook import own_heads, with_own_scores, without_code
+from algorithm.heads.head_hook import own_heads, without_code
+from algorithm.heads.own import Faults
 from algorithm.heads.staging import classes_left, staged
-from algorithm.heads.values import answer_probability, answer_value, time_note
+from algorithm.heads.values import HeadAnswer, head_answer
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from algorithm.steps import Measured
@@ -99,17 +100,18 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
                 continue
             excluded = tuple(value for value in declared.classes if value not in left)
             try:
-                values[declared.name], probability, lines = _by_head(run, declared, measured, excluded)
+                given, lines = _by_head(run, declared, measured, excluded)
             except Exception as problem:
                 if not _may_fall_back(run, declared, problem):
                     raise
                 value, fallback = _fall_back(run, declared, measured.features, excluded, problem)
                 values[declared.name], fallbacks[declared.name] = value, fallback
             else:
+                values[declared.name] = given.value
                 by_head.append(declared.name)
                 notes += lines
-                if probability is not None:
-                    probabilities[declared.name] = probability
+                if given.probability is not None:
+                    probabilities[declared.name] = given.probability
     return CaseAnswers(mask.segmented, mask.array, values, tuple(by_head), fallbacks, tuple(notes), probabilities)
 
 
@@ -137,37 +139,25 @@ def _classes_left(
 
 def _by_head(
     run: RunContext, declared: Answer, measured: Measured, excluded: Collection[ClassValue]
-) -> tuple[HeadValue, float | None, list[str]]:
-    """The head's value, its probability if it has one, and lines: what it goes without, and what its days mean."""
+) -> tuple[HeadAnswer, list[str]]:
+    """The head's answer, and lines: what it goes without, and what its days mean."""
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
-    head, lines = _without_own(run, declared, run.head(declared), measured)
-    lines += list(_missing(declared.name, head, measured.features))
-    value = answer_value(declared, head, measured.features, excluded)
-    if not _is_valid(declared, value):
-        raise ModelPackageError(f"head {declared.head!r}", f"gives {value!r}", "a possible answer")
-    note = time_note(declared, head, measured.features)
-    return value, answer_probability(declared, head, measured.features), [*lines, *([note] if note else [])]
-
-
-def _without_own(run: RunContext, declared: Answer, head: Head, measured: Measured) -> tuple[Head, list[str]]:
-    """The head with the scores of entrants' own heads in their place, or for an early answer without them, and lines.
-
-    Raises:
-        ModelPackageError: an own head fails, and there is no other.
-    """
-    if not (own := own_heads(head)):
-        return head, []
-    if measured.is_early:
+    head, lines = run.head(declared), []
+    if measured.is_early and (own := own_heads(head)):
         names = " and ".join(one.hook for one in own)
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
-        return left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
-    head, problems = with_own_scores(head, measured.features or {}, measured.cubes)
-    for problem in problems:
+        head, lines = left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
+    faults: Faults = []
+    given = head_answer(declared, head, measured.features, measured.cubes, excluded=excluded, faults=faults)
+    for fault in faults:
         action = f"the ensemble of {declared.name} goes without it"
-        run.notices.note(Finding(problem.what, problem.found, problem.expected, action))
-    return head, []
+        run.notices.note(Finding(fault.what, fault.found, fault.expected, action))
+    if not _is_valid(declared, given.value):
+        raise ModelPackageError(f"head {declared.head!r}", f"gives {given.value!r}", "a possible answer")
+    lines += _missing(declared.name, head, measured.features)
+    return given, [*lines, *([given.note] if given.note else [])]
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:

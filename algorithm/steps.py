@@ -21,7 +21,7 @@ from algorithm.prediction import CaseAnswers
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import HeadAnswer, answers_over_folds, describe, write_maps, write_record
+from algorithm.uncertainty.record import WrittenAnswer, answers_over_folds, describe, write_maps, write_record
 from contract.errors import Finding, ModelPackageError
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -215,7 +215,7 @@ def _over_folds(
     """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
     algorithm = run.request.algorithm
     declared = [one for one in algorithm.heads if one.name in answers.by_head]
-    heads = [HeadAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
+    heads = [WrittenAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
     if not heads:
         return {}
     case, clinical = answers.segmented.case, run.request.edition.clinical

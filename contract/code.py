@@ -12,7 +12,7 @@ import importlib.util
 import sys
 import threading
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -186,6 +186,31 @@ def _executed(name: str, folder: Path) -> ModuleType:
             f"code {name}", f"its import fails: {failure_of(problem)}", "importable code"
         ) from problem
     return module
+
+
+def _is_lack_of_memory(problem: BaseException) -> bool:
+    return isinstance(problem, MemoryError)
+
+
+def call_code(
+    what: str,
+    expected: str,
+    function: Callable[..., Any],
+    *values: Any,
+    passes: Callable[[BaseException], bool] = _is_lack_of_memory,
+) -> Any:
+    """What a function of an entrant's code returns; `what` names it in an error.
+
+    Raises:
+        ModelPackageError: it fails, with the failure in one line.
+        Exception: a failure that `passes` accepts, as it is.
+    """
+    try:
+        return function(*values)
+    except (Exception, SystemExit) as problem:
+        if passes(problem):
+            raise
+        raise ModelPackageError(what, failure_of(problem), expected) from problem
 
 
 def failure_of(problem: BaseException) -> str:

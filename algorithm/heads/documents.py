@@ -7,21 +7,20 @@ missing value takes the training median (`fill`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Discriminator, Field, Tag, field_validator
 
-from algorithm.heads.own import OWN_HEADS, OwnClassHead, OwnHead
+from algorithm.heads import own
+from algorithm.heads.own import OWN_HEADS, Cubes, Faults, OwnClassHead, OwnHead
 from algorithm.heads.parts import Calibration, HeadDocument, Number, PositiveNumber, Survival
 from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
 
-Features = Mapping[str, float | None]
-Floats = npt.NDArray[np.float64]
-
+Features = own.Features
+Floats = own.Floats
 # Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
 CLIP_SD: Final = 4.0
 # Earlier versions measured the network's encoder. A head that needs it would use training medians alone.
@@ -79,7 +78,7 @@ class LinearHead(HeadDocument):
     calibration: Calibration | None = None
     survival: Survival | None = None
 
-    def score(self, features: Features) -> float:
+    def score(self, features: Features, _cubes: Cubes | None = None, _faults: Faults | None = None) -> float:
         """The linear predictor, always finite; an absent feature counts as missing."""
         values = [np.array([features.get(term.feature)], dtype=np.float64) for term in self.terms]
         parts = zip(self.terms, values, strict=True)
@@ -100,7 +99,9 @@ class ClassHead(HeadDocument):
 
     classes: Annotated[dict[str, LinearHead], Field(min_length=2)]
 
-    def scores(self, features: Features) -> dict[str, float]:
+    def scores(
+        self, features: Features, _cubes: Cubes | None = None, _faults: Faults | None = None
+    ) -> dict[str, float]:
         """The linear predictor of each class; only their order has a meaning."""
         return {name: head.score(features) for name, head in self.classes.items()}
 
@@ -143,6 +144,7 @@ class ClassExpert(_Expert):
 
 
 Expert = TypeVar("Expert", ScoreExpert, ClassExpert)
+Result = TypeVar("Result")
 
 
 class _Ensemble(HeadDocument, Generic[Expert]):
@@ -167,6 +169,28 @@ class _Ensemble(HeadDocument, Generic[Expert]):
         """The experts with at least one known feature; all experts if none has one."""
         return tuple(one for one in self.experts if _is_available(one.head.features, features)) or self.experts
 
+    def _scores(
+        self, features: Features, score: Callable[[Any], Result], faults: Faults | None
+    ) -> list[tuple[Expert, Result]]:
+        """The score of each available expert.
+
+        An expert that fails, as an entrant's code may, is left out, and its fault is added to `faults`.
+
+        Raises:
+            ModelPackageError: no expert is left, or one fails without `faults`.
+        """
+        scores, problems = list[tuple[Expert, Result]](), list[ModelPackageError]()
+        for expert in self.available(features):
+            try:
+                scores.append((expert, score(expert.head)))
+            except ModelPackageError as problem:
+                problems.append(problem)
+        if problems and (faults is None or not scores):
+            raise problems[0]
+        if faults is not None:
+            faults += problems
+        return scores
+
     def unavailable(self, features: Features) -> tuple[str, ...]:
         """Names of the experts that the ensemble leaves out."""
         available = {expert.name for expert in self.available(features)}
@@ -190,10 +214,10 @@ class EnsembleHead(_Ensemble[ScoreExpert]):
     calibration: Calibration | None = None
     survival: Survival | None = None
 
-    def score(self, features: Features) -> float:
+    def score(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> float:
         """Mean of (score - mean) / sd over the available experts."""
-        experts = self.available(features)
-        return sum((expert.head.score(features) - expert.mean) / expert.sd for expert in experts) / len(experts)
+        scores = self._scores(features, lambda head: head.score(features, cubes), faults)
+        return sum((score - one.mean) / one.sd for one, score in scores) / len(scores)
 
 
 class ClassEnsembleHead(_Ensemble[ClassExpert]):
@@ -217,9 +241,9 @@ class ClassEnsembleHead(_Ensemble[ClassExpert]):
         """Names of the classes."""
         return self.experts[0].head.classes
 
-    def scores(self, features: Features) -> dict[str, float]:
+    def scores(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> dict[str, float]:
         """Mean of (score - mean) / sd of each class over the available experts."""
-        rows = [(expert, expert.head.scores(features)) for expert in self.available(features)]
+        rows = self._scores(features, lambda head: head.scores(features, cubes), faults)
         return {name: sum((row[name] - one.mean) / one.sd for one, row in rows) / len(rows) for name in self.classes}
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,9 +40,9 @@ from algorithm.deadline import Deadline
 from algorithm.heads.cube import Cube, absent_cube, tumour_cube
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
-from algorithm.heads.head_hook import check_cube
+from algorithm.heads.head_hook import check_cube, check_own_cube
 from algorithm.heads.parts import LARGEST_NUMBER
-from contract.code import Code, check_spelling, failure_of
+from contract.code import Code, call_code, check_spelling
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -182,7 +182,7 @@ class FeatureHook:
             MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
         """
         if not self.folds:
-            return self._measured(self._call("made", device, self.hook), images, device)
+            return self._measured(self._made(device), images, device)
         rows, longest_s = list[dict[str, float | None]](), 0.0
         if deadline is not None and (deadline.stopped() or deadline.left_s() <= 0):
             LOGGER.warning("*** WARNING *** %s: left out, no time", self.title)
@@ -202,7 +202,13 @@ class FeatureHook:
 
     def made(self, fold: Path, device: str) -> Any:
         """The class constructed from the files of one fold. Raises as `measured`."""
-        return self._call("made", device, self.hook, fold, device)
+        return self._made(device, fold, device)
+
+    def _made(self, device: str, *values: Any) -> Any:
+        made = self._call("made", device, self.hook, *values)
+        if not self.is_built_in:
+            check_own_cube(made, self.hook, f"{_KIND} {self.reference}")
+        return made
 
     def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
         """The features measured on one patient's cube. Raises as `measured`."""
@@ -231,16 +237,13 @@ class FeatureHook:
             raise ModelPackageError(what, f"{bad[0]} is {values[bad[0]]!r}", "a finite number, or None if missing")
         return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
 
+    def call(self, step: str, function: Any, *values: Any, passes: Callable[[BaseException], bool]) -> Any:
+        """What a function of the code returns; failures that `passes` accepts are raised as they are."""
+        return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, passes=passes)
+
     def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:
-        try:
-            return function(*values)
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as problem:
-            if device != "cpu" and isinstance(problem, RuntimeError):
-                raise
-            what = f"{_KIND} {self.reference}: {step}"
-            raise ModelPackageError(what, f"found {failure_of(problem)}", "values") from problem
+        stopped = MemoryError if device == "cpu" else (MemoryError, RuntimeError)
+        return self.call(step, function, *values, passes=lambda problem: isinstance(problem, stopped))
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -25,17 +25,9 @@ from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 
-from algorithm.heads.documents import (
-    ClassEnsembleHead,
-    ClassHead,
-    EnsembleHead,
-    Features,
-    Floats,
-    Head,
-    LinearHead,
-)
+from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Floats, Head
 from algorithm.heads.own import OWN_HEADS, Cubes, OwnClassHead, OwnHead
-from contract.code import Code, check_spelling, failure_of, files_digest, split_reference
+from contract.code import Code, call_code, check_spelling, files_digest, split_reference
 from contract.errors import ModelPackageError
 
 # Its name in a folder of code.
@@ -89,6 +81,18 @@ def check_cube(hook: Any, what: str) -> None:
         raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
 
 
+def check_own_cube(made: Any, hook: Any, what: str) -> None:
+    """Check that an object has its class's `cube`, which is cut before the object is made.
+
+    Raises:
+        ModelPackageError: another cube.
+    """
+    check_cube(made, what)
+    own, declared = (getattr(one, "cube", None) for one in (made, hook))
+    if (own and tuple(own)) != (declared and tuple(declared)):
+        raise ModelPackageError(what, f"an object with cube {own!r}", f"{declared!r}, as of its class")
+
+
 def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
     """The additional argument of a head that needs images; empty for other heads.
 
@@ -103,13 +107,8 @@ def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]
 
 
 def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """What the entrant's function returns. Raises `ModelPackageError` if it fails, `MemoryError` as it is."""
-    try:
-        return function(*values)
-    except MemoryError:
-        raise
-    except (Exception, SystemExit) as problem:
-        raise ModelPackageError(f"{reference}: {step}", failure_of(problem), "an answer") from problem
+    """What a function of the entrant's head returns. Raises `ModelPackageError` if it fails."""
+    return call_code(f"head {reference}: {step}", "an answer", function, *values)
 
 
 def table(rows: Sequence[Features], features: Sequence[str]) -> Any:
@@ -129,7 +128,7 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
         ModelPackageError: it fails, or returns another shape, NaN or something else than numbers.
     """
     what, shape = f"head {reference}: predict", (len(frame), scores) if scores > 1 else (len(frame),)
-    values = call(f"head {reference}", "predict", model.predict, frame, *cubes_for(model, reference, cubes))
+    values = call(reference, "predict", model.predict, frame, *cubes_for(model, reference, cubes))
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -157,8 +156,10 @@ class _Predictor:
                 raise ModelPackageError(
                     f"head {self._reference}", f"other files in {self._folder.name}", "those it saved"
                 )
-            load = find_head(self._code, self._reference).load
-            self._model = call(f"head {self._reference}", "load", load, self._folder)
+            head = find_head(self._code, self._reference)
+            model = call(self._reference, "load", head.load, self._folder)
+            check_own_cube(model, head, f"head {self._reference}")
+            self._model = model
         return predictions(self._reference, self._model, table(rows, self._features), self._scores, cubes)
 
 
@@ -195,32 +196,6 @@ def without_code(head: Head) -> Head | None:
     return None if isinstance(left, OWN_HEADS) or not getattr(left, "experts", True) else left
 
 
-def with_own_scores(head: Head, features: Features, cubes: Cubes | None = None) -> tuple[Head, list[ModelPackageError]]:
-    """The head with the score of each entrant's own head in its place, and the fault of each one that fails.
-
-    An expert that fails is left out of its ensemble.
-
-    Raises:
-        ModelPackageError: no expert is left.
-    """
-    problems: list[ModelPackageError] = []
-    of_ensemble = not isinstance(head, OWN_HEADS)
-
-    def score(own: OwnHead | OwnClassHead) -> Head | None:
-        try:
-            if not of_ensemble or not own.features or any(features.get(name) is not None for name in own.features):
-                return _constant(own, features, cubes)
-            problems.append(ModelPackageError(f"head {own.hook}", "all its features are missing"))
-        except ModelPackageError as problem:
-            problems.append(problem)
-        return None
-
-    result = replace_own(head, score)
-    if isinstance(result, OWN_HEADS) or not getattr(result, "experts", True):
-        raise problems[0]
-    return result, problems
-
-
 def check_own_heads(heads: Iterable[Head], code: Code) -> list[str]:
     """Find the entrants' heads of which the code is given, and check it; a line for code that changed since the fit.
 
@@ -236,11 +211,3 @@ def check_own_heads(heads: Iterable[Head], code: Code) -> list[str]:
         for hook, name in given.items()
         if code.digest(name) != own[hook]
     ]
-
-
-def _constant(own: OwnHead | OwnClassHead, features: Features, cubes: Cubes | None) -> Head:
-    if isinstance(own, OwnClassHead):
-        scores = own.scores(features, cubes).items()
-        return ClassHead(classes={name: LinearHead(kind=own.hook, intercept=one, terms=()) for name, one in scores})
-    constant = LinearHead(kind=own.hook, intercept=own.score(features, cubes), terms=())
-    return constant.model_copy(update={name: getattr(own, name) for name in ("threshold", "calibration", "survival")})

@@ -16,11 +16,13 @@ from algorithm.heads.parts import Calibration, HeadDocument, Number, PositiveNum
 from contract.documents import Text
 from contract.errors import ModelPackageError
 
-Row = Mapping[str, float | None]
+Features = Mapping[str, float | None]
 Floats = npt.NDArray[np.float64]
 # Images around the tumours of the same patients by voxels and spacing: shape (patients, 4, z, y, x), NaN without one.
 Cubes = Callable[[int, float], npt.NDArray[np.float32]]
-Predict = Callable[[Sequence[Row], Cubes | None], Floats]
+Predict = Callable[[Sequence[Features], Cubes | None], Floats]
+# Faults of experts that an ensemble goes without.
+Faults = list[ModelPackageError]
 # Score of a class without training patients, far below any other.
 NEVER: Final = -1e6
 
@@ -49,13 +51,13 @@ class _OwnHead(HeadDocument):
         head._predict = predict
         return head
 
-    def of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
+    def of_rows(self, rows: Sequence[Features], cubes: Cubes | None = None) -> Floats:
         """What the code returns for patients. Raises `ModelPackageError` if it fails or is not there."""
         if self._predict is None:
             raise ModelPackageError(f"head {self.hook}", "its code is not loaded", "--code")
         return self._predict(rows, cubes)
 
-    def missing(self, _features: Row) -> tuple[()]:
+    def missing(self, _features: Features) -> tuple[()]:
         """Nothing: the code gets missing values as NaN."""
         return ()
 
@@ -69,11 +71,11 @@ class OwnHead(_OwnHead):
     calibration: Calibration | None = None
     survival: Survival | None = None
 
-    def scores_of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
+    def scores_of_rows(self, rows: Sequence[Features], cubes: Cubes | None = None) -> Floats:
         """Standardised scores of patients, shape (patients,)."""
         return (self.of_rows(rows, cubes) - self.mean) / self.sd
 
-    def score(self, features: Row, cubes: Cubes | None = None) -> float:
+    def score(self, features: Features, cubes: Cubes | None = None, _faults: Faults | None = None) -> float:
         """The standardised score."""
         return float(self.scores_of_rows([features], cubes)[0])
 
@@ -90,13 +92,13 @@ class OwnClassHead(_OwnHead):
             raise ValueError(f"in fitted only classes of {', '.join(self.classes)}")
         return self
 
-    def scores_of_rows(self, rows: Sequence[Row], cubes: Cubes | None = None) -> Floats:
+    def scores_of_rows(self, rows: Sequence[Features], cubes: Cubes | None = None) -> Floats:
         """Scores of patients, shape (patients, classes)."""
         scores = np.full((len(rows), len(self.classes)), NEVER)
         scores[:, [self.classes.index(name) for name in self.fitted]] = self.of_rows(rows, cubes)
         return scores
 
-    def scores(self, features: Row, cubes: Cubes | None = None) -> dict[str, float]:
+    def scores(self, features: Features, cubes: Cubes | None = None, _faults: Faults | None = None) -> dict[str, float]:
         """The score of each class; only their order has a meaning."""
         return dict(zip(self.classes, self.scores_of_rows([features], cubes)[0].tolist(), strict=True))
 

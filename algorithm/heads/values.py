@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from algorithm.heads.documents import CLASS_HEADS, Features, Head, ScoreHead
+from algorithm.heads.own import Cubes, Faults
+from algorithm.heads.parts import Survival
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
 from contract.errors import ModelPackageError
@@ -30,53 +33,66 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
         raise ModelPackageError(f"head {name!r}", "no survival", "a baseline hazard, for an answer in days")
 
 
-def answer_value(
-    answer: Answer, head: Head, features: Features, excluded: Collection[ClassValue] = ()
-) -> float | ClassValue:
-    """The value of a risk or class answer; missing features take their training medians.
+@dataclass(frozen=True)
+class HeadAnswer:
+    """What a head answers.
 
-    A risk is the head's linear predictor, higher for earlier recurrence, or in the direction "time" the expected days
-    without recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where
-    the score reaches the head's threshold, which training chose for balanced accuracy; of more classes the one with the
-    highest score, of equal scores the lower class. A class of `excluded` is never given; at least one class must be
-    left.
+    Attributes:
+        value: the risk, the days or the class.
+        score: the head's score, or that of each class.
+        probability: calibrated, of the second of two classes; None for other answers, or without calibration.
+        note: what the days of a time mean, with the predicted median; empty for other answers.
+    """
+
+    value: float | ClassValue
+    score: float | dict[str, float]
+    probability: float | None = None
+    note: str = ""
+
+
+def head_answer(
+    answer: Answer,
+    head: Head,
+    features: Features,
+    cubes: Cubes | None = None,
+    *,
+    excluded: Collection[ClassValue] = (),
+    faults: Faults | None = None,
+) -> HeadAnswer:
+    """A risk or class answer; missing features take their training medians.
+
+    A risk is the head's score, higher for earlier recurrence, or in the direction "time" the expected days without
+    recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where the score
+    reaches the head's threshold, which training chose for balanced accuracy; of more classes the one with the highest
+    score, of equal scores the lower class. A class of `excluded` is never given; at least one class must be left.
+
+    Experts of an ensemble that fail are left out and added to `faults`; without it their fault is raised.
 
     Raises:
-        ModelPackageError: the head cannot give this answer.
+        ModelPackageError: the head cannot give this answer, or its code fails.
     """
     check_head(answer, head, answer.head)
     classes = [value for value in answer.classes if value not in excluded]
     if isinstance(head, CLASS_HEADS):
-        scores = head.scores(features)
-        return max(classes, key=lambda value: scores[str(value)])
-    score = head.score(features)
+        scores = head.scores(features, cubes, faults)
+        return HeadAnswer(max(classes, key=lambda value: scores[str(value)]), scores)
+    score = head.score(features, cubes, faults)
     if answer.kind == "class":
         value = answer.classes[head.threshold is not None and score >= head.threshold]
-        return value if value in classes else classes[0]
+        return HeadAnswer(value if value in classes else classes[0], score, class_probability(head, score))
     if answer.direction == "time" and head.survival is not None:
-        return head.survival.restricted_mean(score)
-    return score
+        return HeadAnswer(head.survival.restricted_mean(score), score, note=_time_note(answer, head.survival, score))
+    return HeadAnswer(score, score)
 
 
-def time_note(answer: Answer, head: Head, features: Features) -> str:
-    """What the days of a head mean, with the predicted median; empty for other answers."""
-    if isinstance(head, CLASS_HEADS) or answer.direction != "time" or head.survival is None:
-        return ""
-    score, horizon = head.score(features), head.survival.horizon_days
-    median = head.survival.median(score)
+def _time_note(answer: Answer, survival: Survival, score: float) -> str:
+    horizon, median = survival.horizon_days, survival.median(score)
     shown = f"after {horizon:.0f} days" if median is None else f"{median:.0f} days"
     return (
-        f"{answer.name}: {head.survival.restricted_mean(score):.0f} days is the mean without recurrence within "
+        f"{answer.name}: {survival.restricted_mean(score):.0f} days is the mean without recurrence within "
         f"{horizon:.0f} days, not a time to recurrence; the predicted median is {shown}. The order of patients "
         "transfers to new centres, the days do not"
     )
-
-
-def answer_probability(answer: Answer, head: Head, features: Features) -> float | None:
-    """The calibrated probability of the second of two classes; None for other answers, or without calibration."""
-    if answer.kind != "class" or isinstance(head, CLASS_HEADS):
-        return None
-    return class_probability(head, head.score(features))
 
 
 def class_probability(head: ScoreHead, score: float) -> float | None:

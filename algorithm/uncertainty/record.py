@@ -19,11 +19,10 @@ from algorithm.deadline import Deadline
 from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.features.structure import TOUCHING
-from algorithm.heads.head_hook import with_own_scores
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.own import Cubes
 from algorithm.heads.staging import absent_structures, classes_left
-from algorithm.heads.values import answer_value, class_probability
+from algorithm.heads.values import head_answer
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
@@ -47,7 +46,7 @@ MOST_LESIONS: Final = 500
 
 
 @dataclass(frozen=True)
-class HeadAnswer:
+class WrittenAnswer:
     """A risk or class answer with its head and the value that was written."""
 
     answer: Answer
@@ -169,7 +168,7 @@ def _lesions(
 
 
 def answers_over_folds(
-    heads: Sequence[HeadAnswer],
+    heads: Sequence[WrittenAnswer],
     case: Case,
     clinical: Sequence[ClinicalVariable],
     segmentation: Segmentation,
@@ -203,7 +202,7 @@ def answers_over_folds(
     return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
 
 
-def _over_folds(answer: HeadAnswer, features: Mapping[int, tuple[Features, Cubes]], left_out: int) -> dict[str, Any]:
+def _over_folds(answer: WrittenAnswer, features: Mapping[int, tuple[Features, Cubes]], left_out: int) -> dict[str, Any]:
     folds = [{"fold": fold, **_fold_row(answer, *values)} for fold, values in features.items()]
     content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
     if isinstance(answer.head, CLASS_HEADS):
@@ -217,17 +216,17 @@ def _over_folds(answer: HeadAnswer, features: Mapping[int, tuple[Features, Cubes
     }
 
 
-def _fold_row(answer: HeadAnswer, features: Features, cubes: Cubes) -> dict[str, Any]:
-    declared, head = answer.answer, with_own_scores(answer.head, features, cubes)[0]
+def _fold_row(answer: WrittenAnswer, features: Features, cubes: Cubes) -> dict[str, Any]:
+    declared = answer.answer
     left = classes_left(declared, absent_structures(features))
-    value = answer_value(declared, head, features, [one for one in declared.classes if one not in left])
-    if isinstance(head, CLASS_HEADS):
-        return {"class": value, "scores": head.scores(features)}
-    score = head.score(features)
+    excluded = [value for value in declared.classes if value not in left]
+    of_fold = head_answer(declared, answer.head, features, cubes, excluded=excluded, faults=[])
+    if isinstance(of_fold.score, dict):
+        return {"class": of_fold.value, "scores": of_fold.score}
     if declared.kind == "risk":
-        return {"score": score}
-    positive = value == declared.classes[1]
-    return {"score": score, "positive": positive, "probability": class_probability(head, score)}
+        return {"score": of_fold.score}
+    positive = of_fold.value == declared.classes[1]
+    return {"score": of_fold.score, "positive": positive, "probability": of_fold.probability}
 
 
 def write_record(folder: Path, record: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
-from contract.code import Code, failure_of
+from contract.code import Code
 from contract.documents import Document, read_document
 from contract.errors import HecktorError, ModelPackageError
 from contract.files import whole_folder, write_json
@@ -176,18 +176,13 @@ def _fit_fold(
 
 
 def _called(hook: FeatureHook, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """Call the hook's code. Its errors become ModelPackageError with one line; device errors keep their type."""
+    """Call the hook's code; our own errors, those of a built-in hook and of a device are raised as they are."""
     from algorithm.network.devices import is_device_failure
 
-    try:
-        return function(*values)
-    except HecktorError:
-        raise
-    except (Exception, SystemExit) as problem:
-        if hook.is_built_in or is_device_failure(problem):
-            raise
-        what = f"features {hook.reference}: {step}"
-        raise ModelPackageError(what, f"found {failure_of(problem)}", "no fault") from problem
+    def passes(problem: BaseException) -> bool:
+        return isinstance(problem, HecktorError) or hook.is_built_in or is_device_failure(problem)
+
+    return hook.call(step, function, *values, passes=passes)
 
 
 def outcomes_table(work: WorkFolders, cases: Sequence[ReleaseCase]) -> pd.DataFrame:

@@ -133,7 +133,7 @@ def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Pat
         (
             "return {",
             "1 / 0\n        return {",
-            "patient {}, features my_code:Features: measure: found ZeroDivisionError",
+            "patient {}, features my_code:Features: measure: ZeroDivisionError",
         ),
         (
             "float(",
@@ -272,8 +272,8 @@ def images(case: CaseFolder) -> FeatureImages:
         ),
         ("margin = 1", "margin = 9", "features my_code:Features: margin 9, expected voxels on each side"),
         ("margin = 1", "margins = 1", "features my_code:Features: found attribute margins, .* expected margin"),
-        ("assert set", "1 / 0; assert set", "features my_code:Features: fit: found ZeroDivisionError"),
-        ("cls, folder", "cls", "features my_code:Features: fit: found TypeError"),
+        ("assert set", "1 / 0; assert set", "features my_code:Features: fit: ZeroDivisionError"),
+        ("cls, folder", "cls", "features my_code:Features: fit: TypeError"),
         ('(folder / "fit.json").write_text', "str", "features my_code:Features: fit: found no file, expected files"),
         ("(6, 8.0)", "(6, None)", r"features my_code:Features: cube \(6, None\), expected voxels per side"),
         ("float(cube", "float('nan') * float(cube", "features my_code:Features: mean_ct is nan"),

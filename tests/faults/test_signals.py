@@ -127,7 +127,7 @@ def test_sigterm_twice(run: Runs) -> None:
 
 
 @BOTH_ENTRIES
-@pytest.mark.parametrize("at", ["algorithm.answers:answer_value", "algorithm.prediction:RunRecord.summary"])
+@pytest.mark.parametrize("at", ["algorithm.answers:head_answer", "algorithm.prediction:RunRecord.summary"])
 def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
     """While the head answers, and when the answer is written but the last line is not."""
     ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).at_pause().send(signal.SIGTERM).end()

@@ -14,6 +14,7 @@ from algorithm.heads.documents import ClassHead, Features, Floats, Head, LinearH
 from algorithm.heads.head_hook import (
     HeadTarget,
     call,
+    check_own_cube,
     cubes_for,
     find_head,
     own_heads,
@@ -63,10 +64,12 @@ class OwnFit:
             return [ClassHead(classes=heads) for _ in settings]
         features = tuple(str(one) for one in cohort.features.columns if not str(one).startswith(MAY_BE_LEFT_OUT))
         rows = cohort.rows()
-        model = call(f"head {self.reference}", "made", find_head(self.code, self.reference), target)
+        head = find_head(self.code, self.reference)
+        model = call(self.reference, "made", head, target)
+        check_own_cube(model, head, f"head {self.reference}")
         stream = rng.spawn(1)[0]  # our own models draw the same numbers with and without this one
         given = table(rows, features), _outcomes(cohort, present), stream
-        call(f"head {self.reference}", "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))
+        call(self.reference, "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))
         parts: dict[str, Any] = {
             "hook": self.reference,
             "code_sha256": self.code.digest(split_reference(self.reference, "head")[0]),
@@ -162,7 +165,7 @@ class OwnHeads:
 def _save(own: Any, folder: Path) -> Head:
     fitted, path = own._predict, folder / own.folder
     with whole_folder(path) as partial:
-        call(f"head {own.hook}", "save", fitted.model.save, partial)
+        call(own.hook, "save", fitted.model.save, partial)
         if not code_files(partial):
             raise ModelPackageError(f"head {own.hook}: save", "found no file", "files in the folder that it is given")
     document: Head = own.model_copy(update={"files_sha256": files_digest(path)}).bound(None)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from algorithm.heads.documents import CLASS_HEADS, ClassEnsembleHead, ClassHead, EnsembleHead, Head, LinearHead, Term
-from algorithm.heads.head_hook import own_heads
+from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, Head, LinearHead, Term
 from algorithm.heads.own import OwnClassHead, OwnHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import Transforms, matrix, scaled_terms, scaling_of, usual_transforms, without_twins
@@ -108,24 +107,18 @@ def scores_of(head: Head, cohort: HeadCohort) -> Floats:
         return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
     if isinstance(head, ClassHead):
         return _class_scores(head, cohort)
-    if isinstance(head, OwnHead | OwnClassHead):
-        return head.scores_of_rows(cohort.rows(), cohort.cubes)
-    return _mean_scores(head, cohort) if own_heads(head) else _scores_by_row(head, cohort)
+    if isinstance(head, EnsembleHead | ClassEnsembleHead):
+        return _mean_scores(head, cohort)
+    return head.scores_of_rows(cohort.rows(), cohort.cubes)
 
 
-def _scores_by_row(head: EnsembleHead | ClassEnsembleHead, cohort: HeadCohort) -> Floats:
-    if isinstance(head, CLASS_HEADS):
-        rows = [list(head.scores(row).values()) for row in cohort.rows()]
-        return np.array(rows, dtype=np.float64).reshape(len(cohort.ids), len(head.classes))
-    return np.array([head.score(row) for row in cohort.rows()], dtype=np.float64)
-
-
-def _mean_scores(head: Any, cohort: HeadCohort) -> Floats:
-    """Scores of an ensemble with an entrant's head, which is called once for all patients."""
+def _mean_scores(head: EnsembleHead | ClassEnsembleHead, cohort: HeadCohort) -> Floats:
+    """Scores of an ensemble, with each expert called once for all patients."""
     values = np.array([(scores_of(one.head, cohort) - one.mean) / one.sd for one in head.experts])
-    used = np.array([[one in head.available(row) for one in head.experts] for row in cohort.rows()], dtype=np.float64)
-    weights = (used / used.sum(1, keepdims=True)).T
-    return np.asarray((weights.reshape(*weights.shape, *[1] * (values.ndim - 2)) * values).sum(0))
+    available = [{one.name for one in head.available(row)} for row in cohort.rows()]
+    used = np.array([[one.name in names for names in available] for one in head.experts])
+    used = used.reshape(*used.shape, *[1] * (values.ndim - 2))
+    return np.asarray(np.where(used, values, 0).sum(0) / used.sum(0))
 
 
 def _class_scores(head: ClassHead, cohort: HeadCohort) -> Floats:

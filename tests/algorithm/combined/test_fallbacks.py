@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from algorithm import answers, steps
+from algorithm.heads.values import HeadAnswer
 from contract.images.volumes import read_volume
 from tests.algorithm.combined.answered import (
     MASK,
@@ -151,16 +152,16 @@ def test_a_fault_in_one_head_costs_its_answer_alone(
     """The second lack of memory counts; the other answers are those of the same case without the fault."""
     with_node(case)
     answered(case, package)
-    sound, real = values(case), answers.answer_value
+    sound, real = values(case), answers.head_answer
 
-    def faulty(declared: Any, *arguments: Any) -> Any:
+    def faulty(declared: Any, *arguments: Any, **options: Any) -> Any:
         if declared.name != failing:
-            return real(declared, *arguments)
+            return real(declared, *arguments, **options)
         if fault == "NaN":
-            return math.nan
+            return HeadAnswer(math.nan, math.nan)
         raise MemoryError if fault == "no memory" else ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(answers, "answer_value", faulty)
+    monkeypatch.setattr(answers, "head_answer", faulty)
     record = answered(case, package).record
     key = failing.replace("_", "-")
     written = values(case)

@@ -91,9 +91,9 @@ def test_what_is_absent_is_none(tmp_path: Path) -> None:
     [
         (
             ("return values", "raise ValueError('no rim')"),
-            r": measure: found ValueError: no rim \(__init__\.py, line 16\)",
+            r": measure: ValueError: no rim \(__init__\.py, line 16\)",
         ),
-        (("return values", "raise SystemExit(0)"), r": measure: found SystemExit: 0 "),
+        (("return values", "raise SystemExit(0)"), r": measure: SystemExit: 0 "),
         (("return values", "return values | {'ml': float('nan')}"), r": ml is nan, expected a finite number, or None"),
         (("return values", "return values | {'ml': 1e200}"), r": ml is 1e\+200, expected a finite number"),
         (("return values", "return values | {'ml': [1, 2]}"), r": ml is \[1, 2\], expected a finite number"),
@@ -104,6 +104,10 @@ def test_what_is_absent_is_none(tmp_path: Path) -> None:
         (("def measure", "def measures"), r": no method measure, expected measure"),
         (('"ml": "ml"', '"m:l": "ml"'), r": found names .*, expected names of features with units"),
         (('"ml": "ml"', '"ml": 3'), r": found names .*, expected names of features with units"),
+        (
+            ("    def measure", "    def __init__(self):\n        self.cube = (8, 2.0)\n\n    def measure"),
+            r": an object with cube \(8, 2\.0\), expected None, as of its class",
+        ),
         (("names = {", "other = {"), r": found names None, expected names of features with units"),
     ],
 )

@@ -25,7 +25,7 @@ from algorithm.prediction import PredictRequest
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import (
-    HeadAnswer,
+    WrittenAnswer,
     answers_over_folds,
     describe,
     expected_dsc,
@@ -117,7 +117,7 @@ def test_the_answers_of_folds_follow_the_staging_rules() -> None:
     declared = {one.name: one for one in load_edition("hecktor2026").algorithm().heads}
     best = {"t_stage": "T4", "n_stage": "N2"}
     heads = [
-        HeadAnswer(
+        WrittenAnswer(
             declared[name],
             ClassHead(classes={str(one): linear(intercept=float(one == value)) for one in declared[name].classes}),
             value,

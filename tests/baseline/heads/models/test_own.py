@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, LinearHead, read_head
-from algorithm.heads.head_hook import own_heads, with_code, with_own_scores, without_code
+from algorithm.heads.head_hook import own_heads, with_code, without_code
 from algorithm.heads.own import NEVER, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
@@ -89,10 +89,6 @@ def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     assert part.score({"x": 0.5}) == pytest.approx((0.5 - size.mean()) / size.std())
     rows = cohort.rows()
     assert scores_of(head, cohort) == pytest.approx([head.score(row) for row in rows])
-    plain, problems = with_own_scores(head, rows[0])
-    assert isinstance(plain, EnsembleHead)
-    assert plain.score(rows[0]) == pytest.approx(head.score(rows[0]))
-    assert (own_heads(plain), problems) == ([], [])
 
 
 def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
@@ -108,7 +104,7 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     head = own.saved(fitted.head, cohort, tmp_path / "heads")
     assert isinstance(head, OwnClassHead)
     assert head.fitted == (names[0], names[1], names[3])
-    scores = with_code(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr, call-arg, arg-type]
+    scores = with_code(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr]
     assert scores == dict(zip(names, (-1.0, 0.0, NEVER, -1.0), strict=True))
     assert fitted.out_of_fold == 1.0
     both = fit_target(only(T_STAGE, families[1:2] + families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
@@ -146,6 +142,10 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
             "predict: found shape",
         ),
         (("        return x\n", "        return x - x.mean()\n"), "for one patient alone it predicts otherwise"),
+        (
+            ("        self.target = target\n", "        self.target = target\n        self.cube = (8, 2.0)\n"),
+            r"an object with cube \(8, 2\.0\), expected None, as of its class",
+        ),
         (("        return head\n", "        raise OSError('no disk')\n"), "load: OSError: no disk"),
     ],
 )
@@ -191,17 +191,18 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     steady = LinearHead(kind="test", intercept=3.0, terms=())
     experts = [{"name": "ours", "mean": 1.0, "sd": 2.0, "head": steady}, {"name": "own", "mean": 0.0, "sd": 1.0}]
     head = EnsembleHead.model_validate({"experts": (experts[0], {**experts[1], "head": failing})})
-    left, problems = with_own_scores(head, {"x": 1.0})
-    assert isinstance(left, EnsembleHead)
-    assert left.score({}) == 1.0
-    assert list(map(str, problems)) == ["head my_code:Head: predict: ZeroDivisionError"]
-    assert list(map(str, with_own_scores(head, {"x": None})[1])) == ["head my_code:Head: all its features are missing"]
+    faults: list[ModelPackageError] = []
+    assert head.score({"x": 1.0}, None, faults) == 1.0
+    assert list(map(str, faults)) == ["head my_code:Head: predict: ZeroDivisionError"]
+    assert (head.score({"x": None}), head.unavailable({"x": None})) == (1.0, ("own",))
+    with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
+        head.score({"x": 1.0})
     early = without_code(head)
     assert isinstance(early, EnsembleHead)
     assert early.score({}) == 1.0
     assert without_code(failing) is None
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
-        with_own_scores(failing, {"x": 1.0})
+        failing.score({"x": 1.0})
 
 
 def test_the_forest_of_the_examples(tmp_path: Path) -> None:
