@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.context import RunContext
 from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
 from algorithm.heads.features.structure import components
 from algorithm.heads.head_hook import own_heads, without_code
@@ -18,7 +17,7 @@ from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import HeadAnswer, head_answer
 from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
-from algorithm.steps import Measured
+from algorithm.steps import Measured, RunContext
 from contract import labels
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue

@@ -1,19 +1,22 @@
-"""The end of a case: log lines, the run record and the prediction."""
+"""The end of a case: log lines, the uncertainty, the run record and the prediction."""
 
 from __future__ import annotations
 
 import logging
+import resource
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from scipy import ndimage
 
-from algorithm.context import RunContext, gpu_peak_memory_mib, peak_memory_mib
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
-from algorithm.steps import scans_of
+from algorithm.steps import RunContext, scans_of
+from algorithm.uncertainty.disagreement import Disagreement
+from algorithm.uncertainty.record import WrittenAnswer, answers_over_folds, describe, write_maps, write_record
 from contract import labels
 from contract.errors import Finding, OutputError
 from contract.files import write_json
@@ -37,6 +40,49 @@ def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
     return answers.because_of(reason)
+
+
+def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
+    """Write the uncertainty, if requested, as far as the time allows. A failure goes to the log: the answer stands."""
+    folder, disagreement, segmentation = run.request.uncertainty_dir, run.disagreement, answers.segmented.segmentation
+    if folder is None or disagreement is None or segmentation is None:
+        return
+    disagreement.close()
+    try:
+        with run.stages("uncertainty"):
+            record = describe(segmentation, disagreement)
+            if answers.segmented.without_body:
+                record["segmented_by"] = None
+            elif answers.segmented.by_contours:
+                record["segmented_by"] = "contours"
+            by_passes = record["why_not"] is None
+            if by_passes:
+                record |= _over_folds(run, answers, segmentation, disagreement)
+            write_record(folder, record)
+            if by_passes and not run.deadline.overdue():
+                write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
+            elif by_passes:
+                LOGGER.warning("*** WARNING *** no time for the maps of the uncertainty")
+    except Exception as problem:
+        LOGGER.warning("*** WARNING *** the uncertainty is incomplete: %s", problem, exc_info=problem)
+
+
+def _over_folds(
+    run: RunContext, answers: CaseAnswers, segmentation: Segmentation, disagreement: Disagreement
+) -> dict[str, object]:
+    """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
+    algorithm = run.request.algorithm
+    declared = [one for one in algorithm.heads if one.name in answers.by_head]
+    heads = [WrittenAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
+    if not heads:
+        return {}
+    case, clinical = answers.segmented.case, run.request.edition.clinical
+    by_name = answers_over_folds(
+        heads, case, clinical, segmentation, disagreement, run.deadline, run.hooked, run.smallest_lesions
+    )
+    if len(algorithm.answers) > 1:
+        return {"answers": by_name}
+    return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
@@ -168,3 +214,16 @@ def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
     if segmented.by_contours and not segmented.without_body:
         return "contours"
     return None if segmented.segmentation is None or segmented.without_body else "PET threshold"
+
+
+def peak_memory_mib() -> float:
+    """The largest resident set of this process so far, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def gpu_peak_memory_mib() -> float | None:
+    """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
+    torch = sys.modules.get("torch")  # asking must not cost an import
+    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return None
+    return float(torch.cuda.max_memory_reserved() / 2**20)

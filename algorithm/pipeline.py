@@ -7,24 +7,22 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from algorithm.answers import answer, restore
-from algorithm.conclude import conclude, explain
-from algorithm.context import RunContext
+from algorithm.conclude import conclude, explain, write_uncertainty
 from algorithm.deadline import Termination
-from algorithm.masks.contours import by_contours
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import Segmentation, Segmented, by_contours
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.output import watch
 from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
 from algorithm.steps import (
     Measured,
+    RunContext,
     grid_alone,
     localise,
     measure,
     note_empty_mask,
     read,
     segment,
-    write_uncertainty,
 )
 from contract import platform
 from contract.errors import Finding, HecktorError

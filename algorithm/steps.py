@@ -1,4 +1,4 @@
-"""The steps of one case, in the order of `algorithm.pipeline`."""
+"""The state of one case, and its steps in the order of `algorithm.pipeline`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import SimpleITK as sitk
 
+from algorithm.case.notices import Notices
 from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
-from algorithm.context import RunContext
+from algorithm.deadline import Deadline
 from algorithm.heads.cube import absent_cube
-from algorithm.heads.documents import Features
+from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
+from algorithm.heads.head_hook import own_heads
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.own import Cubes
+from algorithm.heads.values import check_head
 from algorithm.masks.segmentation import Segmentation, Segmented
-from algorithm.prediction import CaseAnswers
+from algorithm.network.resident import Resident
+from algorithm.output import CaseOutput
+from algorithm.prediction import PredictRequest, Stages
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
 from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import WrittenAnswer, answers_over_folds, describe, write_maps, write_record
+from contract.editions import Answer
 from contract.errors import Finding, ModelPackageError
 from contract.images.volumes import Volume
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.patient import Patient
+from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -34,6 +42,64 @@ LEAST_COVERED_BY_PET: Final = 0.2
 WITHOUT_NECK: Final = "a wider region is searched"
 WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
 WITHOUT_BODY: Final = "the mask stays empty, and image features take their training medians"
+
+
+class RunContext:
+    """The request with everything that its steps share; the clock starts here."""
+
+    def __init__(self, request: PredictRequest, resident: Resident) -> None:
+        threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # one for each of the host's cores
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
+        self.request, self.resident = request, resident
+        self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
+        self.stages, self.notices = Stages(), Notices(request.strict)
+        self.output = CaseOutput(request, self.stages)
+        self.disagreement = None if request.uncertainty_dir is None else Disagreement()
+        self.hooked: Features = {}  # features of hooks, once they are measured
+        self.out_of_memory = False
+        self._traced: set[str] = set()
+
+    @property
+    def smallest_lesions(self) -> SmallestLesions:
+        """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
+        return self.resident.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
+
+    def head(self, answer: Answer) -> Head:
+        """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
+        name = self.request.method.head_name(answer)
+        head = self.resident.package.head(name)
+        check_head(answer, head, name)
+        return head
+
+    def feature_hooks(self, *, by_threshold: bool) -> list[FeatureHook]:
+        """The hooks that measure features of the package's heads; fitted ones not for masks of the PET threshold."""
+        if by_threshold and not self._may_name_code:
+            return []
+        return [hook for hook in self.resident.package.features if not (by_threshold and hook.folds)]
+
+    @property
+    def calls_own_code(self) -> bool:
+        """True if an entrant's code answers or measures, which may never end."""
+        if not self._may_name_code:
+            return False
+        package = self.resident.package
+        hooked = any(not hook.is_built_in for hook in package.features)
+        return hooked or any(own_heads(head) for head in package.heads.values())
+
+    @property
+    def _may_name_code(self) -> bool:
+        """False if no entrant's code is named, as the manifest tells without the rest of the package."""
+        return self.request.uses_package and bool(self.request.algorithm.heads) and self.resident.names_code
+
+    def is_retried(self, problem: Exception) -> bool:
+        """True for a first lack of memory: the answers are made once more before fallbacks replace them."""
+        return isinstance(problem, MemoryError) and not self.out_of_memory
+
+    def trace(self, message: str, problem: BaseException | None = None) -> None:
+        """Log a warning with the trace of an exception; once, although the answers of a case are made several times."""
+        if message not in self._traced:
+            self._traced.add(message)
+            LOGGER.warning("*** WARNING *** %s", message, exc_info=problem)
 
 
 def read(run: RunContext) -> Case:
@@ -93,7 +159,7 @@ def segment(
     run.deadline.check()
     with run.resident.in_use:
         with run.stages("load"):
-            from algorithm.network.segment import segment as by_network  # imports torch, which only a network needs
+            from algorithm.network.passes import segment as by_network  # imports torch, which only a network needs
 
             resident = run.resident
             resident.load()
@@ -182,46 +248,3 @@ def grid_alone(run: RunContext) -> Segmented:
     grid = ct_geometry(run.request.source, run.request.edition)
     air = np.broadcast_to(np.int16(AIR_HU), grid.array_shape)
     return Segmented(Case(Volume(air, grid), None, Patient()), None)
-
-
-def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
-    """Write the uncertainty, if requested, as far as the time allows. A failure goes to the log: the answer stands."""
-    folder, disagreement, segmentation = run.request.uncertainty_dir, run.disagreement, answers.segmented.segmentation
-    if folder is None or disagreement is None or segmentation is None:
-        return
-    disagreement.close()
-    try:
-        with run.stages("uncertainty"):
-            record = describe(segmentation, disagreement)
-            if answers.segmented.without_body:
-                record["segmented_by"] = None
-            elif answers.segmented.by_contours:
-                record["segmented_by"] = "contours"
-            by_passes = record["why_not"] is None
-            if by_passes:
-                record |= _over_folds(run, answers, segmentation, disagreement)
-            write_record(folder, record)
-            if by_passes and not run.deadline.overdue():
-                write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
-            elif by_passes:
-                LOGGER.warning("*** WARNING *** no time for the maps of the uncertainty")
-    except Exception as problem:
-        LOGGER.warning("*** WARNING *** the uncertainty is incomplete: %s", problem, exc_info=problem)
-
-
-def _over_folds(
-    run: RunContext, answers: CaseAnswers, segmentation: Segmentation, disagreement: Disagreement
-) -> dict[str, object]:
-    """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
-    algorithm = run.request.algorithm
-    declared = [one for one in algorithm.heads if one.name in answers.by_head]
-    heads = [WrittenAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
-    if not heads:
-        return {}
-    case, clinical = answers.segmented.case, run.request.edition.clinical
-    by_name = answers_over_folds(
-        heads, case, clinical, segmentation, disagreement, run.deadline, run.hooked, run.smallest_lesions
-    )
-    if len(algorithm.answers) > 1:
-        return {"answers": by_name}
-    return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}

@@ -216,6 +216,7 @@ class EnsembleHead(_Ensemble[ScoreExpert]):
 
     def score(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> float:
         """Mean of (score - mean) / sd over the available experts."""
+        scores: list[tuple[ScoreExpert, float]]
         scores = self._scores(features, lambda head: head.score(features, cubes), faults)
         return sum((score - one.mean) / one.sd for one, score in scores) / len(scores)
 
@@ -243,6 +244,7 @@ class ClassEnsembleHead(_Ensemble[ClassExpert]):
 
     def scores(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> dict[str, float]:
         """Mean of (score - mean) / sd of each class over the available experts."""
+        rows: list[tuple[ClassExpert, dict[str, float]]]
         rows = self._scores(features, lambda head: head.scores(features, cubes), faults)
         return {name: sum((row[name] - one.mean) / one.sd for one, row in rows) / len(rows) for name in self.classes}
 

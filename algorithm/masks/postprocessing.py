@@ -10,8 +10,15 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
-from algorithm.masks.removed import ANY_CORNER, REMOVED, Postprocessed, RemovedLesion
-from algorithm.masks.segmentation import Segmentation, argmax, softmax
+from algorithm.masks.segmentation import (
+    ANY_CORNER,
+    REMOVED,
+    Postprocessed,
+    RemovedLesion,
+    Segmentation,
+    argmax,
+    softmax,
+)
 from contract import labels
 from contract.images.geometry import Geometry
 from contract.packages import PostprocessingRules

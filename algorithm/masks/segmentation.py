@@ -1,23 +1,89 @@
-"""A segmentation: logits on the segmenter's own grid, with the images they were computed from."""
+"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and removed lesions."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
-from algorithm.case.read import Case
-from algorithm.masks.removed import Postprocessed
+from algorithm.case.read import AIR_HU, Case
 from algorithm.region import grids
-from algorithm.region.interpolation import Restoration, restored_labels
+from algorithm.region.lattice import Restoration, restored_labels, upright_grid
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+
+# In `Postprocessed.places`, beside the labels.
+REMOVED: Final = 3
+# Far more than a patient has: a mask full of noise.
+MOST_LISTED: Final = 500
+ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
+_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 _Float = npt.NDArray[np.float32]
-_SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
+_Labels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class RemovedLesion:
+    """A removed lesion; `centroid_mm` is (x, y, z) in LPS, `rule` the name of the rule and `limit` its value."""
+
+    label: int
+    volume_ml: float
+    mean_probability: float
+    centroid_mm: tuple[float, float, float]
+    rule: str
+    value: float
+    limit: float | bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {**vars(self), "label": labels.NAMES[self.label], "centroid_mm": list(self.centroid_mm)}
+
+
+@dataclass(frozen=True)
+class Postprocessed:
+    """Effect of the rules on a mask: the removed lesions, the number of kept ones, and rules that could not be applied.
+
+    `places` is (z, y, x) on the segmenter's grid: 0 outside lesions, the label of a kept lesion, or `REMOVED`.
+    """
+
+    places: _Labels
+    removed: tuple[RemovedLesion, ...]
+    remaining: int
+    skipped: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """For the record of the uncertainty, with the `MOST_LISTED` largest removed lesions."""
+        largest = sorted(self.removed, key=lambda lesion: -lesion.volume_ml)[:MOST_LISTED]
+        listed = [lesion.as_json() for lesion in sorted(largest, key=lambda lesion: lesion.label)]
+        return {"remaining": self.remaining, "removed": listed, "skipped": list(self.skipped)}
+
+    def summary(self) -> str:
+        """One line for the log."""
+        counts = Counter(f"{labels.NAMES[lesion.label]} by {lesion.rule}" for lesion in self.removed)
+        reasons = f" ({', '.join(f'{number} {reason}' for reason, number in counts.items())})" if counts else ""
+        total = self.remaining + len(self.removed)
+        end = "; no lesion is left" if total and not self.remaining else ""
+        end += "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
+        return f"{len(self.removed)} of {total} lesions removed{reasons}{end}"
+
+    def applied_to(self, mask: _Labels) -> _Labels:
+        """Another mask of the case on the same grid, such as that of a single network, with the same lesions removed.
+
+        A component that touches removed lesions alone is removed.
+        """
+        result = mask.copy()
+        numbered, _ = ndimage.label(mask > 0, structure=ANY_CORNER)
+        for number, box in enumerate(ndimage.find_objects(numbered), start=1):
+            inside = numbered[box] == number
+            if set(np.unique(self.places[box][inside]).tolist()) - {0} == {REMOVED}:
+                result[box][inside] = 0
+        return result
 
 
 @dataclass(frozen=True)
@@ -113,3 +179,21 @@ def softmax(logits: _Float) -> _Float:
 def log_probabilities(probabilities: _Float) -> _Float:
     """Logarithms of probabilities, finite for a probability of 0."""
     return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
+
+
+def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmented:
+    """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
+
+    The grid covers the region and all contours.
+    """
+    low, high = np.asarray(region.lower_mm), np.asarray(region.upper_mm)
+    if (marked := np.argwhere(contours.array > 0)[:, ::-1]).size:
+        first, last = marked.min(0), marked.max(0)
+        size = (last - first + 1).tolist()
+        corners = contours.geometry.cropped(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
+        low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
+    grid = upright_grid(case.ct.geometry, grids.triple(low), grids.triple(high), spacing_mm)
+    ct = grids.resample(case.ct, grid, AIR_HU)
+    pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
+    segmentation = Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
+    return Segmented(case, segmentation, region, by_contours=True)

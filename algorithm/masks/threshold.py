@@ -9,8 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import AIR_HU, Case
-from algorithm.masks.removed import ANY_CORNER
-from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.segmentation import ANY_CORNER, Segmentation
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract import labels

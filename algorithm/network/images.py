@@ -13,12 +13,11 @@ import numpy.typing as npt
 from algorithm.case.read import AIR_HU, Case
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
+from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
 from algorithm.network.package import ModelPackage
-from algorithm.network.scale import OWN_SCALE, Scale, normaliser
 from algorithm.network.windows import TILE_STEP, Box, PassPlan, Starts, whole
 from algorithm.region import grids
-from algorithm.region.interpolation import Restoration
-from algorithm.region.lattice import box_corners, first_voxel, upright_grid
+from algorithm.region.lattice import Restoration, box_corners, first_voxel, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry

@@ -14,12 +14,20 @@ import numpy.typing as npt
 from nnunetv2.inference.sliding_window_prediction import compute_steps_for_sliding_window
 
 from algorithm.case.read import Case
+from algorithm.network.normalisation import Scale, normaliser
 from algorithm.network.package import ModelPackage
-from algorithm.network.scale import Scale, normaliser
 from algorithm.network.windows import TILE_STEP, Starts
 from algorithm.region.grids import sampled
-from algorithm.region.interpolation import Spline, along_z, in_plane, lattice_weights
-from algorithm.region.lattice import Lattice, first_voxel, lattice_over, oriented
+from algorithm.region.lattice import (
+    Lattice,
+    Spline,
+    along_z,
+    first_voxel,
+    in_plane,
+    lattice_over,
+    lattice_weights,
+    oriented,
+)
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk

@@ -6,7 +6,7 @@ given or built into the image (`contract.code`), never in a package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from algorithm.network.devices import is_device_failure
-from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, SCHEMES, ModelPackage
+from algorithm.network.normalisation import KNOWN, HookFailedError, is_known, scheme_of
+from algorithm.network.package import INTENSITIES, OWN, ModelPackage
 from contract import labels
 from contract.code import check_spelling, failure_of
 from contract.documents import Document, parse_document
@@ -27,15 +28,8 @@ from contract.packages import CHANNELS
 _Float = npt.NDArray[np.float32]
 _Size = Annotated[int, Field(gt=0, le=1024)]
 _Step = Annotated[float, Field(ge=0.1, le=50)]
-# A channel's normalisation in the plans: `Window(-160, 240)`.
-_WINDOW: Final = "Window"
-_KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 # Probabilities of 0 become this logarithm, not minus infinity.
 _LEAST: Final = 1e-7
-
-
-class HookFailedError(Exception):
-    """An entrant's network or normalisation fails on a case; the message is one line."""
 
 
 class OwnChannel(Document):
@@ -74,8 +68,8 @@ class NetworkDeclaration(Document):
         if len(set(self.labels)) != len(self.labels) or not set(labels.NAMES.values()) <= set(self.labels):
             raise ValueError(f"labels {', '.join(labels.NAMES.values())}, each once, perhaps with others")
         for number, channel in enumerate(self.channels):
-            if not _is_known(channel.normalisation):
-                raise ValueError(f"a normalisation of channel {number}: {_KNOWN}, or a function")
+            if not is_known(channel.normalisation):
+                raise ValueError(f"a normalisation of channel {number}: {KNOWN}, or a function")
             if channel.normalisation == "CTNormalization" and str(number) not in self.intensities:
                 raise ValueError(f"intensities of channel {number}, which CTNormalization needs")
         return self
@@ -95,29 +89,6 @@ class NetworkDeclaration(Document):
         }
 
 
-def _is_known(scheme: str) -> bool:
-    if scheme.startswith(f"{_WINDOW}("):
-        low, high = _limits(scheme)
-        return bool(-np.inf < low < high < np.inf)
-    return scheme in (*SCHEMES, OWN_FUNCTION)
-
-
-def _limits(scheme: str) -> tuple[np.float32, np.float32]:
-    low, high = (np.float32(part) for part in scheme.removeprefix(f"{_WINDOW}(").removesuffix(")").split(","))
-    return low, high
-
-
-def _scheme_of(normalisation: Any) -> Any:
-    """A normalisation as plans name it; anything unknown stays, for the document to refuse."""
-    if callable(normalisation):
-        return OWN_FUNCTION
-    try:
-        low, high = (float(value) for value in normalisation)
-    except (TypeError, ValueError):
-        return normalisation
-    return f"{_WINDOW}({', '.join(repr(value).removesuffix('.0') for value in (low, high))})"
-
-
 def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
     """The declaration of an entrant's class, from its attributes. Raises `ModelPackageError`."""
     check_spelling(network, NetworkDeclaration.model_fields, f"network {reference}")
@@ -127,39 +98,8 @@ def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
     except (TypeError, ValueError):
         expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
         raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
-    given["channels"] = [{"image": image, "normalisation": _scheme_of(one)} for image, one in pairs]
+    given["channels"] = [{"image": image, "normalisation": scheme_of(one)} for image, one in pairs]
     return parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
-
-
-def window_of(scheme: str) -> Callable[[_Float], _Float] | None:
-    """The normalisation by a fixed window, which becomes 0 to 1; None for another scheme."""
-    if not scheme.startswith(f"{_WINDOW}("):
-        return None
-    try:
-        low, high = _limits(scheme)
-    except ValueError:
-        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{_WINDOW}(low, high)") from None
-    return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
-
-
-def own_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
-    """The entrant's own normalisation of a channel; what it returns is checked."""
-    reference = package.configuration["architecture"][OWN]
-    network = package.code.find(reference, "network")
-
-    def normalise(channel: _Float) -> _Float:
-        try:
-            normalised = np.asarray(network.channels[number][1](channel.copy()))
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as problem:
-            raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
-        if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
-            found = f"{normalised.dtype} of shape {normalised.shape}"
-            raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
-        return normalised.astype(np.float32, copy=False)
-
-    return normalise
 
 
 class OwnNetwork(nn.Module):

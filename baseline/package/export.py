@@ -20,7 +20,8 @@ from algorithm.heads.head_hook import check_own_heads, code_of_heads
 from algorithm.heads.head_hook import own_heads as own_heads_of
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
-from algorithm.network.own import HookFailedError, OwnNetwork
+from algorithm.network.normalisation import HookFailedError
+from algorithm.network.own import OwnNetwork
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks

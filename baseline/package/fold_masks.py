@@ -15,8 +15,7 @@ from algorithm.deadline import Deadline
 from algorithm.network.devices import prepared_device
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
-from algorithm.network.passes import Ensemble, planned_passes
-from algorithm.network.segment import segment
+from algorithm.network.passes import Ensemble, planned_passes, segment
 from baseline.cache import cache, key_of, load_cached
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.package.nnunet_results import NnunetResults, read_results

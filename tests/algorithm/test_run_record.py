@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.context import peak_memory_mib
+from algorithm.conclude import peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
 from contract.files import read_json, write_json

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 from faulty import inject
 
 LONGEST_S = 60
-PRELOADED = ("algorithm.command", "algorithm.network.segment", "hecktor.cli", "scipy.signal", "skimage.measure")
+PRELOADED = ("algorithm.command", "algorithm.network.passes", "hecktor.cli", "scipy.signal", "skimage.measure")
 OUR_OWN = ("algorithm", "contract", "evaluation", "hecktor")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.masks.contours import by_contours
+from algorithm.masks.segmentation import by_contours
 from algorithm.network.images import network_grid
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region

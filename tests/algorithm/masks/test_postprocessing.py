@@ -14,8 +14,7 @@ from hypothesis.extra.numpy import arrays
 from scipy import ndimage
 
 from algorithm.masks.postprocessing import apply_rules, measure_lesions, pet_in_suv, postprocessed
-from algorithm.masks.removed import MOST_LISTED, REMOVED, Postprocessed
-from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.segmentation import MOST_LISTED, REMOVED, Postprocessed, Segmentation
 from contract.documents import parse_document
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry

@@ -18,7 +18,7 @@ from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.segment import segment
+from algorithm.network.passes import segment
 from algorithm.network.windows import Pass
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
@@ -108,7 +108,7 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
 
 def test_importing_the_segmenter_is_light() -> None:
     """nnU-Net's resampling loads scikit-image and pandas, which only packages with `resampling: nnunet` need."""
-    code = "import sys, algorithm.network.segment; print({'pandas', 'skimage'} & set(sys.modules))"
+    code = "import sys, algorithm.network.passes; print({'pandas', 'skimage'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 

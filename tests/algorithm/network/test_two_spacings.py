@@ -24,8 +24,7 @@ from algorithm.network.devices import Backend
 from algorithm.network.images import ReadyImage, network_image, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Ensemble, Passes, Progress, plan_passes
-from algorithm.network.segment import segment
+from algorithm.network.passes import Ensemble, Passes, Progress, plan_passes, segment
 from algorithm.network.windows import Box, Pass
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry

@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 
 from algorithm.case.read import Case
 from algorithm.cli import main
-from algorithm.context import RunContext
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
@@ -28,7 +27,7 @@ from algorithm.outcome.features import OutcomeFeatures
 from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.prediction import PredictRequest
-from algorithm.steps import measure
+from algorithm.steps import RunContext, measure
 from contract.editions import load_edition
 from contract.errors import ModelPackageError, run_main
 from contract.files import read_json, write_json

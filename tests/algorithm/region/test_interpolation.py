@@ -12,16 +12,18 @@ from nnunetv2.preprocessing.resampling.default_resampling import resample_data_o
 from nnunetv2.preprocessing.resampling.resample_torch import resample_torch_fornnunet
 from skimage.transform import resize
 
-from algorithm.region.interpolation import (
+from algorithm.region.lattice import (
+    Lattice,
     Restoration,
     Spline,
     along_z,
     axis_weights,
     in_plane,
+    lattice_over,
     lattice_weights,
+    oriented,
     restored_labels,
 )
-from algorithm.region.lattice import Lattice, lattice_over, oriented
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import oriented as direction_of

@@ -10,7 +10,7 @@ import pytest
 from scipy import ndimage
 
 from algorithm.heads.documents import Features
-from algorithm.masks.removed import REMOVED
+from algorithm.masks.segmentation import REMOVED
 from baseline.cache import cache
 from baseline.postprocessing import step
 from baseline.postprocessing.record import gain_rows, postprocessing_lines, read_record, rules_in_use
