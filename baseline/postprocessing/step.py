@@ -14,8 +14,7 @@ from scipy import ndimage
 
 from algorithm.heads.documents import Features
 from algorithm.masks.postprocessing import apply_rules
-from algorithm.masks.removed import REMOVED
-from algorithm.masks.segmentation import Segmentation
+from algorithm.masks.segmentation import REMOVED, Segmentation
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.postprocessing.lesions import measure_patient, read_images, read_logits
 from baseline.postprocessing.record import (

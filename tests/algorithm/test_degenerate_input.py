@@ -145,26 +145,6 @@ OTHER_UNITS: dict[str, tuple[Callable[[Any], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHER_UNITS)
-def test_the_mask_does_not_depend_on_the_unit(phantom_folder: Any, predict: Any, name: str) -> None:
-    """A threshold at a share of the largest uptake has no unit."""
-    phantom_folder.write()
-    plain = predict("1", "--method", "threshold", "--strict")
-    assert (plain.status, plain.warnings) == (0, [])
-    expected = read_volume(phantom_folder.output / MASK).array
-    change, warning = OTHER_UNITS[name]
-    change(phantom_folder)
-    phantom_folder.write()
-    answer = predict("1", "--method", "threshold")
-    assert answer.status == 0
-    assert [warning in line for line in answer.warnings] == [True]
-    assert expected.any()
-    np.testing.assert_array_equal(read_volume(phantom_folder.output / MASK).array, expected)
-    refused = predict("1", "--method", "threshold", "--strict", output=phantom_folder.root / "refused")
-    assert (refused.status, refused.files) == (1, [])
-    assert warning in refused.lines[-1]
-
-
 NO_INTERCEPT = (alter("ct", lambda hu: hu + np.int16(1024)), "the rescale intercept of -1024 is missing")
 
 

@@ -284,7 +284,7 @@ import sys
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.networks import build_network
 from algorithm import cli, pipeline, serve
-from algorithm.network import segment
+from algorithm.network import passes
 build_network(load_package(DEFAULT_PACKAGE))
 assert "torch" in sys.modules
 sys.exit("monai" in sys.modules)

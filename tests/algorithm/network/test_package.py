@@ -208,30 +208,6 @@ def test_members_with_images_of_their_own(
     assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
 
 
-@pytest.mark.parametrize(
-    ("member", "changes", "message"),
-    [
-        ("segresnet", {"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
-        ("segresnet", {"spacing": None}, "spacing None, expected three positive numbers"),
-        ("vnet", {}, "no configuration 'vnet', which the manifest names"),
-    ],
-    ids=str,
-)
-def test_a_member_with_impossible_plans(
-    pair_package: Path,
-    tmp_path: Path,
-    sign_package: Callable[..., None],
-    member: str,
-    changes: dict[str, Any],
-    message: str,
-) -> None:
-    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
-    edit_json(root / "plans.json", lambda plans: plans["configurations"]["segresnet"].update(changes))
-    sign_package(root, fold_configurations=["3d_fullres", member] * 2)
-    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
-        load_package(root)
-
-
 def test_which_package_is_taken(tmp_path: Path) -> None:
     """The uploaded one where there is one; one that was packed wrongly is not passed over for the shipped one."""
     assert shipped_package() == DEFAULT_PACKAGE

@@ -271,14 +271,6 @@ def test_missing_clinical_values_take_the_training_medians() -> None:
     assert outputs[:, 0].tolist() == pytest.approx([1 * 1 + 1 * 2, 2 * 1])
 
 
-def test_altered_weights_are_refused(package: Path) -> None:
-    with (package / "outcome" / "fold_1.safetensors").open("r+b") as file:
-        file.seek(-1, 2)
-        file.write(b"\x01")
-    with pytest.raises(ModelPackageError, match=r"outcome/fold_1\.safetensors: sha256 .* modified"):
-        load_package(package)
-
-
 CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]
 
 

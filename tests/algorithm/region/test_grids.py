@@ -164,24 +164,6 @@ def test_block_averaging_by_hand() -> None:
     assert resample(Volume(values, source), target, 0.0).ravel().tolist() == [2.0, 15.0, 5.0]
 
 
-def test_the_crop_before_resampling_changes_nothing() -> None:
-    """A small target within a large volume gives what the same target gives without the crop."""
-    rng = np.random.default_rng(5)
-    source = Volume(
-        rng.normal(0, 1, (20, 30, 40)).astype(np.float32), Geometry((40, 30, 20), (3.0, 3.5, 4.0), (1.0, 2.0, 3.0))
-    )
-    small = Geometry((6, 6, 6), (2.0, 2.0, 2.0), (50.0, 40.0, 30.0))
-    large = Geometry((46, 42, 36), (2.0, 2.0, 2.0), (10.0, 10.0, 4.0))
-    part = resample(source, large, 0.0)[13:19, 15:21, 20:26]
-    np.testing.assert_allclose(resample(source, small, 0.0), part, atol=1e-5)
-
-
-def test_no_overlap_is_all_outside() -> None:
-    source = Volume(np.ones((4, 4, 4), np.int16), Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
-    target = Geometry((3, 3, 3), (2.0, 2.0, 2.0), (500.0, 0.0, 0.0))
-    assert np.all(resample(source, target, -1024.0) == -1024.0)
-
-
 # Masks, and what is read
 
 
