@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from algorithm.deadline import Deadline
-from algorithm.network import devices, networks
-from algorithm.network.devices import GIB, prepared_device
+from algorithm.network import networks
 from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import ModelPackage, load_package
@@ -108,18 +106,3 @@ def test_kept_weights_outlive_their_file(half_package: ModelPackage) -> None:
     ready.forget()
     after = [tensor for _, tensor in own_tensors(ready.of(0, CPU))]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
-
-
-def test_the_card_is_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card of 28 GiB, of which this process takes at most the half, 14 GiB."""
-    shares: list[float] = []
-    card = SimpleNamespace(total_memory=28 * GIB)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, _: shares.append(share))
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
-    assert prepared_device("auto") == torch.device("cuda", 0)
-    assert shares == [0.5]
-    assert (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic) == (False, True)
-    assert devices.device_named("cpu") == CPU

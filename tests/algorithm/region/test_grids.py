@@ -130,32 +130,6 @@ def test_a_linear_ramp_is_reproduced(
     np.testing.assert_allclose(found[inside], (points @ np.asarray(slope) + 7)[inside], atol=1e-3)
 
 
-@settings(max_examples=40)
-@given(SPACINGS, DIRECTIONS, SPACINGS, DIRECTIONS, st.tuples(*[st.floats(-60, 60)] * 3))
-def test_a_constant_stays_constant_and_beyond_it_is_outside(
-    spacing: tuple[float, float, float],
-    direction: tuple[float, ...],
-    target_spacing: tuple[float, float, float],
-    target_direction: tuple[float, ...],
-    shift: tuple[float, ...],
-) -> None:
-    source = covering(np.zeros(3), 20.0, spacing, direction)
-    target = covering(np.asarray(shift), 20.0, target_spacing, target_direction)
-    found = resample(Volume(np.full(source.array_shape, 40, np.int16), source), target, -1024.0)
-    assert set(np.unique(found)) <= {40.0, -1024.0}
-    matrix = source.physical_to_index_matrix()
-    index = points_mm(target) @ matrix[:3, :3].T + matrix[:3, 3]
-    clear = away_from_edges(source, points_mm(target))
-    within = np.all((index >= -0.5) & (index <= np.asarray(source.size) - 0.5), axis=-1)
-    assert np.all(found[within & clear] == 40.0)
-    # The last block may reach beyond the source by the rest of its voxels, less than a target voxel.
-    beyond = np.any(
-        (index < -1e-5 - 0.5) | (index > np.asarray(source.size) - 0.5 + max(target_spacing) / np.asarray(spacing)),
-        axis=-1,
-    )
-    assert np.all(found[beyond] == -1024.0)
-
-
 def test_block_averaging_by_hand() -> None:
     """Six voxels of 1 mm onto three of 2 mm at the same place are the means of pairs, with no half-voxel shift."""
     source = Geometry((6, 1, 1), (1.0, 2.0, 2.0), (0.0, 0.0, 0.0))
