@@ -1,4 +1,4 @@
-"""Overlap of masks: counts of one case, and the aggregates over a cohort as functions of case weights.
+"""Overlap of masks: counts of one case, aggregates over a cohort as functions of case weights, and DSC by volume.
 
 A weighted metric takes weights of shape (replicates, cases), the count of each case, and returns one value for each
 replicate, NaN if undefined. Ones give the cohort's own value, the counts of a bootstrap sample its replicate, both from

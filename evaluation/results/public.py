@@ -76,11 +76,16 @@ def digits_of(cohort: ScoredCohort, task: TaskProfile) -> int:
 def public_estimates(estimates: Estimates, cohort: ScoredCohort, task: TaskProfile) -> Estimates:
     """Rounded estimates of all metrics of masks; of outcomes only the ranked ones, since each reveals more of them."""
     digits, hidden = digits_of(cohort, task), cohort.outcome_metrics - set(task.metrics)
-    rounded = {
-        name: Estimate(*(_rounded(name, figure, digits) for figure in (one.value, one.ci95_low, one.ci95_high)))
-        for name, one in estimates.by_metric.items()
-        if name not in hidden
-    }
+    known = known_metrics(task.answers, "--public")
+    in_mm = {name for name, (_, metric) in known.items() if metric.unit == "mm"}
+    in_mm |= {name for name, metric in task.metrics.items() if in_mm.intersection(metric.terms)}
+    rounded = {}
+    for name, one in estimates.by_metric.items():
+        if name in hidden:
+            continue
+        places = max(0, digits - _FEWER_DIGITS_OF_MM) if name in in_mm else digits
+        figures = (one.value, one.ci95_low, one.ci95_high)
+        rounded[name] = Estimate(*(None if figure is None else round(figure, places) for figure in figures))
     return Estimates(rounded, estimates.redraws, estimates.extra_redraws)
 
 
@@ -96,9 +101,3 @@ def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskPro
         "warnings": report["warnings"],
         "provenance": {**provenance, "public_digits": digits_of(cohort, task)},
     }
-
-
-def _rounded(name: str, figure: float | None, digits: int) -> float | None:
-    if figure is None:
-        return None
-    return round(figure, max(0, digits - _FEWER_DIGITS_OF_MM) if name.endswith("_mm") else digits)

@@ -99,8 +99,10 @@ def load_teams(
     """
     pairs = list(sources.items() if isinstance(sources, Mapping) else sources)
     check_team_names([name for name, _ in pairs])
+    if not pairs:
+        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
     teams = [_read(source, name) for name, source in pairs]
-    profile = _profile(teams, edition)
+    profile = stated_profile(teams[0].provenance, edition, teams[0].source)
     return comparable_teams(profile.task(task or str(teams[0].provenance["task"])), teams)
 
 
@@ -130,12 +132,6 @@ def _read(source: Source, name: str) -> TeamMetrics:
     if isinstance(source, TeamMetrics):
         return source
     return read_metrics(source, name) if isinstance(source, Path) else parse_metrics(source, name, name)
-
-
-def _profile(teams: Sequence[TeamMetrics], edition: str | None) -> EvaluationProfile:
-    if not teams:
-        raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    return stated_profile(teams[0].provenance, edition, teams[0].source)
 
 
 def stated_profile(provenance: Mapping[str, Any], edition: str | None, where: str) -> EvaluationProfile:

@@ -12,7 +12,6 @@ import pytest
 
 from contract.documents import json_schema
 from contract.errors import HecktorError
-from evaluation.cli import main as evaluate_main
 from evaluation.editions import known_profiles
 from evaluation.editions.document import Borda, Lexicographic
 from evaluation.editions.profile import load_declaration, load_profile, parse_profile, with_options
@@ -91,16 +90,6 @@ def test_an_edition_without_the_task_says_so(profile):
 )
 def test_a_task_has_the_numbers_and_names_of_its_challenge(edition, names, task):
     assert {load_profile(edition).task(name).algorithm.name for name in names} == {task.name}
-
-
-def test_evaluate_takes_the_number_of_the_challenge(tmp_path):
-    """One recurrence before one censored patient is one comparable pair, which the higher risk orders rightly."""
-    (tmp_path / "truth.csv").write_text("PatientID,Progression,PFS\nA-1,1,100\nA-2,0,200\n", encoding="utf-8")
-    (tmp_path / "risks.csv").write_text("PatientID,risk\nA-1,2\nA-2,1\n", encoding="utf-8")
-    files = ["--predictions", str(tmp_path / "risks.csv"), "--ground-truth", str(tmp_path / "truth.csv")]
-    assert evaluate_main(["--edition", "hecktor2021", "--task", "3", *files, "--output", str(tmp_path)]) == 0
-    content = json.loads((tmp_path / "metrics.json").read_text(encoding="utf-8"))
-    assert (content["provenance"]["task"], content["aggregates"]["c_index"]["value"]) == ("rfs", 1.0)
 
 
 def test_a_study_takes_the_number_of_the_challenge():

@@ -1,4 +1,4 @@
-"""Other packages on data sets of their own: lifelines on Rossi's prisoners, scikit-learn on its breast cancers."""
+"""Other packages: lifelines on Rossi's prisoners, and lifelines and scikit-learn on bootstrap samples."""
 
 from __future__ import annotations
 
@@ -24,29 +24,6 @@ def test_the_cox_model_of_rossi():
     assert ours == pytest.approx(theirs(times, -risks, events), abs=1e-12)
 
 
-def test_a_probability_of_breast_cancer():
-    """The radius as a probability, in tenths so that many tie; of 569 patients 357 are positive (benign)."""
-    metrics = pytest.importorskip("sklearn.metrics")
-    from sklearn.datasets import load_breast_cancer
-
-    data = load_breast_cancer()
-    positive = data.target.astype(bool)
-    radius = data.data[:, 0]
-    probability = ((radius.max() - radius) / np.ptp(radius)).round(1)
-    ones = np.ones((1, positive.size))
-    given = probability_metrics(positive, probability)
-    assert given["auc"](ones)[0] == pytest.approx(metrics.roc_auc_score(positive, probability), abs=1e-12)
-    assert given["brier"](ones)[0] == pytest.approx(metrics.brier_score_loss(positive, probability), abs=1e-12)
-    predicted = probability > 0.6
-    found = binary_metrics(positive, predicted == positive)
-    expected = {
-        "balanced_accuracy": metrics.balanced_accuracy_score(positive, predicted),
-        "sensitivity": metrics.recall_score(positive, predicted),
-        "specificity": metrics.recall_score(~positive, ~predicted),
-    }
-    assert {name: metric(ones)[0] for name, metric in found.items()} == pytest.approx(expected, abs=1e-12)
-
-
 def test_replicates_equal_those_of_the_libraries():
     """The counts of a bootstrap sample as weights, and the libraries on the sampled patients themselves."""
     metrics = pytest.importorskip("sklearn.metrics")
@@ -61,11 +38,13 @@ def test_replicates_equal_those_of_the_libraries():
         "c": c_index_metric(SurvivalCohort(times, events, risks), "non_concordant"),
         "auc": probability_metrics(positive, probability)["auc"],
         "accuracy": binary_metrics(positive, positive == (probability > 0.5))["balanced_accuracy"],
+        "brier": probability_metrics(positive, probability)["brier"],
     }
     expected = {
         "c": [theirs(times[one], -risks[one], events[one]) for one in samples],
         "auc": [metrics.roc_auc_score(positive[one], probability[one]) for one in samples],
         "accuracy": [metrics.balanced_accuracy_score(positive[one], probability[one] > 0.5) for one in samples],
+        "brier": [metrics.brier_score_loss(positive[one], probability[one]) for one in samples],
     }
     for name, metric in found.items():
         assert metric(weights) == pytest.approx(expected[name], abs=1e-12), name
