@@ -60,22 +60,21 @@ const inView = (one) => {
   return box.bottom > -300 && box.top < window.innerHeight + 300;
 };
 
-// Redraws what can be seen now and the rest when the browser has time.
 function redrawAll() {
   charts.forEach((one) => waiting.add(one));
-  charts.filter(inView).forEach(draw);
   drawWaiting();
 }
 
+// Draws what can be seen now and, one by one, the rest when the browser has time.
 let scheduled = false;
 function drawWaiting() {
+  [...waiting].filter(inView).forEach(draw);
   if (scheduled || waiting.size === 0) return;
   scheduled = true;
   const later = window.requestIdleCallback || ((work) => setTimeout(work, 20));
   later(() => {
     scheduled = false;
-    const [next] = waiting;
-    if (next) draw(next);
+    [...waiting].slice(0, 1).forEach(draw);
     drawWaiting();
   });
 }
@@ -85,17 +84,12 @@ function addPicker(one) {
   const { facet, pick } = one.data.chart;
   const values = pick ? unique(one.rows.map((row) => row[facet])) : [];
   if (values.length < 2) return;
-  one.picker = create("select", {}, ...values.map((value) => create("option", { value }, value)));
-  one.picker.addEventListener("change", () => draw(one));
+  one.picker = create("select", { onchange: () => draw(one) }, ...values.map((value) => create("option", { value }, value)));
   one.drawing.before(create("label", { class: "pick" }, `${one.data.columns[facet].title} `, one.picker));
 }
 
 function addTools(section, one) {
-  const button = (text, action) => {
-    const made = create("button", { type: "button", "aria-label": `Save ${one.title} as ${text}` }, text);
-    made.addEventListener("click", action);
-    return made;
-  };
+  const button = (text, onclick) => create("button", { type: "button", "aria-label": `Save ${one.title} as ${text}`, onclick }, text);
   const details = create("details", {}, create("summary", {}, "Figures as a table"));
   details.addEventListener("toggle", () => details.append(tableOf(one.data, one.title)), { once: true });
   const svg = button("SVG", () => saveFile(`${section.id}.svg`, "image/svg+xml", standaloneSvg(one.drawing.firstElementChild)));
@@ -107,13 +101,11 @@ function addChart(section) {
   section.dataset.ready = "";
   const data = readData(section.querySelector('script[type="application/json"]'));
   if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
-  const drawing = create("div", { class: "drawing", role: "group", tabindex: "0" });
   const title = section.querySelector("h3").textContent;
   const about = section.querySelector(".about");
+  const attributes = { class: "drawing", role: "group", tabindex: "0", "aria-label": `${title}: arrow keys read the values` };
+  const drawing = create("div", { ...attributes, onkeydown: (event) => readNext(event, one), onblur: () => showTip(null) });
   const one = { data, rows: rowsOf(data), drawing, title, label: `${title}. ${about.textContent} The figures follow as a table.` };
-  drawing.setAttribute("aria-label", `${title}: arrow keys read the values`);
-  drawing.addEventListener("keydown", (event) => readNext(event, one));
-  drawing.addEventListener("blur", () => showTip(null));
   about.after(drawing);
   addPicker(one);
   addTools(section, one);
@@ -126,7 +118,6 @@ function wake() {
   for (const table of document.querySelectorAll("main table:not([data-ready])")) if (!isFolded(table)) activateTable(table);
   for (const section of document.querySelectorAll("section.chart:not([data-ready])")) if (!isFolded(section.querySelector(".about"))) addChart(section);
   for (const one of charts) if (one.isStale && !isFolded(one.drawing)) waiting.add(one);
-  [...waiting].filter(inView).forEach(draw);
   drawWaiting();
 }
 
@@ -193,7 +184,7 @@ function startCharts() {
   const isResized = (one) => !isFolded(one.drawing) && one.drawing.clientWidth !== one.width;
   new ResizeObserver(() => !medium.isPaper && charts.some(isResized) && redrawAll()).observe(main);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-  document.addEventListener("scroll", () => [...waiting].filter(inView).forEach(draw), { passive: true });
+  document.addEventListener("scroll", drawWaiting, { passive: true });
   window.addEventListener("beforeprint", () => print(true));
   window.addEventListener("afterprint", () => print(false));
   wake();

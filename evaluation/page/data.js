@@ -83,9 +83,13 @@ export function toCsv(data) {
   return [heads, ...rowsOf(data).map((row) => keys.map((key) => row[key]))].map(csvLine).join("");
 }
 
+/** A new element with attributes, listeners such as `onclick`, and children. @returns {any} */
 export function create(name, attributes = {}, ...children) {
   const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element[key] = value;
+    else element.setAttribute(key, value);
+  }
   element.append(...children);
   return element;
 }

@@ -116,29 +116,35 @@ function wholeTicks(last, width) {
   return [1, ...d3.range(step, last + 1, step)].filter((tick, place) => place === 0 || tick > step / 2 + 0.6);
 }
 
-export function lines(data, rows, chart, width) {
-  const series = unique(rows.map((row) => row[chart.series]));
-  const isTeams = chart.series === "team";
-  const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
-  const xs = domainOf(rows.map((row) => row[chart.x]));
-  const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
+// A plan of panels with numbers along both axes. `sizes` are the least and the largest width of a panel, and its height.
+function planOfNumbers(data, chart, xs, ys, sizes, marks) {
   return {
     labels: NUMBERS_PX,
-    min: chart.facet ? 190 : 240,
-    max: chart.facet ? 520 : 900,
-    legend: chart.series ? legendOf(rows, chart.series, true, dashes) : [],
-    panel: (space) =>
-      Plot.plot({
-        ...frame(space, chart.facet ? 190 : 330, { marginTop: 24 }),
+    ...sizes,
+    panel(space) {
+      const area = space.width - (space.labels || 6) - RIGHT_PX;
+      return Plot.plot({
+        ...frame(space, sizes.height(area), { marginTop: 24 }),
         x: { domain: xs },
         y: { domain: ys },
         marks: [
           ...bottomAxis(space, title(data, chart.x)),
           ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
-          ...lineMarks(space, chart, series, dashes),
+          ...marks(space),
         ],
-      }),
+      });
+    },
   };
+}
+
+export function lines(data, rows, chart) {
+  const series = unique(rows.map((row) => row[chart.series]));
+  const isTeams = chart.series === "team";
+  const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
+  const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
+  const sizes = chart.facet ? { min: 190, max: 520, height: () => 190 } : { min: 240, max: 900, height: () => 330 };
+  const legend = chart.series ? legendOf(rows, chart.series, true, dashes) : [];
+  return { ...planOfNumbers(data, chart, domainOf(valuesOf(rows, [chart.x])), ys, sizes, (space) => lineMarks(space, chart, series, dashes)), legend };
 }
 
 function lineMarks(space, chart, series, dashes) {
@@ -159,30 +165,17 @@ function lineMarks(space, chart, series, dashes) {
 
 export function points(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
-  const values = (keys) => domainOf(valuesOf(rows, keys));
-  let [xs, ys] = [values([chart.x]), chart.domain ?? values([chart.y])];
+  let [xs, ys] = [domainOf(valuesOf(rows, [chart.x])), chart.domain ?? domainOf(valuesOf(rows, [chart.y]))];
   if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];
   const r = rows.length > 400 ? 2.2 : 4;
-  return {
-    labels: NUMBERS_PX,
-    min: 210,
-    max: chart.facet ? 360 : 480,
-    legend: chart.series ? legendOf(rows, chart.series) : [],
-    panel(space) {
-      const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.y)));
-      const style = { fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), render: tagged(shown) };
-      const area = space.width - (space.labels || 6) - RIGHT_PX;
-      return Plot.plot({
-        ...frame(space, chart.diagonal ? area + 64 : Math.min(area, 340) + 64, { marginTop: 24 }),
-        x: { domain: xs },
-        y: { domain: ys },
-        marks: [
-          ...bottomAxis(space, title(data, chart.x)),
-          ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
-          chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
-          Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: (row) => seriesColour(row, chart.series, series), ...style }),
-        ],
-      });
-    },
-  };
+  const height = (area) => (chart.diagonal ? area : Math.min(area, 340)) + 64;
+  const plan = planOfNumbers(data, chart, xs, ys, { min: 210, max: chart.facet ? 360 : 480, height }, (space) => {
+    const shown = selectedLast(space.rows.filter((row) => has(row, chart.x, chart.y)));
+    const style = { fillOpacity: (row) => emphasis(row) * (r < 4 ? 0.7 : 1), render: tagged(shown) };
+    return [
+      chart.diagonal ? Plot.line([[xs[0], xs[0]], [xs[1], xs[1]]], { stroke: "var(--soft)", strokeDasharray: "2 3" }) : null,
+      Plot.dot(shown, { x: chart.x, y: chart.y, r, fill: (row) => seriesColour(row, chart.series, series), ...style }),
+    ];
+  });
+  return { ...plan, legend: chart.series ? legendOf(rows, chart.series) : [] };
 }

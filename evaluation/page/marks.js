@@ -91,7 +91,6 @@ export function categoryLabels(categories, key, space, options = {}) {
     fill: "var(--ink)",
     fillOpacity: (row) => (emphasis(row) < 1 ? 0.6 : 1),
     fontWeight: KEYS.includes(key) && rows.length === 1 && isSelected(key, rows[0].value) ? 700 : 400,
-    ariaLabel: "category-labels",
     render: tagged(rows),
     ...options,
   });

@@ -80,15 +80,12 @@ function showBar() {
   const entries = [...selected].flatMap(([key, values]) => [...values].map((value) => [key, value]));
   bar.hidden = entries.length === 0;
   const buttons = entries.map(([key, value]) => {
-    const button = create("button", { type: "button" }, `${key} ${value} \u00d7`);
-    button.setAttribute("aria-label", `Remove ${key} ${value} from the selection`);
-    button.addEventListener("click", () => toggle(key, value));
-    return button;
+    const label = `Remove ${key} ${value} from the selection`;
+    return create("button", { type: "button", "aria-label": label, onclick: () => toggle(key, value) }, `${key} ${value} \u00d7`);
   });
   const links = entries.map(([key, value]) => [`${key}-${value}`, value]).filter(([id]) => document.getElementById(id));
   const shows = links.map(([id, value]) => create("a", { href: `#${encodeURIComponent(id)}` }, `Show ${value}`));
-  const clear = create("button", { type: "button" }, "Clear");
-  clear.addEventListener("click", clearSelection);
+  const clear = create("button", { type: "button", onclick: clearSelection }, "Clear");
   bar.replaceChildren(create("span", { role: "status" }, entries.length ? "Selected:" : ""), ...buttons, clear, ...shows);
 }
 

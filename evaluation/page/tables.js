@@ -38,20 +38,16 @@ function sortBy(table, place) {
 function addSorting(table) {
   [...table.tHead.rows[0].cells].forEach((head, place) => {
     if (!head.textContent.trim()) return;
-    const button = create("button", { type: "button" }, head.textContent);
-    button.addEventListener("click", () => sortBy(table, place));
-    head.replaceChildren(button);
+    head.replaceChildren(create("button", { type: "button", onclick: () => sortBy(table, place) }, head.textContent));
     head.setAttribute("aria-sort", "none");
   });
 }
 
 function addSearch(table, scroller) {
-  const input = create("input", { type: "search" });
-  const label = create("label", {}, "Search ", input);
+  const input = create("input", { type: "search", oninput: () => filterTable(table) });
   const count = create("span", { role: "status" });
   table.search = { input, count };
-  input.addEventListener("input", () => filterTable(table));
-  scroller.before(create("div", { class: "search" }, label, count));
+  scroller.before(create("div", { class: "search" }, create("label", {}, "Search ", input), count));
 }
 
 // Rows that miss the search are hidden. Rows that miss the selection are hidden, too, except in tables with a line
@@ -109,16 +105,15 @@ function showColumns(table, hidden) {
 // Above a leaderboard: its data as CSV, a choice of columns, and a hint where more of them lie to the right.
 function addBoardTools(table, scroller) {
   const hidden = new Set();
-  const csv = create("button", { type: "button" }, "CSV");
   const name = `${table.closest("[id]").id}-leaderboard.csv`;
-  csv.addEventListener("click", () => saveFile(name, "text/csv", boardCsv(table)));
+  const csv = create("button", { type: "button", onclick: () => saveFile(name, "text/csv", boardCsv(table)) }, "CSV");
   const choices = [...table.tHead.rows[0].cells].map((head, place) => {
-    const box = create("input", { type: "checkbox", checked: "" });
-    box.addEventListener("change", () => {
-      if (box.checked) hidden.delete(place);
+    const onchange = ({ target }) => {
+      if (target.checked) hidden.delete(place);
       else hidden.add(place);
       showColumns(table, hidden);
-    });
+    };
+    const box = create("input", { type: "checkbox", checked: "", onchange });
     return head.textContent.trim() === "Team" ? "" : create("label", {}, box, ` ${head.textContent}`);
   });
   const columns = create("details", {}, create("summary", {}, "Columns"), create("div", { class: "columns" }, ...choices));

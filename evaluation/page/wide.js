@@ -3,8 +3,8 @@
 
 import { showValue } from "./data.js";
 import { linesOfCategories } from "./kinds.js";
-import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagElement, tagged, unique } from "./marks.js";
-import { shorten, svgElement, textWidth } from "./svg.js";
+import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagged, unique } from "./marks.js";
+import { shorten, textWidth } from "./svg.js";
 
 const LEVELS = [
   { below: 0.001, fill: "var(--level-3)", ink: "var(--back)", text: "p < 0.001" },
@@ -91,7 +91,7 @@ function matrixPanel(space, chart, { across, down, cell, area, fill, textFits })
         ? Plot.text(shown, { ...place, text: (row) => cellText(row, chart), fill: (row) => fill(row[chart.value]).ink, fillOpacity, pointerEvents: "none" })
         : null,
       space.hasLabels ? categoryLabels(down, chart.y, space) : null,
-      Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, ariaLabel: "category-labels", render: tagged(heads) }),
+      Plot.text(heads, { x: "value", frameAnchor: "top", text: (row) => shorten(row.value, LONGEST_HEAD_PX), fill: "var(--ink)", ...turned, render: tagged(heads) }),
     ],
   });
 }
@@ -113,11 +113,13 @@ function boxMarks(rows, chart, isUpright, thickness) {
   const at = (key) => ({ [across]: chart.category, [along]: key });
   const [rule, bar, tick] = isUpright ? [Plot.ruleX, Plot.barY, Plot.tickY] : [Plot.ruleY, Plot.barX, Plot.tickX];
   const inset = isUpright ? { insetLeft: thickness, insetRight: thickness } : { insetTop: thickness, insetBottom: thickness };
+  // The values beyond the whiskers.
+  const outliers = shown.flatMap((row) => unique(row[chart.outliers] ?? []).map((outlier) => ({ ...row, outlier })));
   const marked = chart.mark ? rows.filter((row) => has(row, chart.mark)) : [];
   const means = chart.mean ? shown.filter((row) => has(row, chart.mean)) : [];
   return [
     rule(shown, { ...span(chart.low, chart.high), stroke: colourOf, strokeOpacity: emphasis, ...style }),
-    outlierMark(shown, chart, isUpright),
+    Plot.dot(outliers, { ...at("outlier"), r: 2.5, fill: colourOf, fillOpacity: (row) => 0.85 * emphasis(row), render: tagged(outliers) }),
     bar(shown, { ...span(chart.q1, chart.q3), fill: colourOf, fillOpacity: emphasis, ...inset, ...style }),
     tick(shown, { ...at(chart.median), stroke: "var(--back)", strokeWidth: 2, ...inset, ...style }),
     Plot.dot(means, { ...at(chart.mean), r: 2.6, fill: "var(--back)", stroke: "var(--ink)", strokeOpacity: emphasis, render: tagged(means) }),
@@ -131,28 +133,6 @@ function namedMarks(marked, chart, place) {
     Plot.dot(marked, { ...place, r: 5, symbol: "triangle", fill: colourOf, stroke: "var(--ink)", render: tagged(marked) }),
     Plot.text(marked, { ...place, text: chart.name, dy: -11, fill: "var(--ink)", render: tagged(marked) }),
   ];
-}
-
-// The values beyond the whiskers: one path of round points for each box, each pixel once.
-function outlierMark(rows, chart, isUpright) {
-  const shown = rows.filter((row) => row[chart.outliers]?.length);
-  return Plot.dot(shown, {
-    [isUpright ? "x" : "y"]: chart.category,
-    [isUpright ? "y" : "x"]: (row) => row[chart.outliers][0],
-    render: (index, scales) => {
-      const group = svgElement("g", { fill: "none", "stroke-width": 5, "stroke-linecap": "round", "data-marks": "outliers" });
-      const [category, value] = isUpright ? [scales.x, scales.y] : [scales.y, scales.x];
-      for (const row of Array.from(index, (place) => shown[place])) {
-        const middle = category(row[chart.category]) + category.bandwidth() / 2;
-        const places = unique(row[chart.outliers].map((one) => Math.round(value(one))));
-        const d = places.map((one) => (isUpright ? `M${middle},${one}h0` : `M${one},${middle}h0`)).join("");
-        const path = svgElement("path", { d, stroke: colourOf(row), "stroke-opacity": 0.85 * emphasis(row) });
-        tagElement(path, row);
-        group.append(path);
-      }
-      return group;
-    },
-  });
 }
 
 function lying(data, rows, chart, width) {
@@ -188,7 +168,7 @@ function upright(data, rows, chart, width) {
         marks: [
           ...leftAxis(null),
           ...boxMarks(space.rows, chart, true, spread > 10 ? 2.5 : 0.5),
-          named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", ariaLabel: "category-labels", render: tagged(names) }) : null,
+          named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", render: tagged(names) }) : null,
         ],
       });
     },

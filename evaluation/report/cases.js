@@ -38,9 +38,9 @@ function fill(card, answers) {
 
 /** A page that is opened as a file loads no data, but scripts. @param {HTMLElement} picture */
 function loadContours(picture) {
-  const script = create("script", { src: picture.dataset.contours });
-  script.addEventListener("error", () => picture.after(create("p", { class: "note" }, `${picture.dataset.contours} cannot be loaded, so the picture has no contours.`)));
-  document.head.append(script);
+  const { contours: src } = picture.dataset;
+  const onerror = () => picture.after(create("p", { class: "note" }, `${src} cannot be loaded, so the picture has no contours.`));
+  document.head.append(create("script", { src, onerror }));
 }
 
 /** Called by the script of a case. @param {[string, Contours]} parts */
@@ -52,9 +52,8 @@ function addContours([name, pairs]) {
   const first = [...new Set([teams[0], ...selectedValues("team").filter((team) => teams.includes(team))])].slice(0, MOST_CONTOURS);
   const pickers = d3.range(Math.min(MOST_CONTOURS, teams.length)).map((number) => {
     const options = ["", ...teams].map((team) => create("option", { value: team }, team || "no contour"));
-    const select = create("select", { "aria-label": `Contour ${number + 1}` }, ...options);
+    const select = create("select", { "aria-label": `Contour ${number + 1}`, onchange: update }, ...options);
     select.value = first[number] ?? "";
-    select.addEventListener("change", update);
     return select;
   });
   function update() {

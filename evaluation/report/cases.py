@@ -290,20 +290,14 @@ def _card(case: str, cases: CaseTable, picture: CasePicture | None, centre: str 
         image = f'<div class="picture"{lines}>{image}</div>'
         notes = bullets(picture.notes, "warnings")
     keys = "".join(f' data-{key}="{escape(value)}"' for key, value in _keys(case, centre).items())
-    facts = escape(_facts_of(case, cases))
+    # The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them.
+    place = cases.cases.index(case) if case in cases.cases else None
+    known = {} if place is None else {title: values[place] for title, values in cases.facts.items()}
+    facts = escape(" · ".join(_fact(title, value) for title, value in known.items() if value is not None))
     return (
         f'<details class="card" id="{escape(f"case-{case}")}"{keys}>'
         f"<summary><b>{escape(case)}</b> <span>{facts}</span></summary><div>{image}{notes}</div></details>\n"
     )
-
-
-def _facts_of(case: str, cases: CaseTable) -> str:
-    """The reference in one line: volumes, lesions, follow-up and classes, as far as the rows hold them."""
-    if case not in cases.cases:
-        return ""
-    place = cases.cases.index(case)
-    facts = {title: values[place] for title, values in cases.facts.items()}
-    return " · ".join(_fact(title, value) for title, value in facts.items() if value is not None)
 
 
 def _fact(title: str, value: Value) -> str:

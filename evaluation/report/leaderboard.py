@@ -50,12 +50,18 @@ def _leader_sentence(board: Board) -> str:
     figures = {} if metric is None or len(deciding_metrics(board)) > 1 else first[0]["metrics"][metric]
     found = figures.get("value")
     value = "" if found is None else f" with a {_within(board['metrics'][metric])} of {found:.3f}"
-    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
-    if stable is None or names[0] not in stable["teams"]:
+    stable = _stability(board).get("teams", {})
+    if names[0] not in stable:
         return f"{names[0]} leads{value}."
     bootstraps = board["stability"]["bootstraps"]
-    share = stable["teams"][names[0]]["times_at_rank"].get("1", 0) / bootstraps
+    share = stable[names[0]]["times_at_rank"].get("1", 0) / bootstraps
     return f"{names[0]} leads{value} and is first in {share:.0%} of {bootstraps} rankings of resampled patients."
+
+
+def _stability(board: Board) -> Mapping[str, Any]:
+    """The bootstrap rankings by the official scheme; empty without any."""
+    stable: Mapping[str, Any] | None = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
+    return stable or {}
 
 
 def _better_sentence(leader: str, counts: Sequence[str], teams: int) -> str:
@@ -69,8 +75,7 @@ def _within(title: str) -> str:
 
 
 def _tau_sentence(board: Board) -> str:
-    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
-    tau = {} if stable is None else stable["kendall_tau"]
+    tau = _stability(board).get("kendall_tau", {})
     if tau.get("mean") is None:
         return ""
     return (
@@ -141,7 +146,7 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
     beaten, metrics = _beaten(board), list(board["metrics"])
     described = board.get("methods", {})
     columns = list(dict.fromkeys(column for of_team in described.values() for column in of_team))
-    stable = ((board.get("stability") or {}).get("rankings", {}).get(board["official"]) or {}).get("teams", {})
+    stable = _stability(board).get("teams", {})
     heads = ["Rank", "Team", *board["metrics"].values(), *columns]
     several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
     heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []

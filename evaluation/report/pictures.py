@@ -30,11 +30,11 @@ from evaluation.analyses.sources import (
     without_masks,
 )
 from evaluation.inputs.masks import read_labels, read_prediction
-from evaluation.metrics.lesions import label_components
-from evaluation.metrics.overlap import Floats, foreground_box
+from evaluation.metrics.overlap import Floats
 from evaluation.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
 from evaluation.viewer.grid import to_mm
+from evaluation.viewer.lesions import lesion_voxels, lesions_of
 from evaluation.viewer.sampling import resampled
 
 Picture: TypeAlias = npt.NDArray[np.float32]
@@ -63,23 +63,6 @@ VIEWS: Final = (
     View("coronal", 1, left="R", right="L", top="S", bottom="I"),
     View("sagittal", 0, left="A", right="P", top="S", bottom="I"),
 )
-
-
-def lesion_centre_mm(mask: npt.NDArray[np.bool_], geometry: Geometry) -> Floats | None:
-    """A point inside the largest component of a (z, y, x) mask, the voxel next to its centroid, in LPS mm.
-
-    None if the mask is empty.
-    """
-    box = foreground_box(mask.view(np.uint8))
-    numbered, count = label_components(mask[box], _CONNECTIVITY)
-    if count == 0:
-        return None
-    largest = 1 + int(np.argmax(np.bincount(numbered.ravel())[1:]))
-    voxels = np.argwhere(numbered == largest)
-    spacing = np.asarray(geometry.array_spacing_mm)
-    away = (((voxels - voxels.mean(axis=0)) * spacing) ** 2).sum(axis=1)
-    index = voxels[int(np.argmin(away))] + [part.start for part in box]
-    return to_mm(geometry, index[::-1])
 
 
 def centre_of_grid_mm(geometry: Geometry) -> Floats:
@@ -144,17 +127,6 @@ class PatientPicture:
     contours: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Scene:
-    """A patient around one point; masks by team, the reference last so that it is drawn on top of the others."""
-
-    title: str
-    centre_mm: Floats
-    ct: Volume
-    pet: Volume
-    masks: Sequence[tuple[str, Volume]]
-
-
 def plan_pictures(
     scans: Sequence[PatientFiles],
     results: Sequence[TaskResults],
@@ -210,10 +182,10 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     if request.without_mask:
         notes.append(f"no mask of {', '.join(request.without_mask)}")
     centres = _lesion_points(list(drawn.values())) or [("no lesion", centre_of_grid_mm(ct.geometry))]
-    in_order = [*list(drawn.items())[1:], (REFERENCE, reference)]
-    scenes = [_Scene(title, centre, ct, pet, in_order) for title, centre in centres]
+    # The reference last, so that it is drawn on top of the others.
+    masks = {**{team: mask for team, mask in drawn.items() if team != REFERENCE}, REFERENCE: reference}
     colours = {REFERENCE: REFERENCE_COLOUR, **request.colours}
-    jpeg, contours = _picture(scenes, colours if request.drawn else {})
+    jpeg, contours = _picture((ct, pet), masks, centres, colours if request.drawn else {})
     return PatientPicture(files.case, jpeg, tuple(notes), contours)
 
 
@@ -232,28 +204,33 @@ def without_predictions(request: PictureRequest) -> PatientPicture:
 
 
 def _lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
-    """Names and LPS mm of a point in the GTVp and one in the largest GTVn of the first mask that has any lesion."""
+    """Names and LPS mm of a point in the largest GTVp and one in the largest GTVn of the first mask with a lesion."""
     for mask in masks:
-        points = [(labels.NAMES[label], lesion_centre_mm(mask.array == label, mask.geometry)) for label in LINE_STYLES]
-        lesions = [(name, point) for name, point in points if point is not None]
-        if lesions:
-            return lesions
+        lesions = lesions_of(lesion_voxels(mask.array, mask.geometry, _CONNECTIVITY), None)
+        largest = {one.label: one.point_mm for one in reversed(lesions)}
+        if largest:
+            return [(labels.NAMES[label], largest[label]) for label in LINE_STYLES if label in largest]
     return []
 
 
 @plot_style
-def _picture(scenes: Sequence[_Scene], colours: Mapping[str, str]) -> tuple[bytes, dict[str, tuple[str, str]]]:
+def _picture(
+    scans: tuple[Volume, Volume],
+    masks: Mapping[str, Volume],
+    centres: Sequence[tuple[str, Floats]],
+    colours: Mapping[str, str],
+) -> tuple[bytes, dict[str, tuple[str, str]]]:
     """The picture as JPEG, and the contours by team; teams with a colour have theirs in the picture itself."""
-    figure = Figure(figsize=(len(VIEWS) * _INCHES, len(scenes) * _INCHES), facecolor="black", dpi=100)
+    figure = Figure(figsize=(len(VIEWS) * _INCHES, len(centres) * _INCHES), facecolor="black", dpi=100)
     figure.subplots_adjust(left=0, right=1, bottom=0, top=1, wspace=0.01, hspace=0.01)
-    axes = figure.subplots(len(scenes), len(VIEWS), squeeze=False)
-    paths: dict[str, list[str]] = {team: ["", ""] for team, _ in scenes[0].masks}
-    for row, scene in zip(axes, scenes, strict=True):
+    axes = figure.subplots(len(centres), len(VIEWS), squeeze=False)
+    paths: dict[str, list[str]] = {team: ["", ""] for team in masks}
+    for row, (title, centre_mm) in zip(axes, centres, strict=True):
         for place, view in zip(row, VIEWS, strict=True):
-            _draw_plane(place, scene, view)
+            _draw_plane(place, scans, view, title, centre_mm)
             place.apply_aspect()
-            for team, mask in scene.masks:
-                for number, path in enumerate(_contours(place, mask, view, scene.centre_mm, team, colours)):
+            for team, mask in masks.items():
+                for number, path in enumerate(_contours(place, mask, view, centre_mm, team, colours)):
                     paths[team][number] += path
     target = io.BytesIO()
     figure.savefig(target, format="jpg", facecolor="black", pil_kwargs={"quality": 82, "optimize": True})
@@ -285,10 +262,10 @@ def _contours(
         yield text
 
 
-def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
-    ct = cut(scene.ct, view, scene.centre_mm, outside=-1024.0)
+def _draw_plane(axes: Any, scans: tuple[Volume, Volume], view: View, title: str, centre_mm: Floats) -> None:
+    ct, suv = (cut(scan, view, centre_mm, outside) for scan, outside in zip(scans, (-1024.0, 0.0), strict=True))
     axes.imshow(ct, cmap="gray", vmin=CT_WINDOW_HU[0], vmax=CT_WINDOW_HU[1], interpolation="bilinear")
-    axes.imshow(pet_colours(cut(scene.pet, view, scene.centre_mm, outside=0.0)), interpolation="bilinear")
+    axes.imshow(pet_colours(suv), interpolation="bilinear")
     axes.set_axis_off()
     text = {
         "transform": axes.transAxes,
@@ -301,7 +278,7 @@ def _draw_plane(axes: Any, scene: _Scene, view: View) -> None:
     places = ((0.03, 0.5), (0.97, 0.5), (0.5, 0.965), (0.5, 0.035))
     for (x, y), letter in zip(places, (view.left, view.right, view.top, view.bottom), strict=True):
         axes.text(x, y, letter, **text)
-    axes.text(0.02, 0.965, f"{view.name}, {scene.title}", **{**text, "fontsize": 8, "ha": "left"})
+    axes.text(0.02, 0.965, f"{view.name}, {title}", **{**text, "fontsize": 8, "ha": "left"})
 
 
 def pet_colours(suv: Picture) -> npt.NDArray[np.float32]:

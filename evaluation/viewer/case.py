@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -20,11 +19,12 @@ from contract import labels
 from contract.errors import OutputError, unwritable
 from contract.files import whole_folder
 from contract.images.geometry import Geometry
+from evaluation.metrics.overlap import foreground_box
 from evaluation.metrics.rules import MaskRules
 from evaluation.page.html import CT_WINDOW_HU
 from evaluation.viewer.cohort import CaseSources, ViewerCohort, facts
 from evaluation.viewer.grid import display_grid
-from evaluation.viewer.lesions import ListedLesion, lesions_of, match
+from evaluation.viewer.lesions import LesionVoxels, ListedLesion, lesions_of, match
 from evaluation.viewer.sampling import measured_pet, shown_ct, shown_map, shown_mask, shown_pet, values_at
 from evaluation.viewer.scene import SUV_WINDOW, NamedMask, Scene, read_scene
 
@@ -32,27 +32,20 @@ from evaluation.viewer.scene import SUV_WINDOW, NamedMask, Scene, read_scene
 MOST_LESIONS: Final = 200
 
 Status = str | dict[str, str]
+Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class LesionList:
-    """Lesions as plain data, the reference in one line, and notes on lesions that are left out."""
+def list_lesions(scene: Scene, rules: MaskRules) -> tuple[list[Json], str, list[str]]:
+    """The lesions of every mask, the reference in one line, and notes on lesions that are left out.
 
-    entries: Sequence[dict[str, Any]]
-    facts: str
-    notes: Sequence[str]
-
-
-def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
-    """The lesions of every mask, the largest first; the reference's stand before the teams'.
-
-    A reference lesion has the status `found` or `missed` for each team, a team's own lesion `true` or `false`.
+    The largest lesions come first, the reference's before the teams'. A reference lesion has the status `found` or
+    `missed` for each team, a team's own lesion `true` or `false`.
     """
     reference, *teams = scene.masks
     uptake = partial(values_at, scene.pet.volume) if scene.pet is not None and scene.pet.unit == "SUV" else None
     matched = {team.name: match(reference.voxels, team.voxels, rules) for team in teams}
     of_masks = [lesions_of(mask.voxels, uptake) for mask in scene.masks]
-    entries: list[dict[str, Any]] = []
+    entries: list[Json] = []
     notes = []
     for mask, lesions in zip(scene.masks, of_masks, strict=True):
         if len(lesions) > MOST_LESIONS:
@@ -62,10 +55,11 @@ def list_lesions(scene: Scene, rules: MaskRules) -> LesionList:
             if not mask.is_reference:
                 status = "true" if lesion.number in matched[mask.name].predicted else "false"
             entries.append(_entry(mask, place, lesion, status))
-    return LesionList(entries, _facts(of_masks[0]), notes)
+    gtvp, gtvn = ([one.volume_ml for one in of_masks[0] if one.label == label] for label in labels.FOREGROUND)
+    return entries, facts(sum(gtvp), sum(gtvn), len(gtvn)), notes
 
 
-def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> dict[str, Any]:
+def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) -> Json:
     x, y, z = lesion.point_mm
     return {
         "id": f"{mask.name}-{place}",
@@ -76,11 +70,6 @@ def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) ->
         "centroid_ras_mm": [round(-x, 3), round(-y, 3), round(z, 3)],
         "status": status,
     }
-
-
-def _facts(reference: Sequence[ListedLesion]) -> str:
-    gtvp, gtvn = ([one.volume_ml for one in reference if one.label == label] for label in labels.FOREGROUND)
-    return facts(sum(gtvp), sum(gtvn), len(gtvn))
 
 
 CASE_JSON: Final = "case.json"
@@ -96,8 +85,6 @@ _LPS_TO_RAS: Final = np.diag([-1.0, -1.0, 1.0, 1.0])
 # The fastest: noise hardly compresses, and masks compress well at any level.
 _LEVEL: Final = 1
 
-Json = dict[str, Any]
-
 
 def build_case(sources: CaseSources) -> dict[str, bytes]:
     """The files of a case by name: `case.json` and the NIfTI files that it names.
@@ -105,7 +92,7 @@ def build_case(sources: CaseSources) -> dict[str, bytes]:
     Raises HecktorError if the CT or the reference cannot be read.
     """
     scene = read_scene(sources)
-    grid = display_grid(scene.ct, scene.extent())
+    grid = display_grid(scene.ct, scene.lesion_box())
     with ThreadPoolExecutor(2) as pool:
         images = {"ct.nii.gz": pool.submit(_encoded, shown_ct, scene.ct, grid)}
         if scene.pet is not None:
@@ -113,7 +100,7 @@ def build_case(sources: CaseSources) -> dict[str, bytes]:
             if (measured := measured_pet(scene.pet.volume, grid)) is not None:
                 images[_MEASURED] = pool.submit(nifti_bytes, *measured)
         for number, mask in enumerate(scene.masks):
-            images[f"mask-{number}.nii.gz"] = pool.submit(_encoded, shown_mask, mask.voxels, grid)
+            images[f"mask-{number}.nii.gz"] = pool.submit(_encoded_mask, mask.voxels, grid)
         for number, (_, volume) in enumerate(scene.maps):
             images[f"uncertainty-{number}.nii.gz"] = pool.submit(_encoded, shown_map, volume, grid)
         content = _content(sources, scene, grid, _MEASURED if _MEASURED in images else None)
@@ -124,6 +111,15 @@ def build_case(sources: CaseSources) -> dict[str, bytes]:
 def _encoded(shown: Callable[[Any, Geometry], tuple[npt.NDArray[Any], float]], source: Any, grid: Geometry) -> bytes:
     array, step = shown(source, grid)
     return nifti_bytes(array, grid, step)
+
+
+def _encoded_mask(mask: LesionVoxels, grid: Geometry) -> bytes:
+    """The box around the labels on the grid; one voxel without any."""
+    array = shown_mask(mask, grid)
+    z, y, x = foreground_box(array) if array.any() else (slice(0, 1),) * 3
+    inside = array[z, y, x]
+    depth, height, width = inside.shape
+    return nifti_bytes(inside, grid.cropped((x.start, y.start, z.start), (width, height, depth)))
 
 
 def nifti_bytes(array: npt.NDArray[Any], geometry: Geometry, step: float = 1.0) -> bytes:
@@ -149,14 +145,14 @@ def nifti_bytes(array: npt.NDArray[Any], geometry: Geometry, step: float = 1.0) 
 
 
 def _content(sources: CaseSources, scene: Scene, grid: Geometry, measured: str | None) -> Json:
-    lesions = list_lesions(scene, sources.rules)
+    lesions, reference, notes = list_lesions(scene, sources.rules)
     pet: Json = {"file": None, "measured": None, "window": SUV_WINDOW, "unit": "SUV"}
     if scene.pet is not None:
         pet = {"file": "pet.nii.gz", "measured": measured, "window": scene.pet.window, "unit": scene.pet.unit}
     return {
         "case": sources.files.case,
-        "facts": lesions.facts,
-        "notes": [*scene.notes, *lesions.notes],
+        "facts": reference,
+        "notes": [*scene.notes, *notes],
         "clinical": sources.clinical,
         "answers": sources.answers,
         "spacing_mm": grid.spacing_mm,
@@ -170,7 +166,7 @@ def _content(sources: CaseSources, scene: Scene, grid: Geometry, measured: str |
             {"team": one.team, "title": one.title, "file": f"uncertainty-{number}.nii.gz", "window": _MAP_WINDOW_BIT}
             for number, (one, _) in enumerate(scene.maps)
         ],
-        "lesions": lesions.entries,
+        "lesions": lesions,
     }
 
 
@@ -181,9 +177,11 @@ _PAGE_SUFFIXES: Final = (".html", ".css", ".js")
 
 
 def page_files() -> dict[str, bytes]:
-    """The viewer's own files by name: the page, its styles and its scripts."""
+    """The files of the page by name: its styles and scripts, and d3 with its licence."""
     own = [entry for entry in files("evaluation.viewer").iterdir() if entry.name.endswith(_PAGE_SUFFIXES)]
-    return {entry.name: entry.read_bytes() for entry in sorted(own, key=lambda entry: entry.name)}
+    vendor = files("evaluation.page") / "vendor"
+    shown = [*sorted(own, key=lambda entry: entry.name), vendor / "d3.min.js", vendor / "d3.LICENSE"]
+    return {entry.name: entry.read_bytes() for entry in shown}
 
 
 def listing_bytes(cohort: ViewerCohort) -> bytes:

@@ -19,64 +19,46 @@ export class CaseList {
   constructor(data, open) {
     this.#data = data;
     this.#open = open;
-    this.list = byId("cases");
-    this.sort = byId("sort");
-    this.team = byId("sort-team");
-    this.direction = byId("direction");
-    this.filter = byId("filter");
-    this.sort.append(new Option("Case", ""), ...data.metrics.map(({ key, title }) => new Option(title, key)));
+    byId("sort").append(new Option("Case", ""), ...data.metrics.map(({ key, title }) => new Option(title, key)));
     const teams = data.teams.map(({ name }) => new Option(name, `team:${name}`));
-    this.team.append(new Option(MEAN, MEAN), new Option(LOWEST, LOWEST), ...teams);
-    this.#listen();
+    byId("sort-team").append(new Option(MEAN, MEAN), new Option(LOWEST, LOWEST), ...teams);
+    // The cases worth a look come first: those with the worst values.
+    byId("sort").addEventListener("change", () => this.#show(this.#metric()?.higher_is_better ?? !this.#metric()));
+    byId("direction").addEventListener("click", () => this.#show(!this.#ascending));
+    byId("sort-team").addEventListener("change", () => this.#show());
+    byId("filter").addEventListener("input", () => this.#show());
     this.#show();
   }
 
-  #listen() {
-    this.sort.addEventListener("change", () => {
-      // The cases worth a look come first: those with the worst values.
-      this.#ascending = !this.#metric() || this.#metric().higher_is_better;
-      this.#show();
-    });
-    this.team.addEventListener("change", () => this.#show());
-    this.direction.addEventListener("click", () => {
-      this.#ascending = !this.#ascending;
-      this.#show();
-    });
-    this.filter.addEventListener("input", () => this.#show());
-    this.list.addEventListener("click", ({ target }) => {
-      const item = target.closest("[role=option]");
-      if (item) this.#open(this.#shown[Number(item.dataset.place)].case);
-    });
-  }
-
   #metric() {
-    return this.#data.metrics.find(({ key }) => key === this.sort.value);
+    return this.#data.metrics.find(({ key }) => key === byId("sort").value);
   }
 
   /** The value a case is sorted by; null without one. */
   #valueOf(one, metric) {
     const values = one.values[metric.key] ?? {};
+    const team = byId("sort-team").value;
     if ("" in values) return values[""];
-    if (this.team.value.startsWith("team:")) return numberOf(values[this.team.value.slice(5)] ?? null);
+    if (team.startsWith("team:")) return numberOf(values[team.slice(5)] ?? null);
     if (Object.values(values).every((value) => value === null)) return null;
     // A team without a value rightly marks nothing: a median or mean of the others alone would hide that it is right.
     const present = Object.values(values).map((value) => numberOf(value) ?? (metric.higher_is_better ? 1 : 0));
-    return this.team.value === LOWEST ? Math.min(...present) : present.reduce((sum, value) => sum + value, 0) / present.length;
+    return team === LOWEST ? Math.min(...present) : present.reduce((sum, value) => sum + value, 0) / present.length;
   }
 
-  #show() {
+  #show(ascending = this.#ascending) {
+    this.#ascending = ascending;
     const metric = this.#metric();
-    this.team.disabled = !metric || this.#data.cases.some(({ values }) => "" in (values[metric.key] ?? {}));
+    byId("sort-team").disabled = !metric || this.#data.cases.some(({ values }) => "" in (values[metric.key] ?? {}));
     const rows = this.#data.cases.filter((one) => this.#matches(one)).map((one) => ({ one, value: metric ? this.#valueOf(one, metric) : null }));
     if (metric) rows.sort((a, b) => this.#compare(a.value, b.value));
-    else if (!this.#ascending) rows.reverse();
-    this.#shown = rows.map(({ one }) => one);
-    this.list.replaceChildren(...rows.map((row, place) => this.#item(row, place, metric)));
-    this.list.scrollTop = 0;
-    this.direction.textContent = this.#ascending ? "↑" : "↓";
-    this.direction.setAttribute("aria-label", `Sort direction: ${this.#ascending ? "ascending" : "descending"}`);
+    else if (!ascending) rows.reverse();
+    this.#shown = rows.map(({ one }) => one.case);
+    byId("cases").replaceChildren(...rows.map((row, place) => this.#item(row, place, metric)));
+    byId("cases").scrollTop = 0;
+    Object.assign(byId("direction"), { textContent: ascending ? "↑" : "↓", ariaLabel: `Sort direction: ${ascending ? "ascending" : "descending"}` });
     byId("count").textContent = `${rows.length} of ${this.#data.cases.length} cases`;
-    this.#mark();
+    this.select(this.#current);
   }
 
   // Cases without a value come last in both directions.
@@ -87,49 +69,39 @@ export class CaseList {
   }
 
   #matches(one) {
-    const words = this.filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = byId("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
     const text = `${one.case} ${one.centre ?? ""} ${one.facts ?? ""}`.toLowerCase();
     return words.every((word) => text.includes(word));
   }
 
   #item({ one, value }, place, metric) {
     const figure = !metric ? (one.centre ?? "") : value === null ? "–" : Number.isFinite(value) ? value.toFixed(metric.digits) : "∞";
-    const item = element("li", [element("span", one.case), element("span", figure, "figure")]);
-    item.setAttribute("role", "option");
-    item.id = `case-${place}`;
-    item.dataset.place = place;
-    return item;
+    const content = [element("span", one.case), element("span", figure, { className: "figure" })];
+    return element("li", content, { role: "option", id: `case-${place}`, onclick: () => this.#open(one.case) });
   }
 
   /** Mark the open case and scroll it into view. */
   select(name) {
     this.#current = name;
-    this.#mark();
-  }
-
-  #mark() {
-    const place = this.#shown.findIndex((one) => one.case === this.#current);
-    for (const item of this.list.children) item.setAttribute("aria-selected", String(Number(item.dataset.place) === place));
-    if (place < 0) return this.list.removeAttribute("aria-activedescendant");
-    this.list.setAttribute("aria-activedescendant", `case-${place}`);
-    this.list.children[place].scrollIntoView({ block: "nearest" });
+    const place = this.#shown.indexOf(name);
+    [...byId("cases").children].forEach((item, number) => (item.ariaSelected = String(number === place)));
+    byId("cases").setAttribute("aria-activedescendant", place < 0 ? "" : `case-${place}`);
+    byId("cases").children[place]?.scrollIntoView({ block: "nearest" });
   }
 
   /** Open the case `step` places further in the list as it is shown. */
   move(step) {
-    if (this.#shown.length === 0) return;
-    const place = this.#shown.findIndex((one) => one.case === this.#current);
+    const place = this.#shown.indexOf(this.#current);
     const next = place < 0 ? 0 : Math.min(this.#shown.length - 1, Math.max(0, place + step));
-    if (next !== place) this.#open(this.#shown[next].case);
+    if (next !== place && this.#shown.length) this.#open(this.#shown[next]);
   }
 
   get first() {
-    return this.#shown[0]?.case ?? null;
+    return this.#shown[0] ?? null;
   }
 
   /** The case after the open one in the list as it is shown; null at its end. */
   get next() {
-    const place = this.#shown.findIndex((one) => one.case === this.#current);
-    return this.#shown[place + 1]?.case ?? null;
+    return this.#shown[this.#shown.indexOf(this.#current) + 1] ?? null;
   }
 }

@@ -53,26 +53,8 @@ export function readVolume(buffer, name) {
   return { grid, voxels: new Voxels(buffer, start, count), slope, intercept, affine };
 }
 
-/** The labels of a mask inside their bounding box; null for an empty mask. @returns {MaskBox | null} */
-export function cropMask({ grid: { dims }, voxels }) {
-  const low = [Infinity, Infinity, Infinity];
-  const high = [-1, -1, -1];
-  for (let index = voxels.findIndex(Boolean); index >= 0 && index < voxels.length; index++) {
-    if (voxels[index] === 0) continue;
-    const row = Math.floor(index / dims[0]);
-    [index % dims[0], row % dims[1], Math.floor(row / dims[1])].forEach((place, axis) => {
-      low[axis] = Math.min(low[axis], place);
-      high[axis] = Math.max(high[axis], place);
-    });
-  }
-  if (high[0] < 0) return null;
-  const size = high.map((last, axis) => last - low[axis] + 1);
-  const labels = new Uint8Array(size[0] * size[1] * size[2]);
-  for (let z = 0; z < size[2]; z++) {
-    for (let y = 0; y < size[1]; y++) {
-      const from = ((low[2] + z) * dims[1] + low[1] + y) * dims[0] + low[0];
-      labels.set(voxels.subarray(from, from + size[0]), (z * size[1] + y) * size[0]);
-    }
-  }
-  return { low, size, labels };
+/** The labels of a mask's file, which holds their bounding box on the grid of the CT; null for an empty mask. @returns {MaskBox | null} */
+export function maskBox({ grid: { dims, origin }, voxels }, ct) {
+  const low = origin.map((mm, axis) => Math.round((mm - ct.origin[axis]) / ct.spacing[axis]));
+  return voxels.some(Boolean) ? { low, size: dims, labels: voxels } : null;
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,29 +24,15 @@ _BODY_STEP_MM: Final = 8.0
 _RAS_AXES: Final = (-1.0, 0.0, 0.0, 0.0, -1.0, 0.0, 0.0, 0.0, 1.0)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """A box in patient space: its lowest and highest LPS coordinates in mm, (x, y, z)."""
+def box_of(points_mm: Floats) -> Floats:
+    """The smallest box around points of shape (n, 3): its lowest and highest coordinates, shape (2, 3)."""
+    return np.stack([points_mm.min(axis=0), points_mm.max(axis=0)])
 
-    low: Floats
-    high: Floats
 
-    @classmethod
-    def of_points(cls, points_mm: Floats) -> Extent:
-        """The smallest box around points of shape (n, 3)."""
-        return cls(points_mm.min(axis=0), points_mm.max(axis=0))
-
-    def joined(self, other: Extent) -> Extent:
-        """The smallest box around both."""
-        return Extent(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
-
-    def widened(self, margin_mm: float) -> Extent:
-        """The box with a margin on every side."""
-        return Extent(self.low - margin_mm, self.high + margin_mm)
-
-    def cut(self, other: Extent) -> Extent:
-        """The box without what lies outside another one."""
-        return Extent(np.clip(self.low, other.low, other.high), np.clip(self.high, other.low, other.high))
+def _widened(box: Floats, margin_mm: float, limits: Floats) -> Floats:
+    """The box with a margin on every side, without what lies outside the limits."""
+    widened: Floats = np.clip(box + np.array([[-margin_mm], [margin_mm]]), limits[0], limits[1])
+    return widened
 
 
 def to_mm(geometry: Geometry, index_xyz: npt.NDArray[Any]) -> Floats:
@@ -62,27 +47,27 @@ def to_index(geometry: Geometry, points_mm: Floats) -> Floats:
     return np.asarray(points_mm @ matrix[:3, :3].T + matrix[:3, 3], dtype=np.float64)
 
 
-def display_grid(ct: Volume, lesions: Extent | None) -> Geometry:
+def display_grid(ct: Volume, lesions: Floats | None) -> Geometry:
     """A grid of at most 256 voxels along each axis, at least 1 mm apart, that contains the lesions.
 
-    It covers 255 mm around the lesions, more if they extend further, but no more than the body. Without lesions (None)
-    it covers the upper end of the body, where head and neck are. Also for an oblique CT the axes are the patient's:
-    x from left to right, y from back to front, z from feet to head. The spacing is at least the CT's.
+    `lesions` is the box around them in LPS mm (`box_of`). The grid covers 255 mm around it, more if it extends further,
+    but no more than the body. Without lesions (None) it covers the upper end of the body, where head and neck are. Also
+    for an oblique CT the axes are the patient's: x from left to right, y from back to front, z from feet to head. The
+    spacing is at least the CT's.
     """
-    scanned = Extent.of_points(ct.geometry.corners_mm())
+    scanned = box_of(ct.geometry.corners_mm())
     body = _body_points(ct)
-    whole = Extent.of_points(body).widened(_BODY_MARGIN_MM).cut(scanned)
+    whole = _widened(box_of(body), _BODY_MARGIN_MM, scanned)
     if lesions is None:
-        z = max(whole.low[2], whole.high[2] - SHOWN_MM), whole.high[2]
+        z = max(whole[0, 2], whole[1, 2] - SHOWN_MM), whole[1, 2]
     else:
-        focus = lesions.widened(_LESION_MARGIN_MM)
-        z = _interval(focus, whole.joined(lesions), 2)
-    slab = Extent.of_points(body[_between(body[:, 2], *z)]).widened(_BODY_MARGIN_MM).cut(scanned)
+        focus = lesions + np.array([[-_LESION_MARGIN_MM], [_LESION_MARGIN_MM]])
+        z = _interval(focus, box_of(np.concatenate([whole, lesions])), 2)
+    slab = _widened(box_of(body[_between(body[:, 2], *z)]), _BODY_MARGIN_MM, scanned)
     if lesions is None:
-        middle = (slab.low + slab.high) / 2
-        focus = Extent(middle, middle)
+        focus = np.tile(slab.mean(axis=0), (2, 1))
     else:
-        slab = slab.joined(lesions)
+        slab = box_of(np.concatenate([slab, lesions]))
     x, y = (_interval(focus, slab, axis) for axis in (0, 1))
     return _grid(ct.geometry, np.array([x[0], y[0], z[0]]), np.array([x[1], y[1], z[1]]))
 
@@ -100,11 +85,11 @@ def _between(values: Floats, low: float, high: float) -> npt.NDArray[np.bool_]:
     return inside if inside.any() else np.ones_like(inside)
 
 
-def _interval(focus: Extent, limits: Extent, axis: int) -> tuple[float, float]:
+def _interval(focus: Floats, limits: Floats, axis: int) -> tuple[float, float]:
     """An interval around the focus of at least 255 mm along an axis, moved and then cut to stay within the limits."""
-    low, high = limits.low[axis], limits.high[axis]
-    length = min(max(focus.high[axis] - focus.low[axis], SHOWN_MM), high - low)
-    start = np.clip((focus.low[axis] + focus.high[axis] - length) / 2, low, high - length)
+    low, high = limits[:, axis]
+    length = min(max(np.ptp(focus[:, axis]), SHOWN_MM), high - low)
+    start = np.clip((focus[:, axis].sum() - length) / 2, low, high - length)
     return float(start), float(start + length)
 
 

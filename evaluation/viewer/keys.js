@@ -12,30 +12,30 @@ const PAGE_KEYS = [
   [{ n: (v) => v.panel.move(1), b: (v) => v.panel.move(-1) }, "next, previous lesion"],
   [{ 0: null, "1 … 9": null }, "hide or show the contour of the reference (0) or of a team"],
   [{ c: (v) => v.hideContours() }, "hide or show all contours"],
-  [{ x: (v) => v.tools.toggleCrosshair() }, "hide or show the crosshair"],
+  [{ x: () => byId("crosshair").click() }, "hide or show the crosshair"],
   [{ v: (v) => v.tools.show() }, "next view: CT and PET fused, CT alone, PET alone, all three side by side"],
   [{ p: (v) => v.tools.togglePet() }, "hide or show the PET"],
   [{ w: (v) => v.tools.nextWindow() }, "next CT window"],
   [{ r: (v) => v.tools.take("ruler"), s: (v) => v.tools.take("sphere") }, "draw a ruler or a sphere; again: move the crosshair"],
   [{ Escape: (v) => v.tools.take(null) }, "stop drawing a ruler or sphere"],
   [{ Delete: (v) => v.measurements.remove(1), Backspace: (v) => v.measurements.remove(1) }, "remove the last ruler or sphere"],
-  [{ "+": (v) => v.moves.zoom(1.4), "=": (v) => v.moves.zoom(1.4), "-": (v) => v.moves.zoom(1 / 1.4) }, "zoom in, out"],
-  [{ f: (v) => v.moves.fit() }, "fit the whole images; again: the region with lesions"],
-  [{ e: (v) => v.moves.enlarge() }, "enlarge the panel last used, or show all four; side by side: next plane"],
+  [{ "+": (v) => v.view.zoomBy(1.4), "=": (v) => v.view.zoomBy(1.4), "-": (v) => v.view.zoomBy(1 / 1.4) }, "zoom in, out"],
+  [{ f: (v) => v.view.fit(v.lesionBox()) }, "fit the whole images; again: the region with lesions"],
+  [{ e: (v) => v.view.enlarge() }, "enlarge the panel last used, or show all four; side by side: next plane"],
   [{ "/": () => byId("filter").focus() }, "go to the filter of the cases"],
   [{ "?": () => byId("help-dialog").showModal() }, "this list"],
 ];
 const IMAGE_KEYS = [
   [
     {
-      ArrowLeft: (v) => v.moves.moveCrosshair(-1, 0),
-      ArrowRight: (v) => v.moves.moveCrosshair(1, 0),
-      ArrowUp: (v) => v.moves.moveCrosshair(0, 1),
-      ArrowDown: (v) => v.moves.moveCrosshair(0, -1),
+      ArrowLeft: (v) => v.view.step(-1, 0, 0),
+      ArrowRight: (v) => v.view.step(1, 0, 0),
+      ArrowUp: (v) => v.view.step(0, 1, 0),
+      ArrowDown: (v) => v.view.step(0, -1, 0),
     },
     "in the images: move the crosshair",
   ],
-  [{ PageUp: (v) => v.moves.scroll(1), PageDown: (v) => v.moves.scroll(-1) }, "in the images: change the slice of the plane last used"],
+  [{ PageUp: (v) => v.view.step(0, 0, 1), PageDown: (v) => v.view.step(0, 0, -1) }, "in the images: change the slice of the plane last used"],
 ];
 const SIGNS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", PageUp: "Page ↑", PageDown: "Page ↓", "-": "−" };
 const actionsOf = (lines) => Object.assign({}, ...lines.map(([actions]) => actions));
@@ -55,9 +55,8 @@ export function listenToKeys(viewer) {
 }
 
 function helpRow(keys, text) {
-  const head = element("th", keys.flatMap((key) => [element("kbd", SIGNS[key] ?? key), " "]));
-  head.scope = "row";
-  return element("tr", [head, element("td", text)]);
+  const names = keys.flatMap((key) => [element("kbd", SIGNS[key] ?? key), " "]);
+  return element("tr", [element("th", names, { scope: "row" }), element("td", text)]);
 }
 
 /** Carry out what the key stands for; false if it stands for nothing here. */

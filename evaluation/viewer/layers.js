@@ -1,4 +1,5 @@
 // Volumes as coloured layers: CT windows, colour maps, and a slice painted from several layers.
+/* global d3 */
 
 import { ACROSS, IN_PLANE } from "./view.js";
 
@@ -9,36 +10,33 @@ export const CT_WINDOWS = [
   { name: "Lung", range: [-1350, 150] },
 ];
 
-// Red, green and blue at places from 0 to 255. Choosing a map that is usual for a PET by itself (`alone`) hides the CT.
+// Choosing a map that is usual for a PET by itself (`alone`) hides the CT.
 export const PET_MAPS = [
-  { key: "hot", name: "Hot", colours: { 0: [0, 0, 0], 40: [150, 0, 0], 115: [255, 90, 0], 190: [255, 210, 60], 255: [255, 255, 255] } },
-  { key: "grey", name: "PET grey", alone: true, colours: { 0: [255, 255, 255], 255: [0, 0, 0] } },
-  {
-    key: "rainbow",
-    name: "Rainbow",
-    colours: { 0: [0, 0, 60], 40: [30, 60, 220], 90: [0, 190, 220], 140: [60, 210, 60], 195: [250, 220, 30], 255: [255, 30, 20] },
-  },
-  { key: "inferno", name: "Inferno", colours: { 0: [0, 0, 4], 60: [87, 16, 110], 128: [188, 55, 84], 192: [249, 142, 9], 255: [252, 255, 164] } },
+  { key: "hot", name: "Hot", colours: rgb({ 0: "#000", 40: "#960000", 115: "#ff5a00", 190: "#ffd23c", 255: "#fff" }) },
+  { key: "grey", name: "PET grey", alone: true, colours: rgb({ 0: "#fff", 255: "#000" }) },
+  { key: "rainbow", name: "Rainbow", colours: rgb({ 0: "#00003c", 40: "#1e3cdc", 90: "#00bedc", 140: "#3cd23c", 195: "#fadc1e", 255: "#ff1e14" }) },
+  { key: "inferno", name: "Inferno", colours: (place) => d3.interpolateInferno(place / 255) },
 ];
-const GREY = { alone: true, colours: { 0: [0, 0, 0], 255: [255, 255, 255] } };
-const VIRIDIS = { colours: { 0: [68, 1, 84], 64: [59, 82, 139], 128: [33, 145, 140], 192: [94, 201, 98], 255: [253, 231, 37] } };
+const GREY = { alone: true, colours: rgb({ 0: "#000", 255: "#fff" }) };
+const VIRIDIS = { colours: (place) => d3.interpolateViridis(place / 255) };
 // Shares of the range between which a fused layer appears: of SUV 0 to 10, below 2 is background and shows the CT alone.
 const [BACKGROUND, FULL] = [0.2, 0.4];
 
 /** @typedef {import("./files.js").Volume} Volume */
 /** @typedef {{volume: Volume, range: number[], table: Uint8ClampedArray}} Layer */
 
+/** A colour for each place from 0 to 255, between given ones. */
+function rgb(colours) {
+  return d3.scaleLinear(Object.keys(colours), Object.values(colours));
+}
+
 /** Red, green, blue and alpha (0 to 255) for 256 places of a range. */
 export function colourTable({ colours, alone = false }, opacity = 1) {
   const table = new Uint8ClampedArray(4 * 256);
-  const places = Object.keys(colours).map(Number);
   for (let place = 0; place < 256; place++) {
-    const after = Math.max(1, places.findIndex((one) => one >= place));
-    const [low, high] = [places[after - 1], places[after]];
-    const share = (place - low) / (high - low);
-    const colour = colours[low].map((value, channel) => value + share * (colours[high][channel] - value));
+    const { r, g, b } = d3.rgb(colours(place));
     const fading = alone ? 1 : Math.min(1, Math.max(0, (place / 255 - BACKGROUND) / (FULL - BACKGROUND)));
-    table.set([...colour, 255 * opacity * fading], 4 * place);
+    table.set([r, g, b, 255 * opacity * fading], 4 * place);
   }
   return table;
 }

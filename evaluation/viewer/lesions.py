@@ -14,7 +14,7 @@ from contract.images.geometry import Geometry
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
 from evaluation.metrics.overlap import MM3_A_ML, Floats, Integers, foreground_box
 from evaluation.metrics.rules import MaskRules
-from evaluation.viewer.grid import Extent, to_index, to_mm
+from evaluation.viewer.grid import to_index, to_mm
 
 # Values of the PET at LPS points of shape (n, 3).
 Uptake = Callable[[Floats], Floats]
@@ -50,15 +50,9 @@ class LesionVoxels:
         """LPS position of each voxel's centre."""
         return to_mm(self.geometry, self.index)
 
-    def extent(self) -> Extent | None:
-        """The smallest box around all voxel centres, None without any."""
-        return Extent.of_points(self.points_mm) if len(self.index) else None
-
     def places(self) -> npt.NDArray[np.int64]:
         """The place of each voxel in the flat array, rising."""
-        x, y, z = self.index.astype(np.int64).T
-        width, height, _ = self.geometry.size
-        return np.asarray((z * height + y) * width + x)
+        return np.asarray(np.ravel_multi_index(tuple(self.index.T[::-1]), self.geometry.array_shape))
 
 
 def lesion_voxels(mask: npt.NDArray[Any], geometry: Geometry, connectivity: int) -> LesionVoxels:

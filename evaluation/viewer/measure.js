@@ -1,4 +1,5 @@
 // Rulers and spheres that a person draws: lengths, and the PET's own voxels inside a sphere.
+/* global d3 */
 
 import { byId, element } from "./notices.js";
 import { ACROSS } from "./view.js";
@@ -34,12 +35,9 @@ function forVoxelsWithin({ grid, voxels, slope, intercept, affine }, centre, rad
 }
 
 function meanWithin(volume, centre, radius) {
-  let [sum, count] = [0, 0];
-  forVoxelsWithin(volume, centre, radius, (_, value) => {
-    sum += value;
-    count++;
-  });
-  return sum / count;
+  const values = [];
+  forVoxelsWithin(volume, centre, radius, (_, value) => values.push(value));
+  return d3.mean(values);
 }
 
 /**
@@ -48,15 +46,13 @@ function meanWithin(volume, centre, radius) {
  * @param {import("./files.js").Volume} volume @param {number[]} centre mm @param {number} radius mm
  */
 export function sphereValues(volume, centre, radius) {
-  let [highest, sum, count, peak] = [-Infinity, 0, 0, -Infinity];
+  const [values, peaks] = [[], []];
   forVoxelsWithin(volume, centre, radius, (voxel, value) => {
-    highest = Math.max(highest, value);
-    sum += value;
-    count++;
-    const mm = volume.affine.map((row) => row[3] + voxel.reduce((total, place, axis) => total + place * row[axis], 0));
-    peak = Math.max(peak, meanWithin(volume, mm, PEAK_RADIUS_MM));
+    const mm = volume.affine.map((row) => row[3] + d3.sum(voxel, (place, axis) => place * row[axis]));
+    values.push(value);
+    peaks.push(meanWithin(volume, mm, PEAK_RADIUS_MM));
   });
-  return count === 0 ? null : { max: highest, mean: sum / count, peak };
+  return values.length ? { max: d3.max(values), mean: d3.mean(values), peak: d3.max(peaks) } : null;
 }
 
 export class Measurements {
@@ -110,14 +106,13 @@ export class Measurements {
   }
 
   #row(one) {
-    const [go, away] = [element("button", `${one.kind === "ruler" ? "Ruler" : "Sphere"} ${one.text}`), element("button", "✕")];
-    away.setAttribute("aria-label", `Remove ${go.textContent}`);
-    go.addEventListener("click", () => this.#viewer.moves.jump(one.from));
-    away.addEventListener("click", () => {
+    const text = `${one.kind === "ruler" ? "Ruler" : "Sphere"} ${one.text}`;
+    const remove = () => {
       this.#items = this.#items.filter((other) => other !== one);
       this.remove(0);
-    });
-    return element("li", [go, away], "row");
+    };
+    const go = element("button", text, { onclick: () => this.#viewer.view.jump(one.from) });
+    return element("li", [go, element("button", "✕", { ariaLabel: `Remove ${text}`, onclick: remove })], { className: "row" });
   }
 
   /** Draw those that the slice of a plane cuts. */

@@ -3,11 +3,10 @@
 /** @returns {any} the element with an id */
 export const byId = (id) => document.getElementById(id);
 
-/** A new element with a text or a list of nodes. @returns {any} */
-export function element(name, content, className = "") {
-  const node = document.createElement(name);
+/** A new element with a text or a list of nodes, and properties such as `className` and `onclick`. @returns {any} */
+export function element(name, content, properties = {}) {
+  const node = Object.assign(document.createElement(name), properties);
   node.append(...[content].flat());
-  if (className) node.className = className;
   return node;
 }
 

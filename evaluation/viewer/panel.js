@@ -3,124 +3,103 @@
 import { byId, element } from "./notices.js";
 
 export const REFERENCE = "reference";
-const GOOD = ["found", "true"];
+const NOTHING = { masks: [], lesions: [], notes: [], clinical: [], answers: { columns: [], rows: [] } };
 
 export class Panel {
   #actions;
-  #data = null;
+  #data = NOTHING;
   #visible = new Set();
   #chosen = null;
   #folds = new Map();
+  /** The buttons of the lesions that are listed, with their lesion. @type {Map<HTMLElement, any>} */
+  #buttons = new Map();
 
   /** `actions`: switch(names, on), jump(lesion). */
   constructor(actions) {
     this.#actions = actions;
-    this.masks = byId("masks");
-    this.lesions = byId("lesions");
-    const switchAll = (on) => actions.switch((this.#data?.masks ?? []).map(({ name }) => name), on);
+    const switchAll = (on) => actions.switch(this.#data.masks.map(({ name }) => name), on);
     byId("all-on").addEventListener("click", () => switchAll(true));
     byId("all-off").addEventListener("click", () => switchAll(false));
   }
 
+  /** Show the content of a case.json, without one an empty panel. `visible` are the names of the contours that are on. */
   show(data, visible) {
-    this.#data = data;
+    this.#data = data ?? NOTHING;
     this.#visible = visible;
     this.#chosen = null;
-    this.#showMasks();
+    const { masks, notes, clinical, answers } = this.#data;
+    byId("masks").replaceChildren(...masks.map((mask) => this.#maskRow(mask)));
+    byId("contours-section").hidden = masks.length === 0;
     this.#showLesions();
-    this.#showPatient();
-    byId("notes").replaceChildren(...data.notes.map((text) => element("li", text)));
-    byId("notes-section").hidden = data.notes.length === 0;
-  }
-
-  clear() {
-    this.show({ masks: [], lesions: [], notes: [], clinical: [], answers: { columns: [], rows: [] } }, this.#visible);
-  }
-
-  #showPatient() {
-    const { clinical, answers } = this.#data;
-    byId("clinical").replaceChildren(...clinical.flatMap(([key, text]) => [element("dt", key), element("dd", text)]));
-    const row = (kind, name, texts) => element("tr", [cell(name, kind), ...texts.map((text) => (kind === "col" ? cell(text, kind) : element("td", text)))]);
-    const rows = answers.rows.map(({ name, texts }) => row("row", name, texts));
-    byId("answers").replaceChildren(element("thead", [row("col", "", answers.columns)]), element("tbody", rows));
-    byId("answers-section").hidden = rows.length === 0;
-    byId("clinical-section").hidden = clinical.length === 0;
-  }
-
-  #showMasks() {
-    const rows = this.#data.masks.map((mask, place) => this.#maskRow(mask, place));
-    this.masks.replaceChildren(...(rows.length ? rows : [element("li", "No masks for this case.", "quiet")]));
-    byId("line-key").hidden = rows.length === 0;
-  }
-
-  #maskRow(mask, place) {
-    const box = element("input", "");
-    box.type = "checkbox";
-    box.checked = this.#visible.has(mask.name);
-    box.dataset.place = place;
-    box.addEventListener("change", () => this.#actions.switch([mask.name], box.checked));
-    const label = element("label", [box, swatch(mask.colour), element("span", mask.name, "name")]);
-    const key = keyOf(this.#data.masks, place);
-    return element("li", key === null ? [label] : [label, element("kbd", key)]);
+    fill("clinical", clinical.flatMap(([key, text]) => [element("dt", key), element("dd", text)]));
+    const heads = ["", ...answers.columns].map((title) => element(title ? "th" : "td", title, title ? { scope: "col" } : {}));
+    const rows = answers.rows.map(({ name, texts }) => element("tr", [element("th", name, { scope: "row" }), ...texts.map((text) => element("td", text))]));
+    fill("answers", rows.length ? [element("thead", element("tr", heads)), element("tbody", rows)] : []);
+    fill("notes", notes.map((text) => element("li", text)));
   }
 
   /** Set the boxes and lesions after a switch of `visible`. */
   update() {
-    for (const box of this.masks.querySelectorAll("input")) box.checked = this.#visible.has(this.#data.masks[Number(box.dataset.place)].name);
+    byId("masks").querySelectorAll("input").forEach((box, place) => (box.checked = this.#visible.has(this.#data.masks[place].name)));
     this.#showLesions();
   }
 
-  /** The name of the mask that a digit switches; null without one. */
+  #maskRow(mask) {
+    const change = ({ target }) => this.#actions.switch([mask.name], target.checked);
+    const box = element("input", [], { type: "checkbox", checked: this.#visible.has(mask.name), onchange: change });
+    const label = element("label", [box, swatch(mask.colour), element("span", mask.name, { className: "name" })]);
+    const number = this.#data.masks.indexOf(mask);
+    return element("li", number <= 9 ? [label, element("kbd", String(number))] : label);
+  }
+
+  /** The name of the mask that a digit switches, null without one: the reference is 0, the teams follow from 1. */
   maskOfKey(digit) {
-    const masks = this.#data?.masks ?? [];
-    return masks.find((_, index) => keyOf(masks, index) === digit)?.name ?? null;
+    return this.#data.masks[Number(digit)]?.name ?? null;
   }
 
   #showLesions() {
-    const focus = document.activeElement?.getAttribute("data-lesion") ?? undefined;
+    const focused = this.#buttons.get(/** @type {HTMLElement} */ (document.activeElement));
+    this.#buttons.clear();
     const own = this.#data.masks.filter(({ name, is_reference: reference }) => !reference && this.#visible.has(name));
     const groups = [this.#group("Reference", REFERENCE), ...own.map(({ name, colour }) => this.#group(name, name, colour))].filter(Boolean);
-    this.lesions.replaceChildren(...(groups.length ? groups : [element("p", "No lesions.", "quiet")]));
+    byId("lesions").replaceChildren(...(groups.length ? groups : [element("p", "No lesions.", { className: "quiet" })]));
     this.#markChosen();
-    if (focus !== undefined) this.lesions.querySelector(`[data-lesion="${focus}"]`)?.focus();
+    for (const [button, lesion] of this.#buttons) if (lesion === focused) button.focus();
   }
 
   // The reference's lesions stand open; a team's, which mostly repeat them, unfold, at once if any is false.
-  #group(title, source, colour) {
+  #group(title, source, colour = "") {
     const lesions = this.#data.lesions.filter((lesion) => isOf(lesion, source));
     if (lesions.length === 0) return null;
     const wrong = lesions.filter(({ status }) => status === "false").length;
-    const count = element("span", `${lesions.length}${wrong ? `, ${wrong} false` : ""}`, "quiet");
-    const heading = element("summary", [...(colour ? [swatch(colour)] : []), element("span", title, "name"), count]);
+    const count = element("span", `${lesions.length}${wrong ? `, ${wrong} false` : ""}`, { className: "quiet" });
+    const heading = element("summary", [...(colour ? [swatch(colour)] : []), element("span", title, { className: "name" }), count]);
     const order = colour ? [...lesions].sort((a, b) => a.status.localeCompare(b.status)) : lesions;
-    const group = element("details", [heading, element("ul", order.map((lesion) => this.#lesion(lesion)))]);
-    group.open = this.#folds.get(source) ?? (source === REFERENCE || wrong > 0);
-    group.addEventListener("toggle", () => this.#folds.set(source, group.open));
-    return group;
+    const open = this.#folds.get(source) ?? (source === REFERENCE || wrong > 0);
+    const ontoggle = ({ target }) => this.#folds.set(source, target.open);
+    return element("details", [heading, element("ul", order.map((lesion) => this.#lesion(lesion)))], { open, ontoggle });
   }
 
   #lesion(lesion) {
-    const button = element("button", [
-      element("span", lesion.label, "label"),
-      element("span", `${lesion.volume_ml.toFixed(lesion.volume_ml < 10 ? 2 : 1)} ml`, "figure"),
-      element("span", lesion.suv_max === null ? "" : `SUVmax ${lesion.suv_max.toFixed(1)}`, "figure"),
-      this.#outcomes(lesion),
-    ]);
-    button.type = "button";
-    button.dataset.lesion = this.#data.lesions.indexOf(lesion);
-    button.addEventListener("click", () => this.choose(lesion));
-    return element("li", [button]);
+    const figure = (text) => element("span", text, { className: "figure" });
+    const content = [
+      element("span", lesion.label, { className: "label" }),
+      figure(`${lesion.volume_ml.toFixed(lesion.volume_ml < 10 ? 2 : 1)} ml`),
+      figure(lesion.suv_max === null ? "" : `SUVmax ${lesion.suv_max.toFixed(1)}`),
+      element("span", this.#outcomes(lesion), { className: "outcomes" }),
+    ];
+    const button = element("button", content, { type: "button", onclick: () => this.choose(lesion) });
+    this.#buttons.set(button, lesion);
+    return element("li", button);
   }
 
-  #outcomes(lesion) {
-    if (typeof lesion.status === "string") return element("span", [outcome(lesion.status, `${lesion.status} positive`)], "outcomes");
-    const entries = Object.entries(lesion.status);
-    const colourOf = (team) => this.#data.masks.find(({ name }) => name === team)?.colour;
-    const shown = entries.filter(([team]) => this.#visible.has(team));
-    const chips = shown.map(([team, status]) => outcome(status, `${status} by ${team}`, colourOf(team), team));
-    const found = entries.filter(([, status]) => status === "found").length;
-    if (entries.length > 1) chips.push(element("span", `found by ${found} of ${entries.length}`, "quiet"));
-    return element("span", chips, "outcomes");
+  #outcomes({ status }) {
+    if (typeof status === "string") return outcome(status === "true", `${status} positive`);
+    const teams = Object.keys(status);
+    const shown = this.#data.masks.filter(({ name }) => teams.includes(name) && this.#visible.has(name));
+    const chips = shown.map(({ name, colour }) => outcome(status[name] === "found", `${status[name]} by ${name}`, colour));
+    const found = teams.filter((team) => status[team] === "found").length;
+    return teams.length > 1 ? [...chips, element("span", `found by ${found} of ${teams.length}`, { className: "quiet" })] : chips;
   }
 
   /** Mark a lesion and jump to it. */
@@ -131,17 +110,15 @@ export class Panel {
   }
 
   #markChosen() {
-    for (const button of this.lesions.querySelectorAll("button")) {
-      const chosen = this.#data.lesions[Number(button.dataset.lesion)] === this.#chosen;
-      if (chosen) button.setAttribute("aria-current", "true");
-      else button.removeAttribute("aria-current");
-      if (chosen) button.scrollIntoView({ block: "nearest" });
+    for (const [button, lesion] of this.#buttons) {
+      button.ariaCurrent = lesion === this.#chosen ? "true" : null;
+      if (lesion === this.#chosen) button.scrollIntoView({ block: "nearest" });
     }
   }
 
   /** Jump to the lesion `step` places further among those listed. */
   move(step) {
-    const shown = [...this.lesions.querySelectorAll("details[open] button")].map((button) => this.#data.lesions[Number(button.dataset.lesion)]);
+    const shown = [...this.#buttons].filter(([button]) => button.closest("details[open]")).map(([, lesion]) => lesion);
     if (shown.length === 0) return;
     const place = shown.indexOf(this.#chosen);
     this.choose(shown[place < 0 ? 0 : (place + step + shown.length) % shown.length]);
@@ -153,35 +130,21 @@ export function isOf(lesion, source) {
   return lesion.source === source && (typeof lesion.status === "string") === (source !== REFERENCE);
 }
 
-// The reference is 0, the teams follow from 1.
-function keyOf(masks, place) {
-  if (masks[place].is_reference) return "0";
-  const number = masks.slice(0, place + 1).filter(({ is_reference: reference }) => !reference).length;
-  return number <= 9 ? String(number) : null;
-}
-
-function outcome(status, text, colour, team) {
-  const good = GOOD.includes(status);
-  const mark = good ? "✓" : "✗";
-  const sign = element("span", team ? mark : `${mark} ${text}`);
-  const chip = element("span", colour ? [swatch(colour), sign] : [sign], good ? "outcome good" : "outcome bad");
-  chip.title = text;
-  if (team) {
-    sign.setAttribute("aria-hidden", "true");
-    chip.append(element("span", `${text}, `, "unseen"));
-  }
-  return chip;
+/** A mark with its text, of which a team's chip shows the colour alone. */
+function outcome(isGood, text, colour = "") {
+  const mark = isGood ? "✓" : "✗";
+  const content = colour
+    ? [swatch(colour), element("span", mark, { ariaHidden: "true" }), element("span", `${text}, `, { className: "unseen" })]
+    : element("span", `${mark} ${text}`);
+  return element("span", content, { className: isGood ? "outcome good" : "outcome bad", title: text });
 }
 
 function swatch(colour) {
-  const box = element("span", "", "swatch");
-  box.style.backgroundColor = colour;
-  box.setAttribute("aria-hidden", "true");
-  return box;
+  return element("span", "", { className: "swatch", style: `background: ${colour}`, ariaHidden: "true" });
 }
 
-function cell(text, scope) {
-  const head = element(text ? "th" : "td", text);
-  if (text) head.scope = scope;
-  return head;
+/** Fill a list; its section is hidden while it is empty. */
+function fill(id, items) {
+  byId(id).replaceChildren(...items);
+  byId(`${id}-section`).hidden = items.length === 0;
 }

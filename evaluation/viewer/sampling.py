@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
+from scipy import ndimage
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -61,15 +62,15 @@ def shown_map(volume: Volume, grid: Geometry) -> tuple[npt.NDArray[np.uint8], fl
     return np.rint(resampled(volume, grid, sitk.sitkLinear, 0.0)).astype(np.uint8), _BITS_A_STEP
 
 
-def shown_mask(mask: LesionVoxels, grid: Geometry) -> tuple[npt.NDArray[np.uint8], float]:
-    """A label mask on the grid by nearest neighbour, with every lesion of it; the second value is its step of 1.
+def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
+    """A label mask on the grid by nearest neighbour, with every lesion of it.
 
     On a grid coarser than the mask, a small lesion may lie between the points of the grid. A lesion of which less than
     half of the voxels would be shown is drawn with each voxel at its nearest point.
     """
     target = np.zeros(grid.array_shape, dtype=np.uint8)
     if not len(mask.index):
-        return target, 1.0
+        return target
     cropped = _cropped(mask)
     region = _region(cropped.geometry, grid)
     if region is not None:
@@ -77,7 +78,7 @@ def shown_mask(mask: LesionVoxels, grid: Geometry) -> tuple[npt.NDArray[np.uint8
         nearest = resampled(cropped, grid.cropped(*region), sitk.sitkNearestNeighbor, 0.0)
         target[z : z + depth, y : y + height, x : x + width] = nearest
     _draw_lost_lesions(target, mask, grid)
-    return target, 1.0
+    return target
 
 
 def _cropped(mask: LesionVoxels) -> Volume:
@@ -105,13 +106,7 @@ def values_at(volume: Volume, points_mm: Floats) -> Floats:
     index = to_index(volume.geometry, points_mm)[:, ::-1]
     last = np.asarray(volume.array.shape) - 1
     inside = ((index >= -0.5) & (index <= last + 0.5)).all(axis=1)
-    index = np.clip(index, 0, last)
-    first = np.minimum(np.floor(index).astype(np.intp), np.maximum(last - 1, 0))
-    share = index - first
-    values = np.zeros(len(index))
-    for corner in np.ndindex(2, 2, 2):
-        weight = np.where(corner, share, 1.0 - share).prod(axis=1)
-        values += weight * volume.array[tuple(np.minimum(first + corner, last).T)]
+    values = ndimage.map_coordinates(volume.array, index.T, np.float64, order=1, mode="nearest")
     return np.where(inside, values, 0.0)
 
 

@@ -14,9 +14,10 @@ from contract.errors import GroundTruthError, HecktorError, InputError, Predicti
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
+from evaluation.metrics.overlap import Floats
 from evaluation.page.html import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
-from evaluation.viewer.grid import Extent
+from evaluation.viewer.grid import box_of
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels
 
 REFERENCE: Final = "reference"
@@ -58,10 +59,10 @@ class Scene:
     maps: Sequence[tuple[UncertaintyMap, Volume]]
     notes: Sequence[str]
 
-    def extent(self) -> Extent | None:
-        """The smallest box around the lesions of all masks, None without any."""
-        points = [extent for mask in self.masks if (extent := mask.voxels.extent()) is not None]
-        return Extent.of_points(np.vstack([(one.low, one.high) for one in points])) if points else None
+    def lesion_box(self) -> Floats | None:
+        """The smallest box around the lesions of all masks (`box_of`), None without any."""
+        boxes = [box_of(mask.voxels.points_mm) for mask in self.masks if len(mask.voxels.index)]
+        return box_of(np.concatenate(boxes)) if boxes else None
 
 
 def read_scene(sources: CaseSources) -> Scene:

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
@@ -22,8 +23,8 @@ from contract.servers import RequestHandler
 from evaluation.viewer.case import CASE_FOLDER, CASES_JSON, INDEX, build_case, listing_bytes, page_files
 from evaluation.viewer.cohort import CaseSources, ViewerCohort
 
-# Some 20 cases of a head and neck. Nothing of a patient is written to a disk.
-CACHE_BYTES: Final = 512 * 2**20
+# A head and neck takes about 25 MB. Nothing of a patient is written to a disk.
+MOST_CASES: Final = 16
 LOCALHOST: Final = "127.0.0.1"
 JSON_TYPE: Final = "application/json; charset=utf-8"
 _TOKEN_BYTES: Final = 24
@@ -53,43 +54,29 @@ _HEADERS: Final = {
 
 
 class CaseCache:
-    """The files of each case, the most recently used ones in memory; safe to use from several threads."""
+    """The files of the most recently used cases, in memory; safe to use from several threads.
 
-    def __init__(self, cases: Mapping[str, CaseSources], most_bytes: int = CACHE_BYTES) -> None:
-        self._cases = cases
-        self._most_bytes = most_bytes
-        self._files: OrderedDict[str, dict[str, bytes]] = OrderedDict()
-        self._of_case = {case: Lock() for case in cases}
-        self._building, self._changing = Lock(), Lock()
+    One case at a time is computed, which bounds the memory; requests for one case wait for the first.
+    """
+
+    def __init__(self, cases: Mapping[str, CaseSources], most: int = MOST_CASES) -> None:
+        self._cases, self._most = cases, most
+        self._files: OrderedDict[str, Future[dict[str, bytes]]] = OrderedDict()
+        self._changing, self._builder = Lock(), ThreadPoolExecutor(1)
 
     def files(self, case: str) -> Mapping[str, bytes]:
         """The files of a case of the cohort by name.
 
         Raises HecktorError if the case cannot be shown; it is tried again the next time.
         """
-        # Requests for one case wait for the first; one case at a time is computed, which bounds the memory.
-        with self._of_case[case]:
-            files = self._cached(case)
-            if files is None:
-                with self._building:
-                    files = build_case(self._cases[case])
-                self._store(case, files)
-            return files
-
-    def _cached(self, case: str) -> dict[str, bytes] | None:
         with self._changing:
-            if case in self._files:
-                self._files.move_to_end(case)
-            return self._files.get(case)
-
-    def _store(self, case: str, files: dict[str, bytes]) -> None:
-        with self._changing:
+            files = self._files.pop(case, None)
+            if files is None or (files.done() and files.exception() is not None):
+                files = self._builder.submit(build_case, self._cases[case])
             self._files[case] = files
-            while len(self._files) > 1 and self._size() > self._most_bytes:
+            if len(self._files) > self._most:
                 self._files.popitem(last=False)
-
-    def _size(self) -> int:
-        return sum(len(content) for files in self._files.values() for content in files.values())
+        return files.result()
 
 
 class ViewerFiles:

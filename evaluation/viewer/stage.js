@@ -2,7 +2,7 @@
 
 import { LABELS } from "./contours.js";
 import { ctLayer, fusedLayer, petLayer, sliceImage, uncertaintyLayer } from "./layers.js";
-import { sideLetters } from "./rays.js";
+import { sideLetters } from "./projection.js";
 import { ACROSS, PROJECTION } from "./view.js";
 
 const INK = "#dfe6ee";
@@ -24,7 +24,7 @@ const DASHES = { 1: [], 2: [5, 3.5] };
  *   shown: string, crosshair: boolean}} Settings
  * @typedef {import("./files.js").Volume} Volume
  * @typedef {{ct: Volume, pet: Volume | null, projection: import("./projection.js").Projection | null,
- *   uncertainty: {volume: Volume, range: number[]} | null, measured: Promise<Volume | null> | null}} Scene
+ *   uncertainty: {volume: Volume, range: number[]} | null, measured: Volume | null}} Scene
  */
 
 export class Stage {
@@ -101,7 +101,7 @@ export class Stage {
     if (!projection) return this.#text("No PET", panel.left + panel.width / 2, panel.top + panel.height / 2, "center", "middle", 14);
     const { left, top, width, height } = projection.place(panel, angle);
     this.#context.imageSmoothingQuality = "high";
-    this.#context.drawImage(projection.picture(angle, pet), left, top, width, height);
+    this.#context.drawImage(projection.coloursOf(angle, pet), left, top, width, height);
     const outlineOf = ({ name, contours }, label) => projection.outlineOf(name, contours.mask, label, angle);
     this.#strokeContours(outlines, projection.matrix(panel, angle), outlineOf);
     if (crosshair) this.#drawCrosshair(panel, 10 * this.#ratio, 12 * this.#ratio, ...projection.pixelOf(panel, angle, this.#view.position));

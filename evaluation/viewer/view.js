@@ -1,4 +1,5 @@
-// Where the planes of a case lie on the canvas: panels, crosshair, zoom and pan. Nothing is drawn here.
+// Where the planes of a case lie on the canvas: panels, crosshair, zoom and pan, and how a person moves them. Nothing is
+// drawn here.
 // Positions are mm to the patient's right, front and head (R, A, S); the volumes' axes run that way, too.
 
 export const PROJECTION = 3;
@@ -26,11 +27,19 @@ export class View {
   #position = [0, 0, 0];
   #centre = [0, 0, 0];
   #pixelsPerMm = 1;
+  /** The panel that a person last used: keys act on it. */
+  panel = 0;
+
+  /** `onChange(isLaidOut)` is called after each move; `isLaidOut` is false if the panels must be laid out again. */
+  constructor(onChange) {
+    this.onChange = onChange;
+  }
 
   /** @param {Grid | null} grid of the case that is shown */
   setGrid(grid) {
     this.grid = grid;
     if (grid) this.resetZoom();
+    else this.panels = [];
   }
 
   get extentMm() {
@@ -132,11 +141,13 @@ export class View {
   }
 
   /** Zoom by a factor; the given position keeps its place on the screen. */
-  zoomBy(factor, around = this.position) {
+  zoomBy(factor, around = this.#position) {
+    if (!this.grid) return;
     const zoom = Math.min(MOST_ZOOM, Math.max(1, this.zoom * factor));
-    if (zoom === 1) return this.resetZoom();
     this.#centre = this.#centre.map((mm, axis) => around[axis] + ((mm - around[axis]) * this.zoom) / zoom);
     this.zoom = zoom;
+    if (zoom === 1) this.resetZoom();
+    this.onChange(true);
   }
 
   resetZoom() {
@@ -154,6 +165,50 @@ export class View {
     this.#centre = this.zoom === 1 ? this.middle : low.map((mm, axis) => (mm + high[axis]) / 2);
   }
 
+  /** Show the whole images or, if they are shown, the region of a box; null for none. */
+  fit(box) {
+    if (!this.grid) return;
+    if (this.zoom === 1 && box) this.zoomTo(box);
+    else this.resetZoom();
+    this.onChange(true);
+  }
+
+  /** Move the crosshair to a position in mm, and the images if it is not in them. */
+  jump(mm) {
+    if (!this.grid) return;
+    this.position = mm;
+    this.reveal();
+    this.onChange(true);
+  }
+
+  /** Move the crosshair to a canvas pixel of a plane. */
+  pick(plane, x, y) {
+    this.position = this.toMm(plane, x, y);
+    this.onChange(true);
+  }
+
+  /** Move the crosshair on the screen of the plane last used, and through its slices: to the head, front or right. */
+  step(right, up, slices) {
+    if (!this.grid || !this.planes.includes(this.panel)) return;
+    const [h, v] = IN_PLANE[this.panel];
+    const voxels = { [h]: -right, [v]: up, [ACROSS[this.panel]]: slices };
+    this.jump(this.#position.map((mm, axis) => mm + voxels[axis] * this.grid.spacing[axis]));
+  }
+
+  /** Give one panel (by default the one last used) the whole stage, or end that; side by side, show the next plane. */
+  enlarge(panel = this.panel) {
+    if (!this.grid || panel < 0) return;
+    if (this.split !== null) this.panel = this.split = (this.split + 1) % PROJECTION;
+    else this.enlarged = this.enlarged === null ? panel : null;
+    this.onChange(false);
+  }
+
+  /** Show a plane as CT, PET and both side by side, or end that. */
+  splitUp(isSplit) {
+    this.split = !isSplit ? null : this.panel < PROJECTION ? this.panel : 0;
+    this.onChange(false);
+  }
+
   /** Move the images so that the crosshair is in every panel. */
   reveal() {
     const hidden = this.planes.some((plane) => {
@@ -169,5 +224,6 @@ export class View {
     const [h, v] = IN_PLANE[plane];
     this.#centre[h] += dx / this.scale;
     this.#centre[v] += dy / this.scale;
+    this.onChange(true);
   }
 }

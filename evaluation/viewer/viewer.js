@@ -2,11 +2,10 @@
 
 import { CaseList } from "./cases.js";
 import { Contours } from "./contours.js";
-import { cropMask, fetchBytes, fetchJson, readVolume } from "./files.js";
+import { fetchBytes, fetchJson, maskBox, readVolume } from "./files.js";
 import { listenToKeys } from "./keys.js";
 import { valueAt } from "./layers.js";
 import { Measurements } from "./measure.js";
-import { Moves } from "./moves.js";
 import * as notices from "./notices.js";
 import { byId } from "./notices.js";
 import { Panel, REFERENCE, isOf } from "./panel.js";
@@ -34,14 +33,13 @@ class Viewer {
   case = null;
   /** Volumes of the open case. @type {import("./stage.js").Scene | null} */
   scene = null;
-  view = new View();
+  view = new View((isLaidOut) => (isLaidOut ? this.draw() : this.fit()));
 
   constructor(data) {
     this.stage = new Stage(byId("images"), this.view);
     this.tools = new Tools(this);
-    this.moves = new Moves(this);
     this.measurements = new Measurements(this);
-    this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.moves.jump(lesion.centroid_ras_mm) });
+    this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.view.jump(lesion.centroid_ras_mm) });
     this.cases = new CaseList(data, (name) => this.open(name));
     for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
     this.pointer = new Pointer(byId("stage"), this);
@@ -56,7 +54,7 @@ class Viewer {
     const { name = this.cases.first, position } = notices.readAddress();
     if (name === null) return notices.message("No cases.");
     if (this.case?.case !== name) await this.open(name, position);
-    else if (position) this.moves.jump(position);
+    else if (position) this.view.jump(position);
   }
 
   /** Load and show a case; a case that is opened meanwhile ends this one. */
@@ -122,16 +120,23 @@ class Viewer {
     if (!signal.aborted && next !== null) fetch(`${folderOf(next)}case.json`, { signal }).catch(() => {});
   }
 
-  /** The PET's own voxels, loaded when they are first needed; null without a PET, or with a message if they cannot be read. */
+  /** A further volume of the open case; null if another case is opened meanwhile or, with a message, if it cannot be read. */
+  async #loadFurther(file) {
+    const current = this.case;
+    try {
+      const volume = await this.#fetchVolume(current.folder, file, this.#opening.signal);
+      return this.case === current ? volume : null;
+    } catch (problem) {
+      if (this.case === current) notices.say(problem.message, true);
+      return null;
+    }
+  }
+
+  /** The PET's own voxels, loaded when they are first needed; null without a PET. */
   async measuredPet() {
     const { scene, case: current } = this;
     if (!current?.pet.measured) return null;
-    scene.measured ??= this.#fetchVolume(current.folder, current.pet.measured, this.#opening.signal);
-    return scene.measured.catch((problem) => {
-      scene.measured = null;
-      notices.say(problem.message, true);
-      return null;
-    });
+    return (scene.measured ??= await this.#loadFurther(current.pet.measured));
   }
 
   /**
@@ -148,6 +153,12 @@ class Viewer {
     const low = side(Math.min, (mask, axis) => mask.low[axis]);
     const high = side(Math.max, (mask, axis) => mask.low[axis] + mask.size[axis] - 1);
     return [low.map((mm) => mm - MARGIN_MM), high.map((mm) => mm + MARGIN_MM)];
+  }
+
+  /** Move the crosshair to the hottest voxel behind a canvas pixel of the projection. */
+  goToHottest(x, y) {
+    const mm = this.scene?.projection?.hottestAt(this.view.panels[PROJECTION], this.tools.settings.angle, x, y);
+    if (mm) this.view.jump(mm);
   }
 
   /** Show the values at a position under the cursor; null for none. */
@@ -179,7 +190,7 @@ class Viewer {
     this.measurements.remove();
     this.view.setGrid(null);
     this.stage.clear();
-    this.panel.clear();
+    this.panel.show(null, this.#visible);
     byId("readout").textContent = byId("cursor").textContent = "";
     notices.message(`${name} cannot be shown.\n${problem.message}`, true);
     notices.writeAddress(name);
@@ -187,7 +198,7 @@ class Viewer {
 
   #addContours(mask, volume) {
     const { name, colour, is_reference: isReference } = mask;
-    this.#contours.set(name, { name, colour, isReference, contours: new Contours(cropMask(volume)) });
+    this.#contours.set(name, { name, colour, isReference, contours: new Contours(maskBox(volume, this.scene.ct.grid)) });
   }
 
   toggle(name) {
@@ -210,13 +221,8 @@ class Viewer {
   }
 
   async #loadContours(mask) {
-    const current = this.case;
-    try {
-      const volume = await this.#fetchVolume(current.folder, mask.file, this.#opening.signal);
-      if (this.case === current) this.#addContours(mask, volume);
-    } catch (problem) {
-      if (this.case === current) notices.say(problem.message, true);
-    }
+    const volume = await this.#loadFurther(mask.file);
+    if (volume) this.#addContours(mask, volume);
   }
 
   hideContours() {
@@ -227,17 +233,12 @@ class Viewer {
 
   /** Show the map that is chosen in the tools, or none. */
   async showUncertainty() {
-    const current = this.case;
-    const { uncertainty: map } = this.tools;
-    try {
-      const volume = map && (await this.#fetchVolume(current.folder, map.file, this.#opening.signal));
-      if (this.case !== current) return;
-      this.scene.uncertainty = map && { volume, range: map.window };
-      this.drawNow();
-      notices.say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
-    } catch (problem) {
-      if (this.case === current) notices.say(problem.message, true);
-    }
+    const map = this.tools.uncertainty;
+    const volume = map && (await this.#loadFurther(map.file));
+    if (map && !volume) return;
+    this.scene.uncertainty = map && { volume, range: map.window };
+    this.draw();
+    notices.say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
   }
 
   /** Give the canvas the size of the stage, lay the panels out and draw. */

@@ -73,13 +73,6 @@ def test_sphere_values_equal_the_features_of_the_heads(viewer: Page, seed: int) 
     assert shown == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)
 
 
-def test_a_sphere_without_a_voxel_has_no_values(viewer: Page) -> None:
-    """A sphere of 2 mm in the middle of eight voxels of 4 mm, whose centres are 3.5 mm away."""
-    affine = [[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 0]]
-    volume = {"dims": [2, 2, 2], "spacing": [4, 4, 4], "affine": affine, "values": [1] * 8}
-    assert viewer.evaluate(VALUES, {**volume, "centre": [2, 2, 2], "radius": 2}) is None
-
-
 def drag(page: Page, plane: int, start: list[float], end: list[float]) -> None:
     box = page.locator("#stage").bounding_box()
     assert box is not None
@@ -110,7 +103,7 @@ def test_a_ruler_is_drawn_measured_and_removed(viewer: Page) -> None:
     """30 mm to the left and 40 mm to the back are 50 mm, up to the pixels of the mouse."""
     viewer.keyboard.press("r")
     at = middle(PRIMARY)
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.view.jump(mm)", at)
     frame(viewer)
     drag(viewer, AXIAL, [20.0, 30.0, at[2]], [-10.0, -10.0, at[2]])
     row = viewer.locator("#measurements li button").first
@@ -171,7 +164,7 @@ def test_voxels_that_cannot_be_read_are_named(browser: Browser, address: str) ->
 
 def test_values_are_those_under_the_cursor(viewer: Page) -> None:
     """The crosshair stays in the primary, of SUV 8; the cursor is in tissue of SUV 1, then beside the images."""
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", middle(PRIMARY))
+    viewer.evaluate("(mm) => window.viewer.view.jump(mm)", middle(PRIMARY))
     frame(viewer)
     box = viewer.locator("#stage").bounding_box()
     assert box is not None
@@ -191,7 +184,7 @@ def test_ct_pet_and_both_are_shown_alone_and_side_by_side(viewer: Page) -> None:
     at = middle(NODE)
     viewer.get_by_role("button", name="None").click()
     viewer.keyboard.press("x")
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.view.jump(mm)", at)
     shown = {}
     for name in ("fused", "ct", "pet"):
         frame(viewer)
@@ -225,7 +218,7 @@ def test_the_opacity_of_a_fused_pet_begins_above_the_background(viewer: Page) ->
 
 def test_a_key_hides_the_crosshair(viewer: Page) -> None:
     viewer.get_by_role("button", name="None").click()
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", [40.0, 40.0, 40.0])
+    viewer.evaluate("(mm) => window.viewer.view.jump(mm)", [40.0, 40.0, 40.0])
     frame(viewer)
     x, y = pixel_of(viewer, AXIAL, [60.0, 40.0, 40.0])
     row = slice(round(y) - 1, round(y) + 2)
@@ -242,7 +235,7 @@ def test_the_reference_is_drawn_over_the_teams(viewer: Page) -> None:
     """
     viewer.locator("#masks").get_by_label(ALPHA).uncheck()
     at = middle(PRIMARY)
-    viewer.evaluate("(mm) => window.viewer.moves.jump(mm)", at)
+    viewer.evaluate("(mm) => window.viewer.view.jump(mm)", at)
     frame(viewer)
     edge = [at[0] + (PRIMARY[0][1] - PRIMARY[0][0] + 1) * SPACING / 2, at[1] + 2 * SPACING, at[2]]
     x, y = (round(value) for value in pixel_of(viewer, AXIAL, edge))
@@ -271,6 +264,6 @@ def test_a_jump_beside_the_images_moves_them(page: Page, address: str) -> None:
     page.goto(f"{address}#case={FIRST}")
     wait_for_case(page, FIRST)
     corner = page.evaluate("window.viewer.view.grid.origin")
-    page.evaluate("(mm) => { window.viewer.moves.zoom(4); window.viewer.moves.jump(mm); }", corner)
+    page.evaluate("(mm) => { window.viewer.view.zoomBy(4); window.viewer.view.jump(mm); }", corner)
     x, y = pixel_of(page, AXIAL, corner)
     assert page.evaluate("([x, y]) => window.viewer.view.panelAt(x, y).panel", [x, y]) == AXIAL

@@ -6,7 +6,7 @@ import json
 import re
 
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table, value_cell
+from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, table
 
 
 def luminance(colour: str) -> float:
@@ -31,11 +31,6 @@ def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
     assert len(set(TEAM_COLOURS)) == 10
 
 
-def test_the_leading_ten_teams_have_colours_of_their_own() -> None:
-    colours = colours_of([f"t{place}" for place in range(12)])
-    assert list(colours.values()) == [*TEAM_COLOURS, NEUTRAL, NEUTRAL]
-
-
 def test_texts_are_escaped_and_sections_linked() -> None:
     html = document_html(
         HtmlPage("<t>", "<l>", [Section("a", "<h>", "<p>x</p>")], "<f>", "<n>", {"</script>": "#1f86d6"})
@@ -48,20 +43,8 @@ def test_texts_are_escaped_and_sections_linked() -> None:
     assert colours["teams"] == {"</script>": "#1f86d6"}
 
 
-def test_bundles_come_with_their_licences() -> None:
-    html = document_html(HtmlPage("t", "l", (), "f"))
-    for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
-        assert words in html
-
-
 def test_a_table_has_a_caption_and_headers() -> None:
     html = table("About", ["Team", "n"], [Row([Cell("<b>a</b>"), 3], {"team": 'x"y'}), Row(["b", None])])
     assert "<caption>About</caption>" in html
     assert '<tr data-team="x&quot;y"><th scope="row"><b>a</b></th><td data-sort="3">3</td></tr>' in html
     assert '<tr><th scope="row">b</th><td>-</td></tr>' in html
-
-
-def test_an_estimate_has_its_interval() -> None:
-    assert value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
-    assert value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
-    assert value_cell(None, None, None).html == "-"

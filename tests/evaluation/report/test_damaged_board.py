@@ -21,7 +21,7 @@ JUNK: tuple[Any, ...] = (
     None, True, 0, 1, -1, 0.5, 5, 10**400, 1e308, "", "abc", "1", "\ud800", "a\nb", "a\x00b", "x" * 300, "../up",
     [], {}, [[]], {"a": 1}, [None], ["value"], {"value": None}, [{"team": "A"}],
 )  # fmt: skip
-EDITS = 300
+EDITS = 150
 
 
 @pytest.fixture
@@ -74,18 +74,6 @@ def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str)
     with pytest.raises(HecktorError, match=r"leaderboard\.json"):
         report(["--results", str(results), "--output", str(tmp_path / "report.html")])
     assert not (tmp_path / "report.html").exists()
-
-
-def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> None:
-    """Without rows out of competition, taus of further metrics, and intervals of differences."""
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    del board["unranked_entries"], board["tau"]
-    for comparison in board["comparisons"].values():
-        for pair in comparison["pairs"]:
-            del pair["sd"], pair["ci95_low"], pair["ci95_high"]
-    file.write_text(json.dumps(board))
-    assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import matplotlib as mpl
-import pytest
 
 from evaluation.report.drawing import new_figure, plot_style, svg_text
 
@@ -36,8 +35,3 @@ def test_settings_of_the_process_change_no_plot():
     with mpl.rc_context(LEFT_BEHIND):
         assert bars() == alone
         assert {name: mpl.rcParams[name] for name in LEFT_BEHIND} == LEFT_BEHIND  # and are as they were
-
-
-def test_without_the_style_they_depend_on_them():
-    with mpl.rc_context(LEFT_BEHIND), pytest.warns(UserWarning, match="collapsed to zero"):
-        bars.__wrapped__()

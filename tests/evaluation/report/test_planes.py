@@ -13,9 +13,9 @@ from evaluation.report.pictures import (
     PIXEL_MM,
     VIEWS,
     _contours,
+    _lesion_points,
     centre_of_grid_mm,
     cut,
-    lesion_centre_mm,
 )
 
 # LPS: +x is the patient's left, +y the back, +z the head.
@@ -70,14 +70,6 @@ def test_outside_the_scan_and_a_plane_that_misses_it():
     assert (cut(scan, VIEWS[0], np.array([0.0, 0, 500]), outside=-7.0) == -7.0).all()
 
 
-def test_one_label_is_shown_apart():
-    scan = Volume(np.full((4, 4, 4), 2, np.uint8), Geometry((4, 4, 4), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0)))
-    centre = centre_of_grid_mm(scan.geometry)
-    assert centre.tolist() == [7.5, 7.5, 7.5]
-    assert cut(scan, VIEWS[0], centre, outside=0.0, label=1).max() == 0.0
-    assert cut(scan, VIEWS[0], centre, outside=0.0, label=2).max() == 1.0
-
-
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_a_mask_that_fills_the_picture_has_no_outline(view):
     """GTVp of 500 mm around a picture of 171 mm: matplotlib gives one line without points."""
@@ -89,20 +81,12 @@ def test_a_mask_that_fills_the_picture_has_no_outline(view):
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_the_centre_of_the_largest_lesion(orientation):
+def test_planes_go_through_the_largest_lesion_of_the_first_mask_with_any(orientation):
+    """A ball of GTVp beside a single voxel of it, and no GTVn; the reference is empty."""
     scan = scan_with_ball(ORIENTATIONS[orientation], np.array([20.0, -15.0, 10.0]))
-    mask = scan.array.astype(np.bool_)
-    mask[0, 0, 0] = True
-    np.testing.assert_allclose(lesion_centre_mm(mask, scan.geometry), [20.0, -15.0, 10.0], atol=1.6)
-
-
-def test_the_centre_lies_inside_a_hollow_lesion():
-    ring = np.ones((1, 5, 5), np.bool_)
-    ring[0, 1:4, 1:4] = False
-    centre = lesion_centre_mm(ring, Geometry((5, 5, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
-    assert ring[0, int(centre[1]), int(centre[0])]
-
-
-def test_no_lesion_no_centre():
-    grid = Geometry((2, 2, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    assert lesion_centre_mm(np.zeros((2, 2, 2), np.bool_), grid) is None
+    empty = Volume(np.zeros_like(scan.array), scan.geometry)
+    scan.array[0, 0, 0] = 1
+    ((name, point),) = _lesion_points([empty, scan])
+    assert name == "GTVp"
+    np.testing.assert_allclose(point, [20.0, -15.0, 10.0], atol=1.6)
+    assert _lesion_points([empty]) == []

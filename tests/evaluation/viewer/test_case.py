@@ -47,13 +47,6 @@ def test_a_prediction_of_a_whole_body_is_noted(cohort: ViewerCohort, monkeypatch
     assert content(build_case(cohort.cases["C-1"]))["notes"] == ["A: C-1.mha: 83 labelled voxels, expected at most 80"]
 
 
-def test_masks_have_the_colours_of_their_teams(cohort: ViewerCohort) -> None:
-    colours = {team["name"]: team["colour"] for team in cohort.listing["teams"]}
-    masks = content(build_case(cohort.cases["C-1"]))["masks"]
-    assert {mask["name"]: mask["colour"] for mask in masks} == {"reference": "#3dff6e", **colours}
-    assert [mask["is_reference"] for mask in masks] == [True, False, False]
-
-
 def test_an_unreadable_ct_or_reference_is_an_error(cohort: ViewerCohort) -> None:
     files = cohort.cases["C-1"].files
     content_of_ct = files.ct.read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,14 +36,6 @@ def test_values_come_from_the_rows(ranked: Path) -> None:
     assert listing["cases"][1]["facts"] == "GTVp 0.8 ml · GTVn 0.2 ml in 2 lesions"
 
 
-def test_each_listed_metric_has_a_value_in_each_case(ranked: Path) -> None:
-    listing = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results")).listing
-    keys = [metric["key"] for metric in listing["metrics"]]
-    assert keys[:2] == ["gtvp_dsc", "gtvn_dsc"]
-    assert all(set(case["values"]) == set(keys) for case in listing["cases"])
-    assert {metric["key"]: metric["higher_is_better"] for metric in listing["metrics"]}["gtvn_volume_ml"] is None
-
-
 def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
     """`near` has masks in the results, `none` has none; `third` has no results and is shown after the others."""
     write_mask(ranked / "third" / "C-2.mha", np.zeros(GRID.array_shape, np.uint8), GRID)
@@ -68,14 +59,6 @@ def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> Non
     write_mask(folder / "C-1.mha", other, GRID)
     with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
         find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
-
-
-def test_only_scored_cases_are_shown(ranked: Path, nodes: np.ndarray) -> None:
-    cohort = ranked / "cohort"
-    shutil.copytree(cohort / "C-1", cohort / "D-1")
-    write_mask(cohort / "ground_truth" / "D-1.mha", nodes, GRID)
-    assert list(find_cohort(ViewerRequest(cohort, ranked / "results")).cases) == ["C-1", "C-2"]
-    assert list(find_cohort(ViewerRequest(cohort)).cases) == ["C-1", "C-2", "D-1"]
 
 
 def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nodes: np.ndarray) -> None:
@@ -146,10 +129,3 @@ def test_a_wrong_folder_is_an_error(toy: ToyCohort, nodes: np.ndarray, change: d
     toy.add("C-1", nodes)
     with pytest.raises(HecktorError, match=message):
         find_cohort(ViewerRequest(**{"cohort": toy.root / "cohort", **change}))
-
-
-def test_masks_of_other_cases_are_an_error(toy: ToyCohort, nodes: np.ndarray) -> None:
-    toy.add("C-1", nodes)
-    toy.predict("A", "C-7", nodes)
-    with pytest.raises(HecktorError, match="--masks A: no file of a case of the cohort, expected files of C-1"):
-        toy.find("A")

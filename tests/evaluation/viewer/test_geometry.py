@@ -90,7 +90,7 @@ def test_a_lesion_has_its_ras_position_in_list_and_mask(toy: ToyCohort, tmp_path
     (lesion,) = json.loads(files["case.json"])["lesions"]
     assert lesion["centroid_ras_mm"] == pytest.approx([-x, -y, z], abs=1e-3)
     shown, points = read(files, "mask-0.nii.gz", tmp_path)
-    assert set(np.unique(shown)) == {0, 2}
+    assert set(np.unique(shown)) == {2}
     half_voxel = np.asarray(ct_grid.spacing_mm).max() / 2 + 0.5
     assert np.abs(points[shown == 2].mean(axis=0) - (x, y, z)).max() < half_voxel
 
@@ -113,8 +113,10 @@ def test_an_axial_ct_at_1_mm_or_more_is_shown_voxel_by_voxel(toy: ToyCohort, tmp
 
 
 def test_all_files_of_a_case_share_one_grid(cohort, tmp_path: Path) -> None:
+    """A mask's file holds the box around its labels: 21 x 15 x 12 voxels of the CT's grid, and the GTVp of B alone."""
     files = build_case(cohort.cases["C-1"])
-    names = [name for name in files if name.endswith(".nii.gz") and name != "pet-voxels.nii.gz"]
-    assert sorted(names) == ["ct.nii.gz", "mask-0.nii.gz", "mask-1.nii.gz", "mask-2.nii.gz", "pet.nii.gz"]
-    points = [read(files, name, tmp_path)[1] for name in names]
-    assert all(np.array_equal(points[0], other) for other in points[1:])
+    ct, *others = (read(files, f"{name}.nii.gz", tmp_path)[1] for name in ("ct", "pet", "mask-0", "mask-2"))
+    assert np.array_equal(ct, others[0])
+    assert [points.shape[:3] for points in others[1:]] == [(12, 15, 21), (4, 4, 4)]
+    places = {tuple(place) for place in ct.reshape(-1, 3).tolist()}
+    assert all(places.issuperset(map(tuple, points.reshape(-1, 3).tolist())) for points in others)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from evaluation.viewer.grid import Extent, display_grid, to_index, to_mm
+from evaluation.viewer.grid import box_of, display_grid, to_index, to_mm
 from evaluation.viewer.lesions import lesion_voxels
 from evaluation.viewer.sampling import measured_pet, shown_mask, shown_pet, values_at
 
@@ -29,7 +29,7 @@ def test_no_lesion_is_lost_on_a_coarser_grid(places: list[tuple[int, ...]]) -> N
         block = mask[6 * bz : 6 * bz + 6, 6 * by : 6 * by + 6, 6 * bx : 6 * bx + 6]
         if not block.any():
             block[z, y, x] = label
-    shown, _ = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
+    shown = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
     lesions = np.argwhere(mask)[:, ::-1]
     nearest = np.rint(to_index(COARSE, to_mm(FINE, lesions))).astype(int)
     for (x, y, z), (i, j, k) in zip(lesions, nearest, strict=True):
@@ -43,7 +43,7 @@ def test_a_large_lesion_is_sampled_and_not_swollen() -> None:
     """A cube of 12 mm from 5.5 to 17.5: the points of the coarse grid inside it are 7, 10, 13, 16 along each axis."""
     mask = np.zeros(FINE.array_shape, np.uint8)
     mask[6:18, 6:18, 6:18] = 1
-    shown, _ = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
+    shown = shown_mask(lesion_voxels(mask, FINE, 26), COARSE)
     assert shown.sum() == 4**3
     assert np.unique(to_mm(COARSE, np.argwhere(shown)[:, ::-1])[:, 0]).tolist() == [7.0, 10.0, 13.0, 16.0]
 
@@ -52,7 +52,7 @@ def test_a_lesion_outside_the_grid_is_shown_at_its_border() -> None:
     mask = np.zeros(FINE.array_shape, np.uint8)
     mask[3, 3, 3] = 2
     small = Geometry((3, 3, 3), (1.0, 1.0, 1.0), (20.0, 20.0, 20.0))
-    assert shown_mask(lesion_voxels(mask, FINE, 26), small)[0][0, 0, 0] == 2
+    assert shown_mask(lesion_voxels(mask, FINE, 26), small)[0, 0, 0] == 2
 
 
 def test_values_between_voxels_are_linear_and_0_outside() -> None:
@@ -113,18 +113,18 @@ def test_without_lesions_the_upper_end_of_a_long_scan_is_shown() -> None:
     st.tuples(*[st.floats(-290.0, 290.0)] * 2, st.floats(-890.0, -10.0)),
 )
 def test_the_grid_holds_all_lesions_within_its_limits(first: tuple[float, ...], second: tuple[float, ...]) -> None:
-    lesions = Extent.of_points(np.array([first, second]))
+    lesions = box_of(np.array([first, second]))
     grid = display_grid(body((150, 150, 150), (4.0, 4.0, 6.0)), lesions)
     low, high = (np.asarray(side) for side in extent_of(grid))
     assert max(grid.size) <= 256
     assert min(grid.spacing_mm) >= 1.0
-    assert (low <= lesions.low + 1e-6).all()
-    assert (high >= lesions.high - 1e-6).all()
+    assert (low <= lesions[0] + 1e-6).all()
+    assert (high >= lesions[1] - 1e-6).all()
 
 
 def test_a_long_extent_is_shown_on_a_coarser_grid() -> None:
     """Lesions 800 mm apart along z with slices of 1 mm: 860 mm with margins, in 256 planes of more than 3.3 mm."""
     ct = body((60, 60, 900), (8.0, 8.0, 1.0))
-    grid = display_grid(ct, Extent(np.array([0.0, 0.0, -850.0]), np.array([5.0, 5.0, -50.0])))
+    grid = display_grid(ct, np.array([[0.0, 0.0, -850.0], [5.0, 5.0, -50.0]]))
     assert grid.size[2] == 256
     assert grid.spacing_mm[2] == pytest.approx(860.0 / 255, abs=0.01)
