@@ -18,6 +18,7 @@ from baseline.network.plans import (
     OUTCOME_PRESETS,
     PET_NORMALISATIONS,
     PRESETS,
+    RISK_LOSSES,
 )
 from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
@@ -134,6 +135,19 @@ def _add_heads(step: _AddStep) -> None:
         "--size",
         choices=tuple(OUTCOME_PRESETS),
         help=f"size of cube and network ({_DEFAULT_SIZES})",
+    )
+    outcome.add_argument(
+        "--loss",
+        choices=RISK_LOSSES,
+        default="cox",
+        help="loss of a risk: Cox's partial likelihood (default), or multi-task logistic regression, a hazard in "
+        "discrete time",
+    )
+    outcome.add_argument(
+        "--joint",
+        action="store_true",
+        help="train a segmentation of the reference masks jointly with the outcomes, as DeepMTS; the network then sees "
+        "no mask",
     )
     heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(

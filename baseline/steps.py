@@ -207,7 +207,8 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
     size = arguments.size or default_size(chosen_device(arguments.device))
-    train_outcome(work, size, arguments.device, arguments.jobs, _show)
+    options = {"loss": arguments.loss, "joint": arguments.joint}
+    train_outcome(work, size, arguments.device, arguments.jobs, _show, **options)
     return 0
 
 

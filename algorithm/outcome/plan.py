@@ -20,15 +20,25 @@ _Size = Annotated[int, Field(gt=0, le=256)]
 
 
 class OutcomeTask(Document):
-    """One answer: a risk or two classes give one number (`classes` is empty), more classes one each."""
+    """One answer: a risk or two classes give one number (`classes` is empty), more classes one each.
+
+    `ends_days` are the ends of the intervals of a risk that was trained by multi-task logistic regression, ascending;
+    the last interval is open. It is empty for a risk that was trained by Cox's likelihood.
+    """
 
     answer: str
     classes: tuple[str, ...] = ()
+    ends_days: tuple[Annotated[float, Field(gt=0)], ...] = ()
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features, such as `outcome_rfs` or `outcome_t_stage_T1`."""
         return tuple(f"{PREFIX}{self.answer}_{name}" for name in self.classes) or (f"{PREFIX}{self.answer}",)
+
+    @property
+    def outputs(self) -> int:
+        """Number of the network's outputs for this answer."""
+        return len(self.ends_days) or len(self.features)
 
 
 class OutcomePlan(Document):
@@ -40,6 +50,7 @@ class OutcomePlan(Document):
         width: channels of the first stage; each later stage has twice as many.
         clinical: clinical features that join before the last layer.
         tasks: the answers.
+        joint: trained jointly with a segmentation: the network sees CT and PET, but no mask.
     """
 
     voxels: _Size
@@ -47,10 +58,11 @@ class OutcomePlan(Document):
     width: _Size
     clinical: tuple[str, ...]
     tasks: Annotated[tuple[OutcomeTask, ...], Field(min_length=1)]
+    joint: bool = False
 
     @property
     def features(self) -> tuple[str, ...]:
-        """Names of the features of all tasks, in the order of the network's outputs."""
+        """Names of the features of all tasks, in order."""
         return tuple(name for task in self.tasks for name in task.features)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.cube import CHANNELS as CUBE_CHANNELS
+from algorithm.heads.cube import cube_grid, mask_shares
 from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
@@ -21,6 +22,7 @@ from baseline.cache import map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
+from contract import labels
 from contract.images.volumes import read_volume
 from contract.packages import CHANNELS
 
@@ -29,7 +31,7 @@ _Cubes = npt.NDArray[np.float16]
 
 @dataclass(frozen=True)
 class CubesOf:
-    """Cubes of some patients, shape (patients, 4, z, y, x); indexing by patients copies only theirs."""
+    """Cubes of some patients, shape (patients, channels, z, y, x); indexing by patients copies only theirs."""
 
     cubes: _Cubes
     rows: npt.NDArray[np.int64]
@@ -106,15 +108,22 @@ def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -
 
 
 def cut_cubes(
-    work: WorkFolders, cases: Sequence[ReleaseCase], voxels: int, spacing_mm: float, jobs: int
+    work: WorkFolders,
+    cases: Sequence[ReleaseCase],
+    voxels: int,
+    spacing_mm: float,
+    jobs: int,
+    *,
+    with_reference: bool = False,
 ) -> tuple[list[ReleaseCase], _Cubes]:
     """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array.
 
-    The array is filled in place to save memory; `jobs` is the number of processes.
+    The array is filled in place to save memory; `jobs` is the number of processes. `with_reference` adds GTVp and GTVn
+    of the reference mask as two further channels, NaN for a patient without one.
     """
     rows = {case.patient_id: row for row, case in enumerate(cases)}
     cubes, filled = np.zeros((0, CUBE_CHANNELS, voxels, voxels, voxels), np.float16), set[int]()
-    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm)
+    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm, with_reference=with_reference)
     for name, cube in map_items(cut, cases, jobs, "cut cubes"):
         if cube is not None:
             if not filled:
@@ -127,6 +136,19 @@ def cut_cubes(
     return [cases[row] for row in sorted(filled)], cubes[: len(filled)]
 
 
-def _cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
-    cube = images_of(case, work, with_dose=False).cube(voxels, spacing_mm)
+def _cube(
+    case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float, *, with_reference: bool
+) -> tuple[str, _Cubes | None]:
+    from baseline.release.data_set import label_path  # imports torch
+
+    images = images_of(case, work, with_dose=False)
+    cube = images.cube(voxels, spacing_mm)
+    if cube is not None and with_reference:
+        grid = cube_grid(images.mask, images.grid, voxels, spacing_mm)
+        if grid is None or case.mask is None:
+            shares = np.full_like(cube[CUBE_CHANNELS - len(labels.FOREGROUND) :], np.nan)
+        else:
+            reference = read_volume(label_path(work.raw, case), np.uint8)
+            shares = mask_shares(reference.array, reference.geometry, grid)
+        cube = np.concatenate([cube, shares])
     return case.patient_id, None if cube is None else cube.astype(np.float16)

@@ -19,11 +19,13 @@ PetNormalisation = Literal["image", "fixed"]
 Loss = Literal["dice-ce", "dice-focal", "dice-topk", "tversky-ce"]
 Channels = Literal["both", "CT", "PET", "mean"]
 Dimensions = Literal[2, 3]
+RiskLoss = Literal["cox", "mtlr"]
 OPTIMISERS: Final[tuple[str, ...]] = get_args(Optimiser)
 PET_NORMALISATIONS: Final[tuple[str, ...]] = get_args(PetNormalisation)
 LOSSES: Final[tuple[str, ...]] = get_args(Loss)
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
+RISK_LOSSES: Final[tuple[str, ...]] = get_args(RiskLoss)
 
 
 class NetworkPlan(Document):

@@ -17,11 +17,14 @@ from baseline.network.plans import OutcomePreset
 from baseline.release.cases import ReleaseCase, head_answers
 from baseline.release.splits import Splits
 from contract.editions import Answer, Edition
+from contract.errors import HecktorError
 
 # Margin of a cube as a fraction of its edge.
 _MARGIN: Final = 1 / 12
 # Patients with an event, or of the rarer class, in the training part of each fold.
 LEAST_SCARCE: Final = 2
+# Maximum number of MTLR's interval ends.
+_MOST_ENDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class OutcomeCohort:
 
 
 def plan_outcome(
-    edition: Edition, cases: Sequence[ReleaseCase], splits: Splits, preset: OutcomePreset
+    edition: Edition, cases: Sequence[ReleaseCase], splits: Splits, preset: OutcomePreset, *, joint: bool = False
 ) -> tuple[OutcomePlan | None, dict[str, str]]:
     """The plan with all answers that can be learnt, None without one, and the reason for each that cannot."""
     why_not: dict[str, str] = {}
@@ -66,7 +69,12 @@ def plan_outcome(
     if not tasks:
         return None, why_not
     plan = OutcomePlan(
-        voxels=preset.voxels, spacing_mm=preset.spacing_mm, width=preset.width, clinical=clinical, tasks=tuple(tasks)
+        voxels=preset.voxels,
+        spacing_mm=preset.spacing_mm,
+        width=preset.width,
+        clinical=clinical,
+        tasks=tuple(tasks),
+        joint=joint,
     )
     return plan, why_not
 
@@ -75,6 +83,30 @@ def cohort_of(plan: OutcomePlan, cubes: CubesOf, clinical: pd.DataFrame, outcome
     """The cohort of a fit, from the arguments that every fitted hook gets."""
     values = torch.tensor(clinical[list(plan.clinical)].to_numpy(np.float64), dtype=torch.float32)
     return OutcomeCohort(cubes, margin_of(plan), values, tuple(_target(task, outcomes) for task in plan.tasks))
+
+
+def with_intervals(plan: OutcomePlan, outcomes: pd.DataFrame) -> OutcomePlan:
+    """The plan with the intervals of multi-task logistic regression for each risk.
+
+    Their ends are quantiles of the event times in `outcomes`, at most eight and at most one for each event.
+
+    Raises:
+        HecktorError: no event after day 0.
+    """
+    tasks = tuple(_with_intervals(task, outcomes) for task in plan.tasks)
+    return plan.model_copy(update={"tasks": tasks})
+
+
+def _with_intervals(task: OutcomeTask, outcomes: pd.DataFrame) -> OutcomeTask:
+    event, days = f"{task.answer}_event", f"{task.answer}_days"
+    if event not in outcomes:
+        return task
+    times = outcomes.loc[(outcomes[event] == 1) & (outcomes[days] > 0), days].to_numpy(np.float64)
+    if not len(times):
+        found = "no training patient with an event after day 0"
+        raise HecktorError(f"outcome network: {task.answer}", found, "some for `--loss mtlr`")
+    inner = np.linspace(0, 1, min(_MOST_ENDS, len(times)) + 2)[1:-1]
+    return task.model_copy(update={"ends_days": tuple(np.unique(np.quantile(times, inner)).tolist())})
 
 
 def margin_of(plan: OutcomePlan) -> int:

@@ -16,13 +16,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import BUILT_IN, FOLDER, OUTCOME_NETWORK, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import cache, key_of, load_cached
 from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path
 from baseline.network.nnunet import explained_failures
-from baseline.network.plans import OUTCOME_PRESETS
+from baseline.network.plans import OUTCOME_PRESETS, RiskLoss
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
@@ -56,13 +57,17 @@ class TooFewOutcomesError(HecktorError):
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted hook, its `fit`, and the settings that determine its files; cubes have `margin` additional voxels."""
+    """A fitted hook, its `fit`, and the settings that determine its files.
+
+    Cubes have `margin` additional voxels, and `with_reference` the reference mask as additional channels.
+    """
 
     hook: FeatureHook
     fit: Callable[..., object]
     cube: tuple[int, float]
     margin: int
     settings: Mapping[str, Any]
+    with_reference: bool = False
 
 
 def own_fit(hook: FeatureHook) -> Fit:
@@ -72,11 +77,19 @@ def own_fit(hook: FeatureHook) -> Fit:
 
 
 def train_outcome(
-    work: WorkFolders, preset: str, device: str = "auto", threads: int = 1, show: _Show = lambda _: None
+    work: WorkFolders,
+    preset: str,
+    device: str = "auto",
+    threads: int = 1,
+    show: _Show = lambda _: None,
+    *,
+    loss: RiskLoss = "cox",
+    joint: bool = False,
 ) -> dict[str, Features]:
     """Fit the outcome network over all folds and return its out-of-fold features by patient ID.
 
-    Answers that cannot be learnt are left out, with a line to `show`.
+    Answers that cannot be learnt are left out, with a line to `show`. `loss` is the loss of risks; with `joint` the
+    network learns to segment the tumour as well.
 
     Raises:
         TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
@@ -87,15 +100,15 @@ def train_outcome(
 
     cases, size = read_cases(work), OUTCOME_PRESETS[preset]
     _check_masks(work, cases)
-    plan, why_not = plan_outcome(edition_of(work), cases, read_splits(work), size)
+    plan, why_not = plan_outcome(edition_of(work), cases, read_splits(work), size, joint=joint)
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
     if plan is None:
         raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
     hook = FeatureHook(Code({}), OUTCOME_NETWORK)
-    settings = {"plan": plan.model_dump(mode="json"), "preset": asdict(size)}
-    fit = Fit(hook, OutcomeFit(plan, size, threads), (plan.voxels, plan.spacing_mm), margin_of(plan), settings)
-    return fit_over_folds(work, cases, fit, device, threads, show)
+    settings = {"plan": plan.model_dump(mode="json"), "preset": asdict(size), "loss": loss}
+    cube, fit = (plan.voxels, plan.spacing_mm), OutcomeFit(plan, size, threads, loss)
+    return fit_over_folds(work, cases, Fit(hook, fit, cube, margin_of(plan), settings, joint), device, threads, show)
 
 
 def fit_over_folds(
@@ -121,7 +134,8 @@ def fit_over_folds(
     if waiting:
         name = str(prepared_device(device))
         with explained_failures(fit.hook.title, _IF_FULL, _IF_LOST):
-            known, cubes = cut_cubes(work, cases, fit.cube[0] + 2 * fit.margin, fit.cube[1], jobs)
+            voxels, spacing_mm = fit.cube[0] + 2 * fit.margin, fit.cube[1]
+            known, cubes = cut_cubes(work, cases, voxels, spacing_mm, jobs, with_reference=fit.with_reference)
         least = min(len({case.patient_id for case in known} - set(fold)) for fold in folds)
         if least < _LEAST_PATIENTS:
             found = f"{least} training patients with a tumour and a PET in a fold"
@@ -168,7 +182,7 @@ def _fit_fold(
     features = {}
     for n, case in enumerate(cases):
         if case.patient_id in held:
-            cube = cubes[n, :, inner, inner, inner].astype(np.float32)
+            cube = cubes[n, :CHANNELS, inner, inner, inner].astype(np.float32)
             measure = partial(fit.hook.of_cube, made, cube, rows[n], device)
             features[case.patient_id] = _called(fit.hook, "measure", measure)
     cache(_record(root, fold), key, features)

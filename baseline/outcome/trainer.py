@@ -10,14 +10,16 @@ from typing import Final
 import pandas as pd
 import torch
 from safetensors.torch import save
-from torch.nn import functional
 
+from algorithm.heads.cube import CHANNELS
 from algorithm.outcome.features import WEIGHTS
 from algorithm.outcome.network import OutcomeNetwork
-from algorithm.outcome.plan import PLAN, OutcomePlan
+from algorithm.outcome.plan import PLAN, OutcomePlan, OutcomeTask
 from baseline.heads.cubes import CubesOf
-from baseline.network.plans import OutcomePreset
-from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget, cohort_of
+from baseline.network.plans import OutcomePreset, RiskLoss
+from baseline.outcome.cohort import OutcomeCohort, OutcomeTarget, cohort_of, with_intervals
+from baseline.outcome.decoder import SegmentationDecoder, encoder_stages
+from baseline.outcome.losses import balanced_weights, class_loss, cox_loss, mask_loss, mtlr_loss
 from contract.files import write_json
 
 # Answers of a fold with less spread than this are constant.
@@ -44,16 +46,19 @@ class OutcomeFit:
     plan: OutcomePlan
     preset: OutcomePreset
     threads: int
+    loss: RiskLoss = "cox"
 
     def __call__(
         self, folder: Path, device: str, cubes: CubesOf, clinical: pd.DataFrame, outcomes: pd.DataFrame, seed: int
     ) -> str:
         """Train one fold; returns a line with the first and last loss."""
         torch.set_num_threads(self.threads)
-        losses = list[float]()
-        job = FoldJob(self.plan, self.preset, seed, torch.device(device))
-        network = train_fold(cohort_of(self.plan, cubes, clinical, outcomes), job, losses.append)
-        write_json(folder / PLAN, self.plan.model_dump(mode="json"))
+        losses, plan = list[float](), self.plan
+        if self.loss == "mtlr":
+            plan = with_intervals(plan, outcomes)
+        job = FoldJob(plan, self.preset, seed, torch.device(device))
+        network = train_fold(cohort_of(plan, cubes, clinical, outcomes), job, losses.append)
+        write_json(folder / PLAN, plan.model_dump(mode="json"))
         # `save_file` ignores the umask.
         weights = {name: tensor.cpu().contiguous() for name, tensor in network.state_dict().items()}
         (folder / WEIGHTS).write_bytes(save(weights))
@@ -69,9 +74,11 @@ def train_fold(
     """
     torch.manual_seed(job.seed)
     network = OutcomeNetwork(job.plan).to(job.device)
+    decoder = SegmentationDecoder(job.plan.width).to(job.device) if job.plan.joint else None
     _learn_clinical(network, cohort.clinical)
     rng, preset = torch.Generator().manual_seed(job.seed), job.preset
-    optimiser = torch.optim.AdamW(network.parameters(), preset.learning_rate, weight_decay=preset.weight_decay)
+    parameters = [*network.parameters(), *(decoder.parameters() if decoder else ())]
+    optimiser = torch.optim.AdamW(parameters, preset.learning_rate, weight_decay=preset.weight_decay)
     patients = len(cohort.cubes)
     steps = preset.epochs * len(list(_batches(patients, preset, rng)))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, preset.learning_rate, total_steps=steps)
@@ -81,11 +88,12 @@ def train_fold(
         losses = []
         for batch in _batches(patients, preset, rng):
             cubes = _augmented(cohort.cubes_of(batch).to(job.device), cohort.margin, rng)
-            outputs = network(cubes, cohort.clinical[batch].to(job.device))
-            loss = _loss(outputs, cohort, batch, weights)
+            clinical = cohort.clinical[batch].to(job.device)
+            outputs, of_masks = _outputs(network, decoder, cubes, clinical)
+            loss = _loss(outputs, cohort, batch, weights) + of_masks
             optimiser.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(network.parameters(), _LARGEST_GRADIENT)
+            torch.nn.utils.clip_grad_norm_(parameters, _LARGEST_GRADIENT)
             optimiser.step()
             schedule.step()
             losses.append(float(loss.detach()))
@@ -101,21 +109,41 @@ def _batches(patients: int, preset: OutcomePreset, rng: torch.Generator) -> Iter
     yield from order.tensor_split(max(1, round(patients / preset.batch_size)))
 
 
+def _outputs(
+    network: OutcomeNetwork, decoder: SegmentationDecoder | None, cubes: torch.Tensor, clinical: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The network's outputs and the loss of the decoder's masks, 0 without a decoder.
+
+    With a decoder the last two channels of the cubes are the reference mask.
+    """
+    if decoder is None:
+        return network(cubes, clinical), cubes.new_zeros(())
+    stages = encoder_stages(network.image, cubes[:, : network.channels])
+    masks = decoder(stages, cubes.shape[-1])
+    return network.outputs(stages[-1].mean((2, 3, 4)), clinical), mask_loss(masks, cubes[:, CHANNELS:])
+
+
 def _loss(
     outputs: torch.Tensor, cohort: OutcomeCohort, batch: torch.Tensor, weights: list[torch.Tensor]
 ) -> torch.Tensor:
     """Sum of the tasks' losses, each over the patients with its outcome."""
     total = outputs.sum() * 0
-    parts = outputs.split([len(target.task.features) for target in cohort.targets], dim=1)
+    parts = outputs.split([target.task.outputs for target in cohort.targets], dim=1)
     for target, part, weight in zip(cohort.targets, parts, weights, strict=True):
         values = target.values[batch].to(outputs.device)
         known = values >= 0
         if target.is_risk:
-            days = target.days[batch].to(outputs.device)
-            total = total + cox_loss(part[known, 0], days[known], values[known] == 1)
+            days, events = target.days[batch].to(outputs.device)[known], values[known] == 1
+            total = total + _risk_loss(target.task, part[known], days, events)
         else:
             total = total + class_loss(part[known], values[known], weight)
     return total
+
+
+def _risk_loss(task: OutcomeTask, outputs: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
+    if task.ends_days:
+        return mtlr_loss(outputs, days, events, outputs.new_tensor(task.ends_days))
+    return cox_loss(outputs[:, 0], days, events)
 
 
 def _augmented(cubes: torch.Tensor, margin: int, rng: torch.Generator) -> torch.Tensor:
@@ -164,34 +192,3 @@ def _learn_scale(network: OutcomeNetwork, cohort: OutcomeCohort, job: FoldJob) -
     sd = answers.std(0, correction=0)
     network.answer_mean.copy_(answers.mean(0))  # type: ignore[operator]
     network.answer_sd.copy_(torch.where(sd > _LEAST_SD, sd, torch.ones_like(sd)))  # type: ignore[operator]
-
-
-def cox_loss(scores: torch.Tensor, days: torch.Tensor, events: torch.Tensor) -> torch.Tensor:
-    """Negative log partial likelihood per event (Cox 1972; ties by Breslow 1974); 0 without an event.
-
-    The risk set of an event is every patient whose follow-up is at least as long.
-
-    Args:
-        scores: log partial hazards, shape (patients,).
-        days: follow-up.
-        events: True for an event, False for censoring.
-    """
-    if not bool(events.any()):
-        return scores.sum() * 0
-    at_risk = days[None, :] >= days[events][:, None]
-    total = torch.logsumexp(scores[None, :].masked_fill(~at_risk, -torch.inf), dim=1)
-    return (total - scores[events]).mean()
-
-
-def class_loss(outputs: torch.Tensor, classes: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy weighted by class; one output is the logit of the second of two classes. 0 without a patient."""
-    if not len(classes):
-        return outputs.sum() * 0
-    logits = torch.cat([torch.zeros_like(outputs), outputs], dim=1) if outputs.shape[1] == 1 else outputs
-    return functional.cross_entropy(logits, classes, weight=weights)
-
-
-def balanced_weights(classes: torch.Tensor, count: int) -> torch.Tensor:
-    """Weights by which each of the classes that occur has the same sum; 0 for a class without a patient."""
-    sizes = torch.bincount(classes, minlength=count).float()
-    return torch.where(sizes > 0, len(classes) / (sizes.clamp(min=1) * (sizes > 0).sum()), torch.zeros_like(sizes))

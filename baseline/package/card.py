@@ -12,7 +12,7 @@ from string import Template
 from typing import Any, Final
 
 from algorithm.heads.documents import read_head
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES, SINGLE_BEST
 from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
@@ -217,8 +217,9 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
     record = document.targets()[target.name]
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     rows = []
-    # Entrants' heads are comparators under their own names.
-    own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in COMPARATORS)
+    # Entrants' heads, under their own names, and the outcome network.
+    others = (SINGLE_BEST, *target.comparators, *target.rules)
+    own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in others)
     for name, title in {
         "heads": "heads",
         **{one: COMPARATORS.get(one, one) for one in (*target.comparators, *own, *target.rules)},

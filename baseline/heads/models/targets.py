@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 import numpy as np
 
+from algorithm.heads.feature_hook import OUTCOME_NETWORK
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from algorithm.outcome.plan import OutcomeTask
@@ -50,10 +51,10 @@ COMPARATORS: Final = {
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
     "clinical": "clinical variables alone",
+    OUTCOME_NETWORK: "outcome network alone",
     "rule": "7th edition's rule on the mask",
     "most_frequent": "most frequent class",
 }
-OUTCOME_NETWORK: Final = "outcome network"
 
 _Kind = Literal["risk", "two classes", "more classes"]
 _TARGETS: Final[Mapping[_Kind, type[Target]]] = {
@@ -113,15 +114,19 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
 
 
 def with_outcome_network(target: Target, features: Collection[str]) -> Target:
-    """The target with the outcome network's answers as a candidate if they are among the patients' `features`."""
+    """The target with the outcome network's answers as a candidate, and alone as a comparator.
+
+    Unchanged if they are not among the patients' `features`.
+    """
     kind = _kind(target.answer)
     classes = tuple(map(str, target.answer.classes)) if kind == "more classes" else ()
     names = OutcomeTask(answer=target.answer.name, classes=classes).features
     if not set(names) & set(features):
         return target
     fits: Mapping[_Kind, FitPath] = {"risk": fit_cox, "two classes": fit_logistic, "more classes": fit_multinomial}
-    family = Family(OUTCOME_NETWORK, fits[kind], RIDGE[-1:], unchanged(names))
-    return replace(target, families=(*target.families, family))
+    family = Family("outcome network", fits[kind], RIDGE[-1:], unchanged(names))
+    comparators = {**target.comparators, OUTCOME_NETWORK: family}
+    return replace(target, families=(*target.families, family), comparators=comparators)
 
 
 def with_own_features(target: Target, features: Collection[str]) -> Target:

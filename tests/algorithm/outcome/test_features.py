@@ -24,7 +24,7 @@ from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.outcome.features import OutcomeFeatures
-from algorithm.outcome.network import OutcomeNetwork, load_outcome_network
+from algorithm.outcome.network import OutcomeNetwork, event_free_days, load_outcome_network
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.prediction import PredictRequest
 from algorithm.steps import RunContext, measure
@@ -269,6 +269,15 @@ def test_missing_clinical_values_take_the_training_medians() -> None:
         cubes = torch.zeros(2, 4, 16, 16, 16)
         outputs = network(cubes, torch.tensor([[math.nan, math.nan], [70.0, 0.0]]))
     assert outputs[:, 0].tolist() == pytest.approx([1 * 1 + 1 * 2, 2 * 1])
+
+
+def test_event_free_days_of_equal_intervals() -> None:
+    """Up to day 10, up to 30 and later have a third each: the survival falls to 2/3 and 1/3, and the area below it is
+    10 x 5/6 + 20 x 1/2. A certain event before day 10 leaves 10 / 2.
+    """
+    outputs = torch.tensor([[0.0, 0.0], [40.0, 0.0]])
+    days = event_free_days(outputs, torch.tensor([10.0, 30.0]))
+    assert days.tolist() == pytest.approx([10 * 5 / 6 + 10, 5.0])
 
 
 CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]

@@ -12,7 +12,6 @@ from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask, plan_of
 from baseline import pipeline
 from baseline.cli import main
-from baseline.heads.models.targets import OUTCOME_NETWORK
 from baseline.network.given_masks import measure_masks
 from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
@@ -100,8 +99,8 @@ def check_reference_masks(work: WorkFolders) -> None:
     cases = read_cases(work)
     write_cases(work, [replace(cases[0], mask=None), *cases[1:]])
     heads(work, Path("reference"))
-    assert read_json(work.heads_json)["rfs"]["tried"].keys() >= {OUTCOME_NETWORK}
-    assert OUTCOME_NETWORK not in read_json(work.of_reference_masks().heads_json)["rfs"]["tried"]
+    assert read_json(work.heads_json)["rfs"]["tried"].keys() >= {"outcome network"}
+    assert "outcome network" not in read_json(work.of_reference_masks().heads_json)["rfs"]["tried"]
     write_cases(work, cases)
 
 

@@ -1,8 +1,7 @@
-"""Training of one outcome network on random cubes, and its losses by hand."""
+"""Training of one outcome network on random cubes, also with intervals of time and jointly with a segmentation."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +10,15 @@ import pytest
 import torch
 
 from algorithm.outcome.features import OutcomeFeatures
-from algorithm.outcome.plan import OutcomePlan, OutcomeTask
+from algorithm.outcome.network import OutcomeNetwork
+from algorithm.outcome.plan import OutcomePlan, OutcomeTask, plan_of
 from baseline.heads.cubes import CubesOf
 from baseline.network.plans import OutcomePreset
-from baseline.outcome.trainer import OutcomeFit, balanced_weights, class_loss, cox_loss
+from baseline.outcome.cohort import with_intervals
+from baseline.outcome.decoder import SegmentationDecoder, encoder_stages
+from baseline.outcome.losses import mask_loss
+from baseline.outcome.trainer import OutcomeFit
+from contract.errors import HecktorError
 
 PLAN = OutcomePlan(voxels=16, spacing_mm=8.0, width=2, clinical=("age",), tasks=(OutcomeTask(answer="hpv"),))
 PRESET = OutcomePreset(voxels=16, spacing_mm=8.0, width=2, epochs=1, batch_size=4)
@@ -37,65 +41,52 @@ def test_a_fit_writes_what_the_hook_measures_with(tmp_path: Path) -> None:
     assert values.std() == pytest.approx(1, abs=1e-3)
 
 
-# Losses
+def test_a_joint_fit_with_intervals_of_time(tmp_path: Path) -> None:
+    """Two events, on days 100 and 400: the ends of the intervals are a third and two thirds of the way, 200 and 300.
 
-
-def test_cox_loss_of_three_patients() -> None:
-    """Events on days 1 and 2, censoring on day 3, hazard ratios 2, 1 and 4.
-
-    The first event has all at risk: 2 of 7; the second the last two: 1 of 5. The loss is the mean of log 3.5 and log 5.
+    The last two channels are the reference masks, which one patient lacks. Only the risk branch is written: its plan and
+    weights load without a decoder, and the answer depends on CT and PET alone.
     """
-    scores = torch.tensor([math.log(2), 0.0, math.log(4)])
-    value = cox_loss(scores, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([True, True, False]))
-    assert float(value) == pytest.approx((math.log(3.5) + math.log(5)) / 2)
+    rng = np.random.default_rng(0)
+    cubes = rng.random((5, 6, 18, 18, 18)).astype(np.float16)
+    cubes[4, 4:] = np.nan
+    ids = list("abcde")
+    clinical = pd.DataFrame({"age": [60.0, np.nan, 70.0, 50.0, 65.0]}, ids)
+    outcomes = pd.DataFrame({"rfs_days": [100.0, 400.0, 500.0, 50.0, np.nan], "rfs_event": [1, 1, 0, 0, np.nan]}, ids)
+    plan = PLAN.model_copy(update={"tasks": (OutcomeTask(answer="rfs"),), "joint": True})
+    OutcomeFit(plan, PRESET, 1, "mtlr")(tmp_path, "cpu", CubesOf(cubes, np.arange(5)), clinical, outcomes, 0)
+    assert plan_of(tmp_path).tasks == (OutcomeTask(answer="rfs", ends_days=(200.0, 300.0)),)
+    hook = OutcomeFeatures(tmp_path, "cpu")
+    inner = cubes[:, :4, 1:17, 1:17, 1:17].astype(np.float32)
+    values = np.array(
+        [hook.measure(one, {"age": a})["outcome_rfs"] for one, a in zip(inner, clinical["age"], strict=True)]
+    )
+    assert np.isfinite(values).all()
+    assert values.std() == pytest.approx(1, abs=1e-2)
+    other_mask = inner[0].copy()
+    other_mask[2:] = 1 - other_mask[2:]
+    assert hook.measure(other_mask, {"age": 60.0})["outcome_rfs"] == values[0]
 
 
-def test_cox_loss_of_tied_events() -> None:
-    """Two events on one day and a censored patient on the same day, hazard ratios 1, 3 and 4.
-
-    By Breslow both events have all three at risk: shares 1/8 and 3/8.
-    """
-    scores = torch.tensor([0.0, math.log(3), math.log(4)])
-    value = cox_loss(scores, torch.full((3,), 5.0), torch.tensor([True, True, False]))
-    assert float(value) == pytest.approx((math.log(8) + math.log(8 / 3)) / 2)
+def test_intervals_need_events() -> None:
+    outcomes = pd.DataFrame({"rfs_days": [0.0, 5.0], "rfs_event": [1.0, 0.0]}, ["a", "b"])
+    plan = PLAN.model_copy(update={"tasks": (OutcomeTask(answer="rfs"),)})
+    with pytest.raises(HecktorError, match=r"^outcome network: rfs: no training patient with an event after day 0"):
+        with_intervals(plan, outcomes)
 
 
-def test_cox_loss_has_the_gradient_of_the_partial_likelihood() -> None:
-    """One event with two equal patients at risk: the derivative is share at risk less 1 for the event, share for the
-    other: -1/2 and 1/2; a patient who left before the event has none.
-    """
-    scores = torch.zeros(3, requires_grad=True)
-    cox_loss(scores, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([False, True, False])).backward()
-    assert scores.grad is not None
-    assert scores.grad.tolist() == pytest.approx([0.0, -0.5, 0.5])
-
-
-def test_cox_loss_without_an_event_is_zero_with_a_gradient() -> None:
-    scores = torch.tensor([1.0, 2.0], requires_grad=True)
-    loss = cox_loss(scores, torch.tensor([1.0, 2.0]), torch.tensor([False, False]))
-    loss.backward()
-    assert float(loss.detach()) == 0
-    assert scores.grad is not None
-    assert scores.grad.tolist() == [0.0, 0.0]
-
-
-def test_class_loss_of_two_classes_is_balanced() -> None:
-    """Three positives with logit log 3 (probability 3/4) and a negative with logit 0 (probability 1/2).
-
-    Weights: 4 / (2 x 3) for a positive and 4 / (2 x 1) for the negative, so that both classes weigh 2. The loss is
-    the mean of log(4/3) and log 2.
-    """
-    classes = torch.tensor([1, 1, 1, 0])
-    weights = balanced_weights(classes, 2)
-    assert weights.tolist() == pytest.approx([2.0, 2 / 3])
-    outputs = torch.tensor([[math.log(3)]] * 3 + [[0.0]])
-    assert float(class_loss(outputs, classes, weights)) == pytest.approx((math.log(4 / 3) + math.log(2)) / 2)
-
-
-def test_balanced_weights_of_a_class_without_patients() -> None:
-    """Two of three classes occur, with 1 and 3 of 4 patients: 4 / (2 x 1) and 4 / (2 x 3)."""
-    assert balanced_weights(torch.tensor([0, 2, 2, 2]), 3).tolist() == pytest.approx([2.0, 0.0, 2 / 3])
-
-
-def test_class_loss_without_a_patient_is_zero() -> None:
-    assert float(class_loss(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), torch.ones(3))) == 0
+def test_the_segmentation_trains_the_encoder_and_not_the_answers() -> None:
+    """The stages end with what the network itself pools; the masks have the cube's size."""
+    torch.manual_seed(0)
+    plan = PLAN.model_copy(update={"joint": True})
+    network, decoder = OutcomeNetwork(plan).eval(), SegmentationDecoder(plan.width).eval()
+    images = torch.rand(2, 2, 20, 20, 20)
+    stages = encoder_stages(network.image, images)
+    torch.testing.assert_close(stages[-1].mean((2, 3, 4)), network.image(images))
+    logits = decoder(stages, 20)
+    assert logits.shape == (2, 2, 20, 20, 20)
+    mask_loss(logits, torch.ones_like(logits)).backward()
+    gradient = network.image.conv1.weight.grad
+    assert gradient is not None
+    assert float(gradient.abs().max()) > 0
+    assert network.last.weight.grad is None
