@@ -88,6 +88,13 @@ def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
     return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
 
 
+def reference_path(work: WorkFolders, case: ReleaseCase) -> Path | None:
+    """The prepared reference mask; None for a patient without one."""
+    from baseline.release.data_set import label_path  # imports torch
+
+    return None if case.mask is None else label_path(work.raw, case)
+
+
 def image_paths(work: WorkFolders, case: ReleaseCase) -> list[Path]:
     """The prepared CT and PET."""
     from baseline.release.data_set import image_path  # imports torch
@@ -139,16 +146,13 @@ def cut_cubes(
 def _cube(
     case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float, *, with_reference: bool
 ) -> tuple[str, _Cubes | None]:
-    from baseline.release.data_set import label_path  # imports torch
-
     images = images_of(case, work, with_dose=False)
     cube = images.cube(voxels, spacing_mm)
-    if cube is not None and with_reference:
-        grid = cube_grid(images.mask, images.grid, voxels, spacing_mm)
-        if grid is None or case.mask is None:
-            shares = np.full_like(cube[CUBE_CHANNELS - len(labels.FOREGROUND) :], np.nan)
-        else:
-            reference = read_volume(label_path(work.raw, case), np.uint8)
+    grid = cube_grid(images.mask, images.grid, voxels, spacing_mm)
+    if cube is not None and grid is not None and with_reference:
+        shares = np.full((len(labels.FOREGROUND), *cube.shape[1:]), np.nan, np.float32)
+        if (path := reference_path(work, case)) is not None:
+            reference = read_volume(path, np.uint8)
             shares = mask_shares(reference.array, reference.geometry, grid)
         cube = np.concatenate([cube, shares])
     return case.patient_id, None if cube is None else cube.astype(np.float16)

@@ -21,7 +21,7 @@ from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import BUILT_IN, FOLDER, OUTCOME_NETWORK, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import cache, key_of, load_cached
-from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path
+from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path, reference_path
 from baseline.network.nnunet import explained_failures
 from baseline.network.plans import OUTCOME_PRESETS, RiskLoss
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
@@ -295,6 +295,8 @@ def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], settings: Mapping[str, Any]) -> str:
     """A digest of all inputs of a fit."""
     files = [path for case in cases for path in (*image_paths(work, case), mask_path(work, case))]
+    if settings.get("plan", {}).get("joint"):
+        files += [path for case in cases if (path := reference_path(work, case)) is not None]
     columns = [column for answer in head_answers(edition_of(work)) for column in answer.columns.values()]
     patients = [
         [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]

@@ -30,6 +30,16 @@ def interval_ends(days: Floats, event: npt.NDArray[np.bool_]) -> Floats:
     return np.asarray(ends[ends > 0], dtype=np.float64)
 
 
+def possible_intervals(ends: Floats, days: Floats, event: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The intervals in which each patient's event can lie, shape (patients, ends + 1).
+
+    An interval includes its end. After censoring, the event lies in any interval that ends later.
+    """
+    observed, first = np.searchsorted(ends, days, side="left"), np.searchsorted(ends, days, side="right")
+    intervals = np.arange(len(ends) + 1)
+    return np.where(event[:, None], intervals == observed[:, None], intervals >= first[:, None])
+
+
 def log_probabilities(values: Floats, weights: Floats) -> Floats:
     """Logarithm of the probability of an event in each interval, shape (patients, ends + 1).
 
@@ -44,8 +54,7 @@ def log_probabilities(values: Floats, weights: Floats) -> Floats:
 def loss(flat: Floats, values: Floats, possible: npt.NDArray[np.bool_], penalty: float) -> tuple[float, Floats]:
     """Mean negative log likelihood with the penalty, and its gradient.
 
-    `possible` marks the intervals in which a patient's event can lie: the observed one, or for a censored patient the
-    interval of the censoring and all later ones.
+    `possible` are the intervals in which each patient's event can lie.
     """
     weights = flat.reshape(possible.shape[1] - 1, values.shape[1])
     logs = log_probabilities(values, weights)
@@ -83,9 +92,7 @@ class Head:
         self.mean, spread = filled.mean(0), filled.std(0)
         self.sd = np.where(spread > 0, spread, 1.0)
         self.ends = interval_ends(days, event)
-        of_patient = np.searchsorted(self.ends, days, side="left")[:, None]
-        intervals = np.arange(len(self.ends) + 1)
-        possible = np.where(event[:, None], intervals == of_patient, intervals >= of_patient)
+        possible = possible_intervals(self.ends, days, event)
         values = self._values(features)
         start = np.zeros(len(self.ends) * values.shape[1])
         fitted = minimize(loss, start, (values, possible, PENALTY), jac=True, method="L-BFGS-B")

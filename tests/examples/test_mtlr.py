@@ -21,6 +21,7 @@ from tests.examples.readme import EXAMPLES
 CODE = Code.of([EXAMPLES / "mtlr"])
 Head = CODE.find("mtlr:Head", "head")
 log_probabilities = CODE.find("mtlr:log_probabilities", "head")
+possible_intervals = CODE.find("mtlr:possible_intervals", "head")
 interval_ends = CODE.find("mtlr:interval_ends", "head")
 loss = CODE.find("mtlr:loss", "head")
 
@@ -42,6 +43,13 @@ def test_probabilities_are_those_of_all_sequences(seed: int) -> None:
     sequences.sort(key=lambda one: -sum(one))  # an event in the first interval makes all of them true
     each = np.exp([sum(np.array(one) * (weights @ values[0])) for one in sequences])
     np.testing.assert_allclose(np.exp(log_probabilities(values, weights))[0], each / each.sum())
+
+
+def test_possible_intervals() -> None:
+    """Ends on days 10 and 20: day 10 belongs to the first interval, and a patient censored on it had no event in it."""
+    days, event = np.array([10.0, 10.0, 9.0, 15.0, 20.0]), np.array([True, False, False, True, False])
+    expected = [[1, 0, 0], [0, 1, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1]]
+    assert possible_intervals(np.array([10.0, 20.0]), days, event).astype(int).tolist() == expected
 
 
 def test_the_slope_is_that_of_differences() -> None:

@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import DEFAULT, MagicMock
 
+import numpy as np
 import pytest
 
 from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask, plan_of
 from baseline import pipeline
 from baseline.cli import main
+from baseline.experiments.compare import compare
+from baseline.heads.cubes import cut_cubes, image_paths
 from baseline.network.given_masks import measure_masks
 from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
@@ -20,6 +23,7 @@ from baseline.outcome.folds import fits_stamp, fitted_hooks, outcome_features, t
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
+from baseline.release.data_set import label_path
 from baseline.release.record import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
@@ -113,6 +117,39 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert [path.name for path in hook.folds] == ["fold_0", "fold_1"]
     assert plan_of(hook.folds[1]).tasks == (OutcomeTask(answer="rfs"), OutcomeTask(answer="hpv"))
     assert "features/outcome_network/fold_1/weights.safetensors" in package.manifest.files
+
+
+def test_a_joint_training_is_recorded_and_compared_by_name(prepared: tuple[WorkFolders, Path]) -> None:
+    """The cubes get the reference masks as two more channels, NaN for a patient without one. Other references make the
+    networks out of date. `train compare` gives the network alone beside the heads.
+    """
+    work, masks = prepared
+    first, *others = read_cases(work)
+    without = replace(first, mask=None)
+    for path, target in zip(image_paths(work, first), image_paths(work, without), strict=True):
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)
+    cases = [without, *others]
+    write_cases(work, cases)
+    heads(work, masks)
+    _, cubes = cut_cubes(work, cases, 16, 8.0, 1, with_reference=True)
+    assert cubes.shape[1] == 6
+    assert np.isnan(cubes[0, 4:]).all()
+    assert not np.isnan(cubes[1:]).any()
+    assert cubes[1:, 4:].any()
+    options = ["--size", "small", "--loss", "mtlr", "--joint", "--jobs", "1"]
+    assert main(["outcome", "--work", str(work.root), *options]) == 0
+    settings = read_json(Folders(work).result)["settings"]
+    assert (settings["loss"], settings["plan"]["joint"]) == ("mtlr", True)
+    heads(work, masks)
+    nested = read_json(work.cross_validation_json)["rfs"]["nested"]
+    assert "outcome_network" in nested["comparators"]
+    summary, _ = compare(work, ["plan", "plan:outcome_network"], None, 1)
+    assert "plan over plan:outcome_network" in summary or "plan:outcome_network over plan" in summary
+    label = label_path(work.raw, cases[1])
+    label.write_bytes(label.read_bytes() + b"0")
+    with pytest.raises(HecktorError, match="trained on other masks, images or outcomes"):
+        heads(work, masks)
 
 
 @pytest.mark.parametrize("last", ["train_fold", "cache"])
