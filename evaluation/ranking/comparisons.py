@@ -12,8 +12,10 @@ from evaluation.editions.document import MetricProfile
 from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, fractions_within, weighted_groups
 from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, Metric, RiskRules
 from evaluation.ranking.rank import TeamsTable
-from evaluation.results.validation import StoredCohort, StoredRows
-from evaluation.rows.risk import survival_cohort
+from evaluation.results.scored import places_among
+from evaluation.results.validation import StoredCohort
+from evaluation.rows.classes import ClassRow
+from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.exchange import PairedExchange, missed_variance, paired_exchange
 from evaluation.statistics.gains import PairedGains, paired_gains
@@ -115,9 +117,10 @@ def _by_mcnemar(cohort: StoredCohort, answer: str, metric: Metric) -> PairwiseTe
     shape = (len(cohort.teams), len(cohort.cases))
     correct, counted = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
     for number, team in enumerate(cohort.teams):
-        answers = team.answers[answer]
-        correct[number, answers.places] = [row.correct for row in answers.rows]
-        counted[number, answers.places] = [metric.includes(row) for row in answers.rows]
+        rows = [row for row in team.rows[answer] if isinstance(row, ClassRow)]
+        places = places_among(cohort.cases, rows)
+        correct[number, places] = [row.correct for row in rows]
+        counted[number, places] = [metric.includes(row) for row in rows]
     return mcnemar(correct, counted)
 
 
@@ -126,8 +129,8 @@ def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:
     rules = cohort.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
-    answers = [team.answers[answer] for team in cohort.teams]
-    if all(np.array_equal(one.places, answers[0].places) for one in answers):
+    answers = [[row for row in team.rows[answer] if isinstance(row, RiskRow)] for team in cohort.teams]
+    if all([row.case for row in one] == [row.case for row in answers[0]] for one in answers):
         return kang(_team_risks(answers, rules))
     shape = (len(answers), len(answers))
     test = PairwiseTest(np.zeros(shape), np.ones(shape))
@@ -137,12 +140,9 @@ def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:
     return test
 
 
-def _team_risks(answers: Sequence[StoredRows], rules: RiskRules) -> TeamRisks:
+def _team_risks(answers: Sequence[Sequence[RiskRow]], rules: RiskRules) -> TeamRisks:
     """The risks of teams on the cases that count for all of them."""
-    common = set.intersection(*(set(one.places.tolist()) for one in answers))
-    cohorts = [
-        survival_cohort([row for row, place in zip(one.rows, one.places, strict=True) if place in common], rules)
-        for one in answers
-    ]
+    common = set.intersection(*({row.case for row in one} for one in answers))
+    cohorts = [survival_cohort([row for row in one if row.case in common], rules) for one in answers]
     first, risks = cohorts[0], np.stack([one.risks for one in cohorts])
     return TeamRisks(first.times_days, first.events, risks, MISSING_RISK_RULES[rules.missing_risk])

@@ -11,7 +11,7 @@ from typing import Any, Final
 from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
-from evaluation.metrics.overlap import Integers, WeightedMetric
+from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.scored import metrics_on, places_among, weighted_sums
@@ -130,22 +130,14 @@ def _shown(value: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class StoredRows:
-    """One answer's rows that count, and their places among the cohort's cases."""
-
-    rows: tuple[Any, ...]
-    places: Integers
-
-
-@dataclass(frozen=True)
 class StoredTeam:
-    """One team's rows by answer, its ranked metrics, and all that its rows measure.
+    """One team's rows that count, by answer, its ranked metrics, and all that its rows measure.
 
     `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
     """
 
     team: str
-    answers: Mapping[str, StoredRows]
+    rows: Mapping[str, Sequence[CaseRow]]
     metrics: Mapping[str, WeightedMetric]
     measured: Mapping[str, WeightedMetric]
 
@@ -203,11 +195,9 @@ def identical_answers(teams: Sequence[ValidatedTeam]) -> list[dict[str, Any]]:
 def stored_cohort(teams: Sequence[ValidatedTeam]) -> StoredCohort:
     """The teams, of which there is at least one, over the union of the cases that count for them."""
     cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
-    return StoredCohort(tuple(cases), teams[0].profile, tuple(_stored_team(team, cases) for team in teams))
-
-
-def _stored_team(team: ValidatedTeam, cases: Sequence[str]) -> StoredTeam:
-    answers = {name: StoredRows(tuple(rows), places_among(cases, rows)) for name, rows in team.counted.items()}
-    measured = team.metrics_over(cases)
-    metrics = {name: measured[name] for name in team.profile.metrics if name in measured}
-    return StoredTeam(team.team.team, answers, metrics, measured)
+    stored = []
+    for team in teams:
+        measured = team.metrics_over(cases)
+        metrics = {name: measured[name] for name in team.profile.metrics if name in measured}
+        stored.append(StoredTeam(team.team.team, team.counted, metrics, measured))
+    return StoredCohort(tuple(cases), teams[0].profile, tuple(stored))
