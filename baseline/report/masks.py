@@ -132,7 +132,7 @@ def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[
         WorstCase(
             case.patient_id,
             _facts(case, row),
-            draw_case(case, {NETWORK: work.mask(case.patient_id)}, {NETWORK: COLOUR}),
+            draw_case(case, work.mask(case.patient_id)),
         )
         for case, row in worst
     ]
@@ -150,15 +150,15 @@ def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
     return 2 * row[f"{name}_intersection_voxels"] / both if both else None
 
 
-def draw_case(case: ReleaseCase, masks: Mapping[str, Path], colours: Mapping[str, str]) -> bytes:
-    """A JPEG of a patient who has a reference, with its contour and those of `masks` by name."""
+def draw_case(case: ReleaseCase, mask: Path) -> bytes:
+    """A JPEG of a patient who has a reference, with its contour and that of the out-of-fold mask."""
     if case.mask is None:
         raise ValueError(f"{case.patient_id}: no reference, expected one of a case that was scored")
     from baseline.release.data_set import read_training_images  # imports torch
 
     pet = read_training_images(case, Notices()).pet
-    patient = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, masks)
-    return draw_patient(PictureRequest(patient, colours, pet, drawn=True)).jpeg
+    patient = PatientFiles(case.patient_id, case.ct, case.pet, case.mask, {NETWORK: mask})
+    return draw_patient(PictureRequest(patient, {NETWORK: COLOUR}, pet, drawn=True)).jpeg
 
 
 def _facts(case: ReleaseCase, row: Mapping[str, Any]) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from baseline.report.sections import uncertainty_section
-from baseline.report.uncertainty import estimate_uncertainty
+from baseline.report.sections import estimate_uncertainty, uncertainty_section
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.studies.risk_coverage import area
 from tests.baseline.report.records import uncertain_cohort, uncertainty_record
