@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from contract.errors import InputError
 from contract.files import read_json
 from contract.predictions import read_predictions
-from rehearsal.cli import main
+from rehearsal.cli import main, memory_bytes
 from rehearsal.jobs.execute import Rehearsal
 from rehearsal.runners.runner import GIB
 from tests.rehearsal.conftest import Rehearse
@@ -123,3 +124,16 @@ def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) ->
         InputError, match=r"^cases: no such folder, expected a cohort in the platform's layout, or a rel"
     ):
         main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16g", 16 * GIB), ("512M", 2**29), ("1.5GiB", 3 * 2**29), ("33554432", 2**25)]
+)
+def test_memory_sizes(text: str, size: int) -> None:
+    assert memory_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "g", "16x", "-1g", "1k", "nan"])
+def test_invalid_memory_sizes(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        memory_bytes(text)
