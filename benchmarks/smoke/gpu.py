@@ -13,18 +13,17 @@ from typing import Any, Final
 import torch
 
 from benchmarks.data import SIZES, BenchData, make_patient
+from benchmarks.smoke.packages import PLAN_NAMES, write_random_package
 from benchmarks.smoke.runs import (
     CARD_GIB,
     HALF,
     MARGIN_S,
     PASSES,
-    PLAN_NAMES,
     T4_PASSES,
     TASKS,
     run_patient,
     time_convolution,
     time_tile,
-    write_random_package,
 )
 from benchmarks.smoke.training import FITS, FULL_PRESETS, PUBLISHED_GB, WAYS, time_training
 from benchmarks.suite import markdown

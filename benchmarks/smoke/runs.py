@@ -1,9 +1,8 @@
-"""Packages with networks of full size and random weights; one tile, and one patient with a prediction for a T4."""
+"""One tile of a network, and one run of the algorithm with a full-size plan, with a prediction for a T4."""
 
 from __future__ import annotations
 
 import math
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch.utils.flop_counter import FlopCounterMode
 
 from algorithm.case.notices import Notices
@@ -20,16 +18,16 @@ from algorithm.case.read import read_case
 from algorithm.deadline import Deadline
 from algorithm.network.devices import cpu_has_bfloat16, prepared_device, synchronise
 from algorithm.network.images import network_grid
-from algorithm.network.networks import Networks, own_tensors, untrained_network
-from algorithm.network.package import DEFAULT_PACKAGES, PLANS, ModelPackage, load_package
+from algorithm.network.networks import Networks, untrained_network
+from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.windows import TILE_STEP
 from algorithm.region.localise import localise
 from benchmarks.stages import algorithm_command
 from contract import labels
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
-from contract.packages import CHANNELS, MANIFEST, file_entry
+from contract.files import read_json
+from contract.packages import CHANNELS
 
 PASSES: Final = "passes"
 PLANNED: Final = "planned passes"
@@ -46,72 +44,6 @@ TASKS: Final = {
 T4_TFLOPS: Final = (5.49, 8.23)
 TILES: Final = 10
 HALF: Final = "half precision takes, times float32"
-FOLDS: Final = 5
-CONFIGURATION: Final = "3d_fullres"
-# The patches and stages that nnU-Net 2.8 plans with the presets `nnunet` and `resenc-m` for a median image of 310 x 200
-# x 200 voxels of 1 mm. The last stage halves z alone: 112 = 16 x 7 is halved four times, 192 five times.
-_PATCH: Final = (192, 112, 112)
-_FEATURES: Final = (32, 64, 128, 256, 320, 320)
-_UNETS: Final = "dynamic_network_architectures.architectures.unet"
-_NETWORKS: Final[dict[str, tuple[str, dict[str, list[int]]]]] = {
-    "default": ("PlainConvUNet", {"n_conv_per_stage": [2] * 6, "n_conv_per_stage_decoder": [2] * 5}),
-    "resenc-m": (
-        "ResidualEncoderUNet",
-        {"n_blocks_per_stage": [1, 3, 4, 6, 6, 6], "n_conv_per_stage_decoder": [1] * 5},
-    ),
-}
-PLAN_NAMES: Final = tuple(_NETWORKS)
-
-
-def plans_named(name: str, shipped: Mapping[str, Any], *, quick: bool = False) -> dict[str, Any]:
-    """The shipped package's plans with the network called `name` at 1 mm.
-
-    `quick` reduces it to two stages, few features and small patches of coarse voxels.
-    """
-    features = _FEATURES if not quick else (4, 8)
-    stages = len(features)
-    strides = [[1, 1, 1], *([[2, 2, 2]] * (stages - 2)), [2, 2, 2] if quick else [2, 1, 1]]
-    unet, depths = _NETWORKS[name]
-    own = shipped["configurations"][CONFIGURATION]
-    arguments = {key: value for key, value in own["architecture"]["arch_kwargs"].items() if "_per_stage" not in key}
-    arguments |= {
-        "n_stages": stages,
-        "features_per_stage": list(features),
-        "kernel_sizes": [[3, 3, 3]] * stages,
-        "strides": strides,
-        **{key: value[: stages - key.endswith("decoder")] for key, value in depths.items()},
-    }
-    architecture = own["architecture"] | {"network_class_name": f"{_UNETS}.{unet}", "arch_kwargs": arguments}
-    size = {"patch_size": [16] * 3, "spacing": [9.0] * 3} if quick else {"patch_size": [*_PATCH], "spacing": [1.0] * 3}
-    configuration = own | size | {"architecture": architecture}
-    return {**shipped, "configurations": {CONFIGURATION: configuration}}
-
-
-def write_random_package(root: Path, name: str, edition: str, *, quick: bool = False) -> Path:
-    """Write a package of five folds with random weights, mirrored along every axis, with the edition's shipped heads.
-
-    Every voxel is background, so that later steps see the fallback's mask instead of noise. `quick` has two folds and
-    one axis.
-    """
-    shipped = DEFAULT_PACKAGES / edition
-    plans = plans_named(name, read_json(shipped / PLANS), quick=quick)
-    write_json(root / PLANS, plans)
-    shutil.copytree(shipped / "heads", root / "heads")
-    folds = [f"fold_{fold}.safetensors" for fold in range(2 if quick else FOLDS)]
-    for fold, file_name in enumerate(folds):
-        torch.manual_seed(fold)
-        network: Any = untrained_network(plans["configurations"][CONFIGURATION], len(CHANNELS), len(labels.NAMES))
-        last = network.decoder.seg_layers[-1]
-        torch.nn.init.zeros_(last.weight)
-        last.bias.data = torch.tensor([1.0, 0.0, 0.0])
-        save_file({key: tensor.detach().half().contiguous() for key, tensor in own_tensors(network)}, root / file_name)
-    files = {path.relative_to(root).as_posix(): file_entry(path) for path in root.rglob("*") if path.is_file()}
-    keys = ("format_version", "edition", "fallbacks", "channels", "labels")
-    manifest = {key: value for key, value in read_json(shipped / MANIFEST).items() if key in keys}
-    manifest |= {"name": f"smoke-{name}", "purpose": "for measuring: random weights", "configuration": CONFIGURATION}
-    manifest |= {"mirror_axes": [2] if quick else [0, 1, 2], "folds": folds, "files": files}
-    write_json(root / MANIFEST, manifest)
-    return root
 
 
 def time_tile(model: Path, device_name: str) -> dict[str, float]:

@@ -13,22 +13,21 @@ from algorithm.network.networks import Networks, own_tensors, untrained_network
 from algorithm.network.package import DEFAULT_PACKAGE, PLANS, load_package
 from algorithm.network.passes import planned_passes
 from benchmarks.smoke import gpu
+from benchmarks.smoke.packages import PLAN_NAMES, plans_named, write_random_package
 from benchmarks.smoke.runs import (
     CARD_GIB,
     HALF,
     LIMIT_S,
     MARGIN_S,
     PASSES,
-    PLAN_NAMES,
     PLANNED,
     T4_TFLOPS,
     flops_per_tile,
-    plans_named,
     record_figures,
     t4_prediction,
-    write_random_package,
 )
 from benchmarks.smoke.training import EPOCH_S, FITS, HOURS
+from contract import labels
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.files import read_json
@@ -154,12 +153,17 @@ def passes(slow_pass_s: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("name", PLAN_NAMES)
-def test_a_random_package_loads_and_every_voxel_is_background(name: str, tmp_path: Path) -> None:
+def test_a_random_package_segments_hot_voxels_of_the_pet(name: str, tmp_path: Path) -> None:
+    """Noise of sd 1 in both channels with a block of 20 in the PET: GTVp there and nowhere else."""
     package = load_package(write_random_package(tmp_path / name, name, DEFAULT_EDITION, quick=True))
     assert len(planned_passes(package)) == 4
+    data = torch.randn((1, 2, 16, 16, 16), generator=torch.Generator().manual_seed(0)).clip(-2, 2)
+    data[0, 1, 4:7, 4:7, 4:7] = 20.0
     with torch.inference_mode():
-        logits = Networks(package).of(1, torch.device("cpu"))(torch.randn((1, 2, 16, 16, 16)))
-    assert not logits[0].argmax(0).any()
+        segmented = Networks(package).of(1, torch.device("cpu"))(data)[0].argmax(0)
+    expected = torch.zeros((16, 16, 16), dtype=torch.long)
+    expected[4:7, 4:7, 4:7] = labels.GTVP
+    assert torch.equal(segmented, expected)
 
 
 def record(**changes: Any) -> dict[str, Any]:
