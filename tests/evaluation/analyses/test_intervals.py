@@ -34,3 +34,9 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     beside = [{"team": "null", "place": 2, "metrics": lost}]
     _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")
+
+
+def test_recall_of_masks_stands_beside_precision(challenge) -> None:
+    """Table 4 of the HECKTOR 2020 overview has both beside the DSC."""
+    (others,) = other_metrics(challenge("hecktor2025", "segmentation"))
+    assert {"GTVp mean precision", "GTVp mean recall"} <= {row["metric"] for row in others.rows}
