@@ -69,6 +69,10 @@ class CaseCache:
 
         Raises HecktorError if the case cannot be shown; it is tried again the next time.
         """
+        return self.prepare(case).result()
+
+    def prepare(self, case: str) -> Future[dict[str, bytes]]:
+        """Start to compute a case, unless it is there."""
         with self._changing:
             files = self._files.pop(case, None)
             if files is None or (files.done() and files.exception() is not None):
@@ -76,7 +80,7 @@ class CaseCache:
             self._files[case] = files
             if len(self._files) > self._most:
                 self._files.popitem(last=False)
-        return files.result()
+            return files
 
 
 class ViewerFiles:
@@ -86,6 +90,10 @@ class ViewerFiles:
         self._fixed = {**page_files(), CASES_JSON: listing_bytes(cohort)}
         self._cases = cohort.cases
         self._cache = CaseCache(cohort.cases)
+
+    def prepare_first(self) -> None:
+        """Start to compute the first case, before a browser asks for it."""
+        self._cache.prepare(next(iter(self._cases)))
 
     def read(self, name: str) -> bytes | None:
         """The content of a file, None for an unknown one; raises HecktorError if its case cannot be shown."""
@@ -193,14 +201,20 @@ class _Handler(RequestHandler):
 
 
 @contextmanager
-def serving(cohort: ViewerCohort, port: int = 0) -> Iterator[str]:
-    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one."""
+def serving(cohort: ViewerCohort, port: int = 0, *, prepare: bool = False) -> Iterator[str]:
+    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one.
+
+    With `prepare` the first case is computed before a browser asks for it.
+    """
+    files = ViewerFiles(cohort)
     try:
-        server = _ViewerServer(ViewerFiles(cohort), port)
+        server = _ViewerServer(files, port)
     except OSError as problem:
         raise HecktorError("--port", f"{port} cannot be used ({problem.strerror})", "a free port") from None
     thread = Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
+    if prepare:
+        files.prepare_first()
     try:
         yield f"http://{LOCALHOST}:{server.server_port}/{server.token}/"
     finally:

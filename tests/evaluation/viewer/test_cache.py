@@ -46,6 +46,7 @@ def test_the_least_recently_used_case_leaves_a_full_cache(
     for case in ("C-1", "C-2", "C-1", "C-3", "C-1"):
         cases.files(case)
     assert len(builds) == 3
+    cases.prepare("C-2").result()
     cases.files("C-2")
     assert len(builds) == 4
 
