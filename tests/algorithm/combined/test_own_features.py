@@ -87,12 +87,6 @@ def test_a_measurement_that_never_ends_costs_itself(
     assert values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.5))
 
 
-def test_code_that_is_not_there_is_refused(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
-    packed()
-    with pytest.raises(ModelPackageError, match=r"^manifest\.json: found code my_code, expected --code my_code"):
-        answered(case, package)
-
-
 def test_a_manifest_must_name_the_code(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
     packed(names_code=False)
     with pytest.raises(
