@@ -44,7 +44,7 @@ def segmentation() -> str:
 def uncertainty() -> str:
     dsc = np.linspace(0.2, 0.8, 40)
     records, rows = uncertain_cohort(dsc, dsc[::-1])
-    return uncertainty_section(records, rows, 20, 0, {f"P{n}": ("CHUM", "CHUP")[n % 2] for n in range(40)})[0]
+    return uncertainty_section(records, rows, 20, 0)[0]
 
 
 def heads() -> list[Section]:
@@ -87,15 +87,14 @@ def opened(page: Page, report: Path) -> Page:
 
 
 def test_all_charts_are_drawn(page: Page, report: Path) -> None:
-    """Two of the uncertainty, and two each of the risk, the status and the stage."""
+    """Two each of the risk, the status and the stage."""
     opened(page, report)
-    assert len(charts_of(report.read_text(encoding="utf-8"))) == 2 + 2 + 2 + 2
-    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 8
+    assert len(charts_of(report.read_text(encoding="utf-8"))) == 6
+    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 6
 
 
-def test_a_point_selects_a_patient_whose_picture_is_loaded(page: Page, report: Path) -> None:
-    opened(page, report)
-    page.locator("#uncertainty-expected-dsc circle.selects").first.click()
+def test_the_picture_of_a_selected_patient_is_loaded(page: Page, report: Path) -> None:
+    page.goto(f"{report.as_uri()}#case=P0")
     expect(page.locator("#selection")).to_contain_text("case P0")
     page.locator("#selection a", has_text="Show P0").click()
     page.wait_for_function("document.querySelector('[id=\"case-P0\"] img').naturalWidth === 30")
@@ -105,7 +104,7 @@ def test_a_point_selects_a_patient_whose_picture_is_loaded(page: Page, report: P
 def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page = opened(context.new_page(), report)
-    page.locator("#uncertainty-expected-dsc summary").click()
+    page.locator("section.chart summary").first.click()
     problems = accessibility_problems(page)
     context.close()
     assert problems == []
