@@ -64,7 +64,7 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
         else:
             by_threshold = not segmented.by_network and not segmented.without_body
             stands_in = request.method.segmenter == "network" and by_threshold
-            fallback = Fallback("PET threshold", segmented.why_threshold) if stands_in else None
+            fallback = Fallback(segmented.case.fallback, segmented.why_threshold) if stands_in else None
             return RestoredMask(segmented, mask, fallback)
     empty = np.zeros(grid.array_shape, dtype=np.uint8)
     return RestoredMask(segmented, empty, Fallback("empty mask", why))

@@ -27,16 +27,16 @@ LOGGER = logging.getLogger("hecktor")
 
 def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
     """The answers, with the reason for an early end in the log, in the notices and in prepared fallbacks."""
-    segmentation = answers.segmented.segmentation
+    segmented, segmentation = answers.segmented, answers.segmented.segmentation
     if not reason:
         return answers
     if answers.is_prepared:
         what = "an empty mask and fallbacks" if segmentation is None else "fallbacks"
         run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
-    elif segmentation is None or answers.segmented.without_body:
+    elif segmentation is None or segmented.without_body:
         LOGGER.warning("*** EARLY END *** %s", reason)
-    elif not segmentation.by_network and not answers.segmented.by_contours:
-        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the PET threshold answers", reason)
+    elif not segmentation.by_network and not segmented.by_contours:
+        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the %s answers", reason, segmented.case.fallback)
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
     return answers.because_of(reason)
@@ -213,7 +213,7 @@ def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
         return "network"
     if segmented.by_contours and not segmented.without_body:
         return "contours"
-    return None if segmented.segmentation is None or segmented.without_body else "PET threshold"
+    return None if segmented.segmentation is None or segmented.without_body else segmented.case.fallback
 
 
 def peak_memory_mib() -> float:

@@ -59,7 +59,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
 
 def name_package(run: RunContext) -> None:
     """Check the package's edition and code, and log which one answers. Raises `HecktorError`."""
-    run.resident.check_edition(run.request.edition)
+    run.resident.check_edition(run.request.edition, run.request.algorithm)
     for finding in run.resident.check_code():
         run.notices.note(finding)
     LOGGER.info("model package: %s", run.resident.describe())
@@ -94,7 +94,7 @@ def answer_case(run: RunContext) -> None:
     segmentation = segment(
         run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
     )
-    if not segmentation.mask().any() and by_threshold().mask().any():
+    if case.pet is not None and not segmentation.mask().any() and by_threshold().mask().any():
         if region.no_neck:
             why = "the network finds nothing where the PET shows uptake"
             write_best(run, Segmented(case, by_threshold(), region, why))

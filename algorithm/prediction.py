@@ -23,9 +23,9 @@ from contract.packages import PackageIdentity
 
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
-SegmentedBy = Literal["network", "PET threshold", "contours"]
+SegmentedBy = Literal["network", "PET threshold", "contours", "earlier mask", "empty mask"]
 # From the mask by a rule, the training's value in the manifest, or the edition's declaration.
-FallbackSource = Literal["PET threshold", "empty mask", "rule", "training", "declaration"]
+FallbackSource = Literal["PET threshold", "earlier mask", "empty mask", "rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,10 @@ class RunRecord:
     `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
     `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
     lesions of each label in the written mask, or in the segmentation where no mask is written. `fallbacks` names the
-    answers given by a fallback, `fallback_by` which one ("PET threshold", "empty mask", "rule", "training",
-    "declaration"), and `fallback_why` the reason. `region` describes the region that was searched (`Region.as_json`),
-    None for a method without images. `device` and `plan` describe the passes and are None without any. `package` is the
+    answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
+    "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
+    (`Region.as_json`), None for a method without images. `device` and `plan` describe the passes and are None without
+    any. `package` is the
     model package, None for a method without one; a notice says if it is the shipped one. `seconds` has the finished
     stages, `unfinished` those that were still running after an early end.
     """

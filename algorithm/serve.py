@@ -195,7 +195,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
 
     def load() -> None:
         if request.uses_package:
-            resident.check_edition(request.edition)
+            resident.check_edition(request.edition, request.algorithm)
             resident.check_code()
             LOGGER.info("model package: %s", resident.describe())
         if request.method.segmenter == "network":

@@ -120,7 +120,9 @@ def read(run: RunContext) -> Case:
 
 
 def scans_of(case: Case) -> dict[str, Volume | None]:
-    """CT and PET by their names; None without a PET that can be used."""
+    """CT and PET, or MR, by their names; None without a PET that can be used."""
+    if case.is_mr:
+        return {"MR": case.ct}
     return {"CT": case.ct, "PET": case.pet}
 
 
@@ -131,7 +133,8 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
         LOGGER.info("region: %s", region.summary())
         if region.no_neck:
             action = WITHOUT_BODY if region.is_empty else WITHOUT_NECK
-            run.notices.warn(Finding("CT", region.no_neck, "a head or neck in view, the head up (+z)", action))
+            name = next(iter(scans_of(case)))
+            run.notices.warn(Finding(name, region.no_neck, "a head or neck in view, the head up (+z)", action))
         if case.pet is None or region.no_neck:
             return case, region
         covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)

@@ -289,6 +289,7 @@ def _prepare() -> argparse.ArgumentParser:
     )
     add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
     add("--estimate-suv", action="store_true", help="scale a PET in Bq/ml without a factor by its muscle and fat")
+    add("--task", help="task whose networks are trained, by name or number; only if the tasks' networks differ")
     add_edition_option(parser)
     return parser
 

@@ -67,7 +67,6 @@ from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
 from baseline.work import DEFAULT_PLAN, WorkFolders
 from contract.code import Code
-from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.packages import edition_entries
@@ -168,7 +167,7 @@ def _chosen_plan(options: TrainingOptions) -> NetworkPlan:
 
 def _intention(options: TrainingOptions, plan: NetworkPlan, work: WorkFolders) -> str:
     """The steps, their hours and their disk, from the number of patients; no image is read."""
-    patients = len(read_release(Path(options.prepare.release), load_edition(options.prepare.edition)).cases)
+    patients = len(read_release(Path(options.prepare.release), options.prepare.training_edition()).cases)
     folds, machine = options.prepare.folds, options.machine
     if options.networks is not None:
         steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"

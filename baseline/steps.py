@@ -59,6 +59,7 @@ def prepare_options(arguments: argparse.Namespace) -> PrepareOptions:
         None if arguments.suv_factors is None else str(arguments.suv_factors.resolve()),
         arguments.estimate_suv,
         tuple(arguments.allow_missing),
+        arguments.task,
     )
 
 

@@ -16,7 +16,16 @@ from contract import labels
 from contract.archives import read_member, unpack
 from contract.code import Code
 from contract.documents import Document, Text, parse_document
-from contract.editions import Edition, content_digest, declared_part, edition_from, known_editions
+from contract.editions import (
+    Algorithm,
+    Edition,
+    content_digest,
+    declared_part,
+    edition_from,
+    known_editions,
+    load_edition,
+)
+from contract.editions.declaration import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.files import MAX_JSON_BYTES, parse_json, read_json
 
@@ -27,7 +36,7 @@ MANIFEST: Final = "manifest.json"
 HEADS: Final = "heads"
 # Manifests named no edition while there was one edition only.
 FIRST_EDITION: Final = "hecktor2025"
-CHANNELS: Final = ("CT", "PET")
+CHANNELS: Final = CT_AND_PET
 # Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
 NormalisedOver = Literal["region", "scan"]
 # Keys of version 0.2 and their names today.
@@ -128,7 +137,7 @@ class Manifest(Document):
         licence: licence of the package.
         edition: the challenge's edition.
         own_edition: its declaration and profile if it is none of this project's.
-        channels: CT and PET.
+        channels: CT and PET, or the images of MR and the structures of masks that the networks of one task see.
         labels: names of the mask's labels.
         configuration: the nnU-Net configuration whose grid has the answer.
         folds: weight files, the most valuable first; of an entrant's own network a folder.
@@ -179,14 +188,22 @@ class Manifest(Document):
 
     @model_validator(mode="after")
     def _check(self) -> Manifest:
-        expected = {"channels": list(CHANNELS), "labels": {str(value): name for value, name in labels.NAMES.items()}}
-        for key, wanted in expected.items():
-            if (value := getattr(self, key)) != wanted:
-                raise ModelPackageError(f"{MANIFEST}.{key}", f"found {value!r}", repr(wanted))
+        names = {str(value): name for value, name in labels.NAMES.items()}
+        for key, wanted in (("channels", self._known_channels()), ("labels", [names])):
+            if (value := getattr(self, key)) not in wanted:
+                expected = " or ".join(map(repr, wanted))
+                raise ModelPackageError(f"{MANIFEST}.{key}", f"found {value!r}", expected)
         if len(self.configurations) != len(self.folds):
             found = f"found {self.fold_configurations!r}"
             raise ModelPackageError(f"{MANIFEST}.fold_configurations", found, f"{len(self.folds)}, one for each fold")
         return self
+
+    def _known_channels(self) -> list[list[str]]:
+        """The channels of each of the edition's algorithms."""
+        if self.own_edition is None and self.edition not in known_editions():
+            return [list(CHANNELS)]
+        edition = load_edition(self.edition) if self.own_edition is None else edition_from(self.own_edition)
+        return [list(channels) for channels in dict.fromkeys(one.channels for one in edition.algorithms)]
 
     @property
     def configurations(self) -> tuple[str, ...]:
@@ -334,10 +351,13 @@ def edition_entries(edition: Edition) -> dict[str, Any]:
     return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
 
 
-def check_edition(manifest: Manifest, edition: Edition) -> None:
-    """Check that a package was made for this edition. Raises `ModelPackageError`."""
+def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | None = None) -> None:
+    """Check that a package was made for this edition and, if given, its algorithm. Raises `ModelPackageError`."""
     if manifest.edition != edition.name:
         raise ModelPackageError(MANIFEST, f"found edition {manifest.edition!r}", repr(edition.name))
+    if algorithm is not None and manifest.channels != list(algorithm.channels):
+        expected = f"{', '.join(algorithm.channels)}, the images of task {algorithm.name}"
+        raise ModelPackageError(MANIFEST, f"found channels {', '.join(manifest.channels)}", expected)
     if manifest.own_edition is None or edition.content is None:
         return
     mine, theirs = declared_part(manifest.own_edition), declared_part(edition.content)

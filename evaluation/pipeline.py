@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 
 from contract.editions.clinical import CENTRE
-from contract.editions.declaration import CT
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
@@ -80,7 +79,7 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     _check_request(request, task)
     references = read_references(request, profile, task)
     try:
-        submissions, findings = read_submissions(request, profile, task, references)
+        submissions, findings = read_submissions(request, task, references)
     except NothingMatchedError as problem:
         if not request.public:
             raise
@@ -160,7 +159,7 @@ def read_references(
 
 
 def read_submissions(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile, references: Mapping[str, Reference[Any]]
+    request: EvaluationRequest, task: TaskProfile, references: Mapping[str, Reference[Any]]
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
     """Each submitted answer, and findings about the files; names that any reference has are not unknown."""
     known = {case for one in references.values() for case in one.cases}
@@ -176,7 +175,7 @@ def read_submissions(
         if path is not None:
             submissions[name] = one.scorer.read_files(path, cases, known - cases)
         else:
-            sockets = JobSockets(profile.declaration.inputs[CT], one.answer.socket, outputs)
+            sockets = JobSockets(task.algorithm.scan, one.answer.socket, outputs)
             submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
     return submissions, findings
 

@@ -37,9 +37,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 
-    has_references = has_release_layout(options.cases)
+    has_references = has_release_layout(options.cases, edition)
     if options.ground_truth is None and not has_references and (options.evaluation_image or options.evaluation_command):
-        options.ground_truth = options.cases / "ground_truth"
+        options.ground_truth = options.cases / edition.reference_folder(task)
     is_scored = has_references or options.ground_truth is not None
     _refuse_unused(parser, options, is_scored)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time

@@ -146,7 +146,7 @@ def rehearse(
 
 def _cohort(rehearsal: Rehearsal) -> Cohort:
     """The cases of a cohort in the platform's layout, or of a release."""
-    if has_release_layout(rehearsal.cohort):
+    if has_release_layout(rehearsal.cohort, rehearsal.edition):
         return read_release_cohort(rehearsal.cohort, rehearsal.edition, rehearsal.task, rehearsal.only)
     return Cohort(find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only))
 

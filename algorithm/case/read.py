@@ -6,10 +6,10 @@ Unusable input raises an `InputError`; degenerate input is repaired and listed i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from algorithm.case.inputs import CaseFiles, input_path, single_image
 from algorithm.case.notices import Notices
 from contract import labels
 from contract.editions import Algorithm, Edition, Socket
-from contract.editions.declaration import CONTOURS, CT, EHR, PET, RT_DOSE
+from contract.editions.declaration import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_header, read_volume
@@ -44,6 +44,10 @@ class Case:
     `pet` is None if the PET is useless for this CT (all zero, or no overlap): the CT alone is used. `dose` is the
     planned dose in Gy on its own grid, None if there is none; `contours` is a mask of the lesions on the CT's grid that
     comes with the case, None if the algorithm looks for them.
+
+    A case of an edition of MR has no PET, and `ct` is its MR (float32, finite), whose grid the answer takes.
+    `registered` are the further channels of the networks: MR images, and one image of 0 and 1 for each structure of a
+    mask; `earlier` is the mask of the earlier visit.
     """
 
     ct: Volume
@@ -51,6 +55,26 @@ class Case:
     patient: Patient
     dose: Volume | None = None
     contours: Volume | None = None
+    is_mr: bool = False
+    registered: tuple[Volume, ...] = ()
+    earlier: Volume | None = None
+
+    @property
+    def channels(self) -> tuple[Volume | None, ...]:
+        """The networks' images in the order of `Algorithm.channels`; None for a PET that cannot be used."""
+        return (self.ct, *self.registered) if self.is_mr else (self.ct, self.pet)
+
+    @property
+    def fallback(self) -> Literal["PET threshold", "earlier mask", "empty mask"]:
+        """The mask where no network answers."""
+        if not self.is_mr:
+            return "PET threshold"
+        return "empty mask" if self.earlier is None else "earlier mask"
+
+    @property
+    def outside(self) -> float:
+        """The value of `ct` beyond its grid: air in HU, or no signal."""
+        return 0 if self.is_mr else AIR_HU
 
 
 @dataclass(frozen=True)
@@ -85,6 +109,8 @@ def read_case(
             `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
     reader = _Reader(edition, notices, tolerant, needs_clinical=bool(algorithm.heads))
+    if algorithm.modality == MR:
+        return _read_mr(source, algorithm, notices)
     case = _read_source(reader, source, algorithm)
     return replace(case, contours=reader.contours(source, algorithm, case.ct.geometry, contours))
 
@@ -108,8 +134,57 @@ def read_contours(path: Path, ct: Geometry) -> Volume:
     mask = read_volume(path)
     if differences := mask.geometry.differences(ct):
         raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
+    return _labelled(mask, path.name)
+
+
+def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
+    """The MR and what is registered to it. Raises `InputError`: an image is absent or unusable, or in plain files."""
+    if not isinstance(source, Path):
+        found = f"plain files, or scans in memory, for task {algorithm.name}"
+        raise InputError("input", found, "a folder in the platform's layout, which names the images of MR")
+    paths = {
+        name: single_image(input_path(source, socket, notices))
+        for name, socket in {algorithm.input_names[0]: algorithm.scan, **algorithm.registered}.items()
+    }
+    return mr_case(paths, algorithm.channels, notices)
+
+
+def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notices) -> Case:
+    """A case of MR from the files of its inputs by name, the scan first; `channels` as of `Algorithm`.
+
+    Raises:
+        InputError: an image is unusable, or does not overlap the scan.
+    """
+    (scan_path, *other_paths), names = paths.values(), list(paths)[1:]
+    scan = _clean_mr(read_volume(scan_path), scan_path.name, notices)
+    registered: list[Volume] = []
+    earlier = None
+    for name, path in zip(names, other_paths, strict=True):
+        image = read_volume(path)
+        if not overlap(scan.geometry, image.geometry):
+            apart = f"does not overlap {scan_path.name} ({image.geometry.describe()})"
+            raise InputError(path.name, apart, "an image registered to it (hecktor convert register)")
+        if name in channels:
+            registered.append(_clean_mr(image, path.name, notices))
+            continue
+        earlier = _labelled(image, path.name)
+        parts = [(earlier.array == label).astype(np.uint8) for label in labels.FOREGROUND]
+        registered += [Volume(part, image.geometry) for part in parts]
+    return Case(scan, None, Patient(), is_mr=True, registered=tuple(registered), earlier=earlier)
+
+
+def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
+    """MR as float32 with finite values; what cannot be right gives a notice."""
+    array = _finite(_checked(image, name).array.astype(np.float32), 0.0, name, "zero", notices)
+    if not array.any():
+        notices.warn(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
+    return Volume(array, image.geometry)
+
+
+def _labelled(mask: Volume, name: str) -> Volume:
+    """A mask as uint8. Raises `InputError` for an unknown label."""
     if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
-        raise InputError(path.name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+        raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
     return Volume(mask.array.astype(np.uint8), mask.geometry)
 
 

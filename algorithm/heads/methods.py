@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from contract.editions import Algorithm, Answer, Edition
-from contract.editions.declaration import KINDS, Kind
+from contract.editions.declaration import KINDS, MR, Kind, Modality
 from contract.errors import HecktorError, ModelPackageError
 
 
@@ -16,7 +16,8 @@ class Method:
 
     Attributes:
         name: name on the command line.
-        segmenter: finds the lesions; None for clinical variables alone.
+        segmenter: finds the lesions; "threshold" is a case's fallback, None is for clinical variables alone.
+        needs: modality of an input that the method needs; None for any.
         kinds: kinds of answers that the method gives itself; for other risks and classes it gives their fallbacks.
         head_suffix: added to the name of an answer's head in the model package.
     """
@@ -25,6 +26,7 @@ class Method:
     segmenter: Literal["network", "threshold"] | None
     kinds: tuple[Kind, ...]
     head_suffix: str = ""
+    needs: Modality | None = None
 
     def head_name(self, answer: Answer) -> str:
         """Name of the model package's head for a risk or class answer.
@@ -38,6 +40,9 @@ class Method:
 
     def answers(self, algorithm: Algorithm) -> bool:
         """True if the method can give every answer of the algorithm, by itself or by a fallback for a head."""
+        inputs = algorithm.registered if algorithm.modality == MR else algorithm.inputs
+        if self.needs is not None and not any(one.modality == self.needs for one in inputs.values()):
+            return False
         return all(answer.kind in self.kinds or self._has_fallback(answer) for answer in algorithm.answers)
 
     def _has_fallback(self, answer: Answer) -> bool:
@@ -48,7 +53,8 @@ METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
         Method("baseline", "network", KINDS),
-        Method("threshold", "threshold", ("mask",)),
+        Method("threshold", "threshold", ("mask",), needs="PET"),
+        Method("earlier-mask", "threshold", ("mask",), needs="mask"),
         Method("clinical", None, ("risk", "class"), "_clinical"),
     )
 }

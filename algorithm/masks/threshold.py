@@ -35,8 +35,13 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
 
     The neck lies between brain and lung apices, if they are visible. Parts under 0.3 ml are left out, and so are the
-    brain and parts that are hottest in the chest. Without a usable PET the mask is empty.
+    brain and parts that are hottest in the chest. Without a usable PET the mask is empty; of MR it is the mask of the
+    earlier visit on the scan's grid, or empty without one.
     """
+    if case.is_mr:
+        empty = np.zeros(case.ct.geometry.array_shape, np.uint8)
+        mask = empty if case.earlier is None else grids.resample_mask(case.earlier, case.ct.geometry)
+        return Segmentation.from_mask(mask, case.ct.array, None, case.ct.geometry)
     grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
     ct = grids.resample(case.ct, grid, AIR_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)

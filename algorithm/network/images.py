@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import AIR_HU, Case
+from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
 from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
@@ -128,8 +128,8 @@ class GridImage(MemberImage):
         return None
 
     @cached_property
-    def scans(self) -> tuple[_Float, _Float]:
-        """CT in HU and PET in SUV on the answer's grid, for the features."""
+    def scans(self) -> tuple[_Float, ...]:
+        """The case's channels on the answer's grid, CT in HU and PET in SUV for the features."""
         return network_channels(self._case, self.answer_grid)
 
     def channels(self) -> _Float:
@@ -229,29 +229,34 @@ def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: G
     return upright_grid(scan, region.lower_mm, region.upper_mm, spacing_mm)
 
 
-def network_channels(case: Case, grid: Geometry) -> tuple[_Float, _Float]:
-    """CT in HU and PET in SUV on the network's grid, each (z, y, x) float32; air and zero beyond the scans."""
-    ct = grids.resample(case.ct, grid, AIR_HU)
-    if case.pet is None:
-        return ct, np.zeros(grid.array_shape, dtype=np.float32)
-    return ct, grids.resample(case.pet, grid, 0.0)
+def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
+    """The case's channels on the network's grid, each (z, y, x) float32: CT in HU and PET in SUV, or MR and masks.
+
+    Air and zero beyond the scans; zero for an absent PET.
+    """
+    _, *others = case.channels
+    rest = (np.zeros(grid.array_shape, np.float32) if one is None else grids.resample(one, grid, 0.0) for one in others)
+    return grids.resample(case.ct, grid, case.outside), *rest
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
-    """Stack CT (HU) and PET (SUV), as the plans list them, each normalised by its scheme; shape (channel, z, y, x).
+    """Stack the channels as the plans list them, CT in HU and PET in SUV or MR, each normalised by its scheme.
+
+    Shape (channel, z, y, x).
 
     Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
     """
     schemes, sources = package.configuration["normalization_schemes"], package.channel_sources
     if len(schemes) != len(sources):
-        raise ModelPackageError("plans.json", f"{len(schemes)} channels", f"{len(sources)} (CT and PET)")
+        expected = f"{len(sources)} ({' and '.join(package.manifest.channels)})"
+        raise ModelPackageError("plans.json", f"{len(schemes)} channels", expected)
     scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
     stacked = [normaliser(package, number, scales[source])(channels[source]) for number, source in enumerate(sources)]
     return np.stack(stacked).astype(np.float32, copy=False)
 
 
-def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, _Float] | None:
-    """Coarse CT and PET over all of the CT, if the package takes an image's own scale from the whole scan."""
+def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
+    """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
     if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
         return None
     corners = case.ct.geometry.corners_mm()

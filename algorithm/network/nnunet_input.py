@@ -118,25 +118,26 @@ def spline_of(configuration: Mapping[str, Any], kind: str, lattice: Lattice) -> 
 
 
 def nnunet_channels(case: Case, lattice: Lattice, package: ModelPackage) -> _Float:
-    """CT and PET (channel, z, y, x) on the lattice, each normalised over the whole scan before it is resampled."""
+    """The channels (channel, z, y, x) on the lattice, each normalised over the whole scan before it is resampled."""
     spline = spline_of(package.configuration, "data", lattice)
-    readers = (_ct_reader(case, lattice.scan), _pet_reader(case.pet, lattice.scan))
+    others = case.channels[1:]
+    readers = [_ct_reader(case, lattice.scan), *(_reader_of(one, lattice.scan) for one in others)]
     sources = enumerate(package.channel_sources)
     return np.stack([_channel(number, readers[source], lattice, spline, package) for number, source in sources])
 
 
 def nonzero_part(case: Case) -> Geometry:
-    """The box of CT voxels in which CT or PET is not zero, to which nnU-Net crops a scan; usually all of it.
+    """The box of the scan's voxels in which any channel is not zero, to which nnU-Net crops a scan; usually all of it.
 
     A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box. Its axes run
     nearest to LPS, as the axes of the training's images do.
     """
     ct = oriented(case.ct)
-    read_pet = _pet_reader(case.pet, ct.geometry)
+    readers = [_reader_of(one, ct.geometry) for one in case.channels[1:]]
 
     def has_values(axis: int, number: int) -> bool:
         plane = tuple(slice(number, number + 1) if one == axis else slice(0, n) for one, n in enumerate(shape))
-        return bool(ct.array[plane].any()) or bool(read_pet(plane).any())
+        return bool(ct.array[plane].any()) or any(read(plane).any() for read in readers)
 
     shape = ct.array.shape
     low, high = [0, 0, 0], list(shape)
@@ -158,11 +159,11 @@ def _ct_reader(case: Case, scan: Geometry) -> _Reader:
     return lambda box: np.asarray(array[box], dtype=np.float32)
 
 
-def _pet_reader(pet: Volume | None, scan: Geometry) -> _Reader:
-    """Reader of a box (z, y, x) of the PET, interpolated linearly on the CT's voxels; zero beyond the PET."""
-    if pet is None:
+def _reader_of(channel: Volume | None, scan: Geometry) -> _Reader:
+    """Reader of a box (z, y, x) of another channel, interpolated linearly on the scan's voxels; zero beyond it."""
+    if channel is None:
         return lambda box: np.zeros([part.stop - part.start for part in box], dtype=np.float32)
-    image = to_sitk(pet)
+    image = to_sitk(channel)
 
     def read(box: tuple[slice, ...]) -> _Float:
         z, y, x = box

@@ -29,7 +29,7 @@ from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
-from contract.packages import CHANNELS, HEADS, MANIFEST, Manifest, read_manifest, verified_files
+from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
 
 PLANS: Final = "plans.json"
 # Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
@@ -132,8 +132,8 @@ class ModelPackage:
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
-        """The image of each channel of `configuration`: 0 for CT, 1 for PET. nnU-Net's networks have both in turn."""
-        return tuple(self.configuration.get("channels", range(len(CHANNELS))))
+        """The image of each channel of `configuration`: 0 for CT, 1 for PET. nnU-Net's networks have all in turn."""
+        return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
 
     def sees_pet_alone(self, fold: int) -> bool:
         """Whether this fold's nnU-Net network uses the PET alone."""

@@ -341,8 +341,8 @@ def segment(
         LOGGER.warning("*** FALLBACK *** no network without a PET: the PET threshold answers")
         return lesions()
     image = network_image(case, region, package, lesions)
-    (ct, scanned_pet), restoration = image.scans, image.restoration
-    pet = scanned_pet if scanned_pet.any() else None
+    (ct, *others), restoration = image.scans, image.restoration
+    pet = others[0] if not case.is_mr and others[0].any() else None
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
@@ -366,5 +366,5 @@ def segment(
     try:
         return segmentation(run.run())
     except NoPassFitsError as reason:
-        LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the PET threshold answers", reason)
+        LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, case.fallback)
         return lesions()

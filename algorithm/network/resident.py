@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithm.network.package import ModelPackage, load_package
 from contract.code import given_code
-from contract.editions import Edition
+from contract.editions import Algorithm, Edition
 from contract.errors import Finding
 from contract.packages import (
     Manifest,
@@ -46,9 +46,9 @@ class Resident:
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
-    def check_edition(self, edition: Edition) -> None:
-        """Check that the package was made for this edition. Raises `ModelPackageError`."""
-        check_edition(self._manifest, edition)
+    def check_edition(self, edition: Edition, algorithm: Algorithm) -> None:
+        """Check that the package was made for this edition and algorithm. Raises `ModelPackageError`."""
+        check_edition(self._manifest, edition, algorithm)
 
     def check_code(self) -> list[Finding]:
         """Check that the code that the package names is there; findings for code that changed. Raises as it does."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from scipy import ndimage
 
 from algorithm.case.read import Case
 from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, without_cold
@@ -52,6 +53,8 @@ ABOVE_BODY_MM: Final = 12.0
 # A scan without a body that shows no more uptake than this is empty.
 BACKGROUND_SUV: Final = 1.0
 EMPTY_SCAN: Final = "neither a body nor uptake"
+# Landmarks need Hounsfield units; an MR of the neck is searched whole.
+WHOLE_SCAN: Final = "the whole scan"
 
 _Vector = npt.NDArray[np.float64]
 
@@ -76,8 +79,9 @@ class Region:
 
     @property
     def sure(self) -> bool:
-        """True if the brain is visible above the body, in a closed skull and by its uptake."""
-        return self.brain_lower_mm is not None and self.brain_end_is_sure and not self.no_neck
+        """True for a whole scan, or if the brain is visible above the body, in a closed skull and by its uptake."""
+        by_brain = self.brain_lower_mm is not None and self.brain_end_is_sure
+        return (by_brain or self.found_by == WHOLE_SCAN) and not self.no_neck
 
     @property
     def is_empty(self) -> bool:
@@ -102,7 +106,12 @@ class Region:
 
 
 def localise(case: Case) -> Region:
-    """The region of head and neck with every GTVp and GTVn, clipped to the CT's field of view."""
+    """The region of head and neck with every GTVp and GTVn, clipped to the CT's field of view.
+
+    Of an MR it is the box of all values that are not zero, to which nnU-Net crops an image, too.
+    """
+    if case.is_mr:
+        return _with_values(case.ct)
     corners = case.ct.geometry.corners_mm()
     field_low, field_high = corners.min(0), corners.max(0)
     coarse = coarse_picture(case)
@@ -127,6 +136,16 @@ def localise(case: Case) -> Region:
     if brain is None:
         return Region(*box, found_by, apex_mm=apex_mm, no_neck=no_neck)
     return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, no_neck)
+
+
+def _with_values(mr: Volume) -> Region:
+    geometry, box = mr.geometry, next(iter(ndimage.find_objects((mr.array != 0).astype(np.uint8))), None)
+    if box is None:
+        corners = geometry.corners_mm()
+        return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN, no_neck=EMPTY_SCAN)
+    start, size = [part.start for part in box[::-1]], [part.stop - part.start for part in box[::-1]]
+    corners = geometry.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
+    return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
 
 
 def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:

@@ -14,7 +14,7 @@ from algorithm.heads.measure import features_version
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.network.out_of_fold import features_of_mask
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.data_set import CHANNELS, image_path, label_path
+from baseline.release.data_set import image_paths, label_path
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
@@ -92,9 +92,8 @@ def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str
 
 
 def _reference_key(case: ReleaseCase, work: WorkFolders) -> str:
-    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
     return key_of(
-        (*images, label_path(work.raw, case), case.dose),
+        (*image_paths(work.raw, case), label_path(work.raw, case), case.dose),
         {"version": _VERSION, "features": features_version(smallest_lesions_of(work))},
     )
 
@@ -132,14 +131,13 @@ def _check_grid(path: Path, case: ReleaseCase) -> None:
 
 
 def _key(case: ReleaseCase, work: WorkFolders, mask: Path, lesions: tuple[int, ...] | None) -> str:
-    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
     made_from = {
         "version": _VERSION,
         "features": features_version(smallest_lesions_of(work)),
         "mask": file_entry(mask)["sha256"],
     }
     made_from |= {"lesions": list(lesions)} if lesions else {}
-    return key_of((*images, case.ct, case.dose), made_from)
+    return key_of((*image_paths(work.raw, case), case.ct, case.dose), made_from)
 
 
 def _load(work: WorkFolders, name: str, key: str) -> Features | None:

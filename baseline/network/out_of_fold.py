@@ -32,7 +32,14 @@ from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path, label_path, read_dose, read_training_case
+from baseline.release.data_set import (
+    image_path,
+    image_paths,
+    label_path,
+    prepared_ct_and_pet,
+    read_dose,
+    read_training_case,
+)
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
@@ -146,8 +153,9 @@ def _measure_again(case: ReleaseCase, work: WorkFolders) -> tuple[str, Features]
 
 
 def _key(case: ReleaseCase, work: WorkFolders, made_from: str) -> str:
-    images = [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-    return key_of((*images, case.ct, case.dose), {"version": MEASURE_VERSION, "networks": made_from})
+    return key_of(
+        (*image_paths(work.raw, case), case.ct, case.dose), {"version": MEASURE_VERSION, "networks": made_from}
+    )
 
 
 def _uncertainty_key(case: ReleaseCase, work: WorkFolders, mask_key: str) -> str:
@@ -161,15 +169,15 @@ def _segment(
     """The segmentation by the fold's unmirrored passes, or by all passes without a fold; and the disagreement of all
     passes.
     """
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
+    ct, usable_pet = prepared_ct_and_pet(work.raw, case)
+    images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
-    data = normalise((ct.array, pet.array), networks.package, _scan(scans, networks.package))
+    data = normalise(images, networks.package, _scan(scans, networks.package))
     others = _others(scans, networks.package, ct.geometry)
     if fold is None:
         progress, disagreement = _ensemble_passes(data, others, networks, device)
     else:
         progress, disagreement = _fold_passes(data, others, fold, networks, device)
-    usable_pet = pet.array if pet.array.any() else None
     passes_done = progress.done, progress.planned, progress.plan
     return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *passes_done), disagreement
 
@@ -242,14 +250,15 @@ def _uncertainty(
 
 def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:
     """Image features of a mask on the grid of the prepared images."""
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    usable_pet = pet.array if pet.array.any() else None
+    ct, usable_pet = prepared_ct_and_pet(work.raw, case)
     on_grid = mask.array if mask.geometry == ct.geometry else resample_mask(mask, ct.geometry)
     segmentation = Segmentation.from_mask(on_grid, ct.array, usable_pet, ct.geometry)
     return features_of(case, segmentation, smallest_lesions_of(work))
 
 
 def features_of(case: ReleaseCase, segmentation: Segmentation, smallest: SmallestLesions) -> Features:
-    """Image features on the segmentation's grid, with the planned dose if the release has a usable one."""
+    """Image features on the segmentation's grid, with the planned dose if the release has a usable one; none of MR."""
+    if case.is_mr:
+        return {}
     images = segmentation.ct, segmentation.pet, segmentation.grid, read_dose(case)
     return image_features(segmentation.mask(), *images, smallest)

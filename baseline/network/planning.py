@@ -31,6 +31,7 @@ from contract.packages import CHANNELS, file_entry
 LOGGER = logging.getLogger("hecktor")
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
+_OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
@@ -61,6 +62,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         expected = "another --name, or a new working directory, to train"
         raise HecktorError(work.networks.name, "found the networks of a package", expected)
     check_trainer(work, plan)
+    _check_images(work, plan)
     plan = at_prepared_spacing(work, plan)
     plan = plan.changed(starting_weights_digest=_digest(work, plan))
     key = plan_key(work, plan)
@@ -80,6 +82,17 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         plan_and_preprocess(work, plan, splits, jobs)
     store_plan(work, key, plan)
     return plan
+
+
+def _check_images(work: WorkFolders, plan: NetworkPlan) -> None:
+    """Refuse options of the PET for networks of MR."""
+    channels = read_cases(work)[0].channels
+    changed = [name for name in _OF_CT_AND_PET if getattr(plan, name) != getattr(NetworkPlan(), name)]
+    if changed and channels != CHANNELS:
+        option = f"--{changed[0].replace('_', '-')}"
+        raise HecktorError(
+            option, f"found for networks that see {', '.join(channels)}", "CT and PET, or no such option"
+        )
 
 
 def _digest(work: WorkFolders, plan: NetworkPlan) -> str | None:
@@ -189,6 +202,8 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     own = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:
         own |= one_slice(plans["configurations"]["2d"])
+    # As in inference: the scale of MR is that of all voxels.
+    own["use_mask_for_norm"] = [False] * len(own["use_mask_for_norm"])
     own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
     if plan.pet_normalisation == "fixed":
         own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"

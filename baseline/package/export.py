@@ -27,13 +27,12 @@ from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
 from baseline.package.own_networks import OwnMember
-from baseline.release.data_set import CHANNELS
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
 from contract.errors import ModelPackageError, OutputError, unwritable
 from contract.files import atomic_path, write_json, write_text
-from contract.packages import FORMAT_VERSION, HEADS, MANIFEST, file_entry
+from contract.packages import CHANNELS, FORMAT_VERSION, HEADS, MANIFEST, file_entry
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,10 @@ def _try_networks(package: ModelPackage) -> None:
         network = networks.of(fold, torch.device("cpu"))
         if isinstance(network, OwnNetwork):
             network.answer_empty(package, fold)
-    empty = np.zeros((2, 2, 2), dtype=np.float32)
+    empty = (np.zeros((2, 2, 2), dtype=np.float32),) * len(package.manifest.channels)
     try:
         for name in (package.manifest.configuration, *package.other_images):
-            normalise((empty, empty), package.on_grid_of(name))
+            normalise(empty, package.on_grid_of(name))
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
 
@@ -157,8 +156,11 @@ def _scratch_beside(target: Path) -> Iterator[Path]:
 
 def _write_files(folder: Path, contents: PackageContents) -> Path:
     folder.mkdir()
-    members = contents.members
-    networks = copy_networks(folder, members) if isinstance(members, ModelPackage) else write_networks(folder, members)
+    members, channels = contents.members, list(contents.description.get("channels", CHANNELS))
+    if isinstance(members, ModelPackage):
+        channels, networks = members.manifest.channels, copy_networks(folder, members)
+    else:
+        networks = write_networks(folder, members, len(channels))
     for name, head in contents.heads.items():
         write_json(folder / HEADS / f"{name}.json", head.as_json())
         _copy_own_heads(head, contents.own_heads, folder / HEADS)
@@ -174,7 +176,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         "format_version": FORMAT_VERSION,
         **contents.description,
         **({"code": code} if code else {}),
-        "channels": list(CHANNELS),
+        "channels": channels,
         "labels": {str(value): name for value, name in labels.NAMES.items()},
         **networks,
         "files": {path.relative_to(folder).as_posix(): file_entry(path) for path in files},

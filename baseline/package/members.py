@@ -27,11 +27,11 @@ from baseline.package.order import (
     turned_tensor,
 )
 from baseline.package.own_networks import OwnMember
-from baseline.release.data_set import CHANNELS
 from baseline.work import fineness
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.files import write_json
+from contract.packages import CHANNELS
 
 # The keys that inference reads; others describe the machine that planned.
 _PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
@@ -69,11 +69,13 @@ class EnsembleMember:
     order: TrainedOrder = OWN_ORDER
 
 
-def write_networks(folder: Path, members: Sequence[EnsembleMember | OwnMember]) -> dict[str, Any]:
+def write_networks(
+    folder: Path, members: Sequence[EnsembleMember | OwnMember], channels: int = len(CHANNELS)
+) -> dict[str, Any]:
     """Write plans and weights of the members; returns their entries of the manifest."""
     plans, names = _merged_plans(members)
     code = {name: digest for member in members if isinstance(member, OwnMember) for name, digest in member.code.items()}
-    folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names])
+    folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names], channels)
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
     finest = min(names, key=lambda name: fineness(plans["configurations"][name]["spacing"][::-1]))
@@ -114,11 +116,14 @@ def _merged_plans(members: Sequence[EnsembleMember | OwnMember]) -> tuple[dict[s
 
 
 def _write_folds(
-    folder: Path, members: Sequence[EnsembleMember | OwnMember], configurations: Sequence[Mapping[str, Any]]
+    folder: Path,
+    members: Sequence[EnsembleMember | OwnMember],
+    configurations: Sequence[Mapping[str, Any]],
+    channels: int,
 ) -> tuple[list[str], list[int]]:
     """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
     with torch.device("meta"):  # only names and shapes are needed
-        networks = [None if is_own(one) else _untrained(one) for one in configurations]
+        networks = [None if is_own(one) else _untrained(one, channels) for one in configurations]
     folds: list[Iterable[Checkpoint | Path]] = [
         member.folders if isinstance(member, OwnMember) else member.checkpoints for member in members
     ]
@@ -138,8 +143,8 @@ def _write_folds(
     return files, member_of
 
 
-def _untrained(configuration: Mapping[str, Any]) -> nn.Module:
-    return untrained_network(configuration, len(CHANNELS), len(labels.NAMES) + organ_count(configuration))
+def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
+    return untrained_network(configuration, channels, len(labels.NAMES) + organ_count(configuration))
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from algorithm.masks.postprocessing import LesionMeasures, at_threshold, measure_lesions, pet_in_suv, removal_reasons
 from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import CHANNELS, image_path, label_path
+from baseline.release.data_set import label_path, prepared_ct_and_pet
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError
@@ -96,8 +96,8 @@ def read_logits(work: WorkFolders, patient_id: str) -> _Float:
 
 def read_images(work: WorkFolders, case: ReleaseCase) -> tuple[Volume, _Float | None]:
     """The patient's prepared CT, and its PET in SUV; an empty PET counts as absent."""
-    ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in range(len(CHANNELS)))
-    return ct, pet_in_suv(pet.array if pet.array.any() else None)
+    ct, pet = prepared_ct_and_pet(work.raw, case)
+    return ct, pet_in_suv(pet)
 
 
 def lesion_table(measures: LesionMeasures, reference: _Labels) -> LesionTable:

@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import Field
+
 from baseline.release.clinical import Values, read_values
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
+from contract.editions.declaration import CT_AND_PET, MR
 from contract.files import write_json
 from contract.patient import Patient, centres_of, listed
-from contract.release.layout import PatientFolders, ReleaseFiles, read_layout
+from contract.release.layout import MASK, PatientFolders, ReleaseFiles, read_layout
 from contract.release.problems import ERROR, WARNING, Problem
 from contract.release.tables import ReleaseTable, columns_of, read_table
 
@@ -95,7 +98,7 @@ def without_mask(layout: ReleaseFiles) -> list[Problem]:
     problems = []
     for patient in layout.patients.values():
         own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first("mask") or any("mask" in folder.needed for folder in own):
+        if not with_masks or patient.first(MASK) or any(MASK in folder.needed for folder in own):
             continue
         where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
         missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
@@ -111,12 +114,14 @@ class CaseRecord(Document):
     centre: str
     suv_factor: float | None
     ct: str
-    pet: str
+    pet: str | None
     mask: str | None
     planning_ct: str | None
     dose: str | None
     patient: dict[str, float | int | str | None]
     outcomes: dict[str, bool | float | int | str]
+    channels: tuple[str, ...] = CT_AND_PET
+    registered: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,19 +130,32 @@ class ReleaseCase:
 
     `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
     one is absent. `centre` is the table's value, or else the first part of the ID. `suv_factor` turns a PET in
-    Bq/ml into SUV.
+    Bq/ml into SUV. In an edition of MR `ct` is the scan with the mask's grid, `registered` holds the images and masks
+    of an earlier visit by the input's name, and there is no PET; `channels` are the networks' (`Algorithm.channels`).
     """
 
     patient_id: str
     centre: str
     ct: Path
-    pet: Path
+    pet: Path | None
     mask: Path | None
     patient: Patient
     outcomes: Mapping[str, Any] = field(default_factory=dict)
     planning_ct: Path | None = None
     dose: Path | None = None
     suv_factor: float | None = None
+    channels: tuple[str, ...] = CT_AND_PET
+    registered: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def is_mr(self) -> bool:
+        """True for a patient of an edition of MR, without CT and PET."""
+        return self.channels != CT_AND_PET
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The images and masks that the networks see."""
+        return tuple(path for path in (self.ct, self.pet, *self.registered.values()) if path is not None)
 
     def has(self, answer: Answer) -> bool:
         """True if every column of a risk or class is known for this patient."""
@@ -150,7 +168,9 @@ class ReleaseCase:
     def as_json(self) -> dict[str, Any]:
         paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
         identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
-        return {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
+        mr = {"channels": list(self.channels), "registered": {k: str(path) for k, path in self.registered.items()}}
+        known = {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
+        return known | mr if self.is_mr else known
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
@@ -168,6 +188,8 @@ def _case_of(record: CaseRecord) -> ReleaseCase:
         patient=Patient.from_json(record.patient),
         outcomes=record.outcomes,
         suv_factor=record.suv_factor,
+        channels=record.channels,
+        registered={name: Path(path) for name, path in record.registered.items()},
         **paths,  # type: ignore[arg-type]
     )
 
@@ -189,7 +211,7 @@ def event_key(answer: Answer) -> str:
 
 @dataclass(frozen=True)
 class Release:
-    """Every patient with a CT and a PET, sorted by ID, and the problems of folders and tables.
+    """Every patient with a CT and a PET, or all MR images, sorted by ID, and the problems of folders and tables.
 
     `cases` includes patients with errors, as far as they could be read; `patients_with_errors` names them.
     """
@@ -220,7 +242,7 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
         if case is not None:
             cases.append(case)
     for case in cases:
-        if not case.centre:
+        if not case.centre and any(variable.name == CENTRE for variable in edition.clinical):
             file = layout.name(case.ct.parent)
             problems.append(Problem(ERROR, "no-centre", case.patient_id, file, "no centre", "<centre>-<number>"))
     for table in tables.values():
@@ -257,19 +279,25 @@ def _centres(layout: ReleaseFiles, values: Mapping[str, Mapping[str, Values]], e
 
 
 def _case(folders: PatientFolders, values: Values, edition: Edition, centre: str) -> ReleaseCase | None:
-    ct, pet = folders.first("CT"), folders.first("PET")
-    if ct is None or pet is None:
+    algorithm = edition.algorithms[0]
+    is_mr = algorithm.modality == MR
+    scans = (algorithm.input_names[0], *algorithm.registered) if is_mr else ("CT", "PET")
+    found = {role: path for role in scans if (path := folders.first(role)) is not None}
+    if len(found) < len(scans):
         return None
+    scan, *others = found.values()
     patient = Patient.from_json({variable.name: values.get(variable.key) for variable in edition.clinical})
     columns = [column for answer in head_answers(edition) for column in answer.columns.values()]
     return ReleaseCase(
         patient_id=folders.patient_id,
         centre=centre,
-        ct=ct,
-        pet=pet,
-        mask=folders.first("mask"),
+        ct=scan,
+        pet=found.get("PET"),
+        mask=folders.first(MASK),
         patient=patient,
         outcomes={column: values[column] for column in columns if column in values},
         planning_ct=folders.first("planning CT"),
         dose=folders.first("dose"),
+        channels=algorithm.channels,
+        registered=dict(zip(algorithm.registered, others, strict=True)) if is_mr else {},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ _NIFTI1_SIZE: Final = 348
 _NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
 
 _Array = npt.NDArray[Any]
+_Check = Callable[[Volume, ProblemReporter], Iterator[Problem]]
 
 
 def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> tuple[Problem, ...]:
@@ -49,7 +50,8 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
     """
     problems: list[Problem] = []
     volumes: dict[str, Volume] = {}
-    paths = {"CT": case.ct, "PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
+    others = {"PET": case.pet, "mask": case.mask, "planning CT": case.planning_ct, "dose": case.dose}
+    paths = {"MR" if case.is_mr else "CT": case.ct, **others, **case.registered}
     for role, path in paths.items():
         if path is not None:
             reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
@@ -63,10 +65,11 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
             if role == "PET":
                 volumes[role], warnings = _scaled_pet(volumes[role], volumes.get("CT"), case, estimate_suv, reporter)
                 problems += warnings
-            if role in _CHECKS and not any(problem.is_error for problem in not_finite):
-                problems += _CHECKS[role](volumes[role], reporter)
-            if "CT" in volumes:
-                problems += _check_position(role, volumes[role].geometry, volumes["CT"].geometry, reporter)
+            check = _CHECKS.get(role) or (_check_registered(case, role) if role in case.registered else None)
+            if check is not None and not any(problem.is_error for problem in not_finite):
+                problems += check(volumes[role], reporter)
+            if scan := volumes.get("MR" if case.is_mr else "CT"):
+                problems += _check_position(role, volumes[role].geometry, scan.geometry, reporter)
     return tuple(problems)
 
 
@@ -102,6 +105,17 @@ def _check_ct(ct: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.error("hounsfield", f"{missing[1]}: the rescale intercept is missing", expected)
     elif min(air, tissue) < _LEAST_SHARE:
         yield report.error("hounsfield", f"no air or no soft tissue ({values}): another unit", expected)
+
+
+def _check_mr(mr: Volume, report: ProblemReporter) -> Iterator[Problem]:
+    yield from _grid(mr.geometry, report)
+    if not mr.array.any():
+        yield report.error("intensity", "all voxels are zero", "an MR image")
+
+
+def _check_registered(case: ReleaseCase, name: str) -> _Check:
+    """The check of a registered input: a mask is one channel for each structure."""
+    return _check_mr if name in case.channels else _check_mask
 
 
 def _scaled_pet(
@@ -158,11 +172,11 @@ def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:
 
 
 def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemReporter) -> Iterator[Problem]:
-    """The mask is on the CT's grid; PET and dose overlap the CT, and a dose that does not is ignored."""
+    """The mask is on the scan's grid; other images overlap it, and a dose that does not is ignored."""
     if role == "mask" and (differences := grid.differences(ct)):
         yield report.error("geometry", "; ".join(differences), "the CT's grid")
-    elif role in {"PET", "dose"} and not overlap(grid, ct):
-        problem = report.error if role == "PET" else report.warning
+    elif role not in {"CT", "MR", "mask", "planning CT"} and not overlap(grid, ct):
+        problem = report.warning if role == "dose" else report.error
         yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
 
 
@@ -193,4 +207,10 @@ def _numbers(values: Any) -> str:
 
 
 # The planning CT is not measured, it only has to be readable.
-_CHECKS: Final = {"CT": _check_ct, "PET": _check_pet, "mask": _check_mask, "dose": _check_dose}
+_CHECKS: Final[dict[str, _Check]] = {
+    "CT": _check_ct,
+    "PET": _check_pet,
+    "MR": _check_mr,
+    "mask": _check_mask,
+    "dose": _check_dose,
+}

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from algorithm.case.notices import Notices
-from algorithm.case.read import Case, clean_ct, clean_pet
+from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
 from algorithm.network.images import network_channels, network_grid
@@ -27,7 +28,6 @@ from contract.files import write_json
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
-CHANNELS = ("CT", "PET")
 # Increment when the same images and options give other prepared images.
 _PREPARE_VERSION = 4
 _FOLDERS = ("imagesTr", "imagesTs", "labelsTr", "notes")
@@ -71,6 +71,17 @@ def image_path(raw: Path, case: ReleaseCase, channel: int) -> Path:
     return raw / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
 
 
+def image_paths(raw: Path, case: ReleaseCase) -> list[Path]:
+    """The prepared images of all channels."""
+    return [image_path(raw, case, number) for number in range(len(case.channels))]
+
+
+def prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
+    """The prepared CT and the values of its PET, None for an empty one; of MR the scan and None."""
+    ct, *others = (read_volume(path, "float32") for path in image_paths(raw, case))
+    return ct, others[0].array if not case.is_mr and others[0].array.any() else None
+
+
 def label_path(raw: Path, case: ReleaseCase) -> Path:
     """The prepared reference mask on the network's grid."""
     return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
@@ -93,7 +104,7 @@ def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing,
     write_json(
         raw / "dataset.json",
         {
-            "channel_names": {str(number): name for number, name in enumerate(CHANNELS)},
+            "channel_names": {str(number): _nnunet_name(name) for number, name in enumerate(cases[0].channels)},
             "labels": {labels.NAMES[value]: value for value in labels.NAMES},
             "numTraining": sum(case.mask is not None for case in cases),
             "file_ending": ".nii.gz",
@@ -101,6 +112,11 @@ def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing,
         },
     )
     return DataSet(tuple(done[case.patient_id] for case in cases), len(waiting), removed)
+
+
+def _nnunet_name(channel: str) -> str:
+    """The name by which nnU-Net chooses a normalisation: none for the structures of masks, z-score for MR."""
+    return "noNorm" if channel.rsplit(maxsplit=1)[-1] in labels.LESIONS else channel
 
 
 def _load_prepared(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> PreparedCase | None:
@@ -155,6 +171,8 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
 
     A PET in Bq/ml is scaled by the patient's factor, or without a plausible one by the body, as in inference.
     """
+    if case.pet is None:
+        return mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
     scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:
@@ -171,7 +189,7 @@ def read_dose(case: ReleaseCase) -> Volume | None:
 def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
     factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
     options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}
-    return key_of((case.ct, case.pet, case.mask), options | factor)
+    return key_of((*case.files, case.mask), options | factor)
 
 
 def _note(raw: Path, case: ReleaseCase) -> Path:
@@ -179,7 +197,7 @@ def _note(raw: Path, case: ReleaseCase) -> Path:
 
 
 def _outputs(case: ReleaseCase, raw: Path) -> list[Path]:
-    images = [image_path(raw, case, number) for number in range(len(CHANNELS))]
+    images = image_paths(raw, case)
     return images if case.mask is None else [*images, label_path(raw, case)]
 
 

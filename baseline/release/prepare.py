@@ -49,8 +49,8 @@ class CheckedRelease:
 def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> CheckedRelease:
     """Check the release and write `problems.csv` and `problems.json`."""
     start = time.perf_counter()
-    edition = load_edition(options.edition)
-    profile_of(edition)  # a faulty one would end the training in its report
+    edition = options.training_edition()
+    profile_of(load_edition(options.edition))  # a faulty one would end the training in its report
     release = read_release(Path(options.release), edition, options.allow_missing)
     _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:
@@ -91,7 +91,7 @@ def find_problems(release: Release, checks: Path, jobs: int, estimate_suv: bool 
 
 
 def _check_key(case: ReleaseCase, root: Path, estimate_suv: bool) -> str:
-    files = (case.ct, case.pet, case.mask, case.planning_ct, case.dose)
+    files = (*case.files, case.mask, case.planning_ct, case.dose)
     scale = {"suv_factor": case.suv_factor, "estimate_suv": estimate_suv}
     names = {"root": str(root), "ct": str(case.ct), "mask": str(case.mask)}
     return key_of(files, {"version": _CHECKS_VERSION} | names | scale)
@@ -130,7 +130,7 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
     start = time.perf_counter()
     spacing_mm = chosen_spacing(work, options)
     options = replace(options, spacing_mm=spacing_mm)
-    answers = head_answers(load_edition(options.edition))
+    answers = head_answers(options.training_edition())
     cases = sound_cases(checked.release, checked.problems, options.keep_going)
     load_or_make_splits(work.splits_json, cases, answers, options.folds, options.seed)
     data = write_data_set(cases, work.raw, spacing_mm, jobs)

@@ -30,7 +30,8 @@ class PrepareOptions:
     images, or takes the plan's if there are none (without a plan 3 mm, for phantoms alone). `keep_going` excludes cases
     with errors instead of stopping. `edition` is a name, or the path of a file. `suv_factors` is a table of
     factors for PETs in Bq/ml; `estimate_suv` scales those without a plausible factor by the body. `allow_missing`
-    names answers whose outcome the tables may lack.
+    names answers whose outcome the tables may lack. `task` is the algorithm whose networks are trained, None for an
+    edition with one network for all.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -44,6 +45,11 @@ class PrepareOptions:
     suv_factors: str | None = None
     estimate_suv: bool = False
     allow_missing: tuple[str, ...] = ()
+    task: str | None = None
+
+    def training_edition(self) -> Edition:
+        """The edition, with the one algorithm of `task` where the algorithms' networks differ. Raises HecktorError."""
+        return load_edition(self.edition).for_training(self.task)
 
 
 class Preparation(Document):
@@ -89,8 +95,8 @@ def read_preparation(work: WorkFolders) -> Preparation:
 def edition_of(work: WorkFolders) -> Edition:
     """The edition for which the working directory was prepared."""
     preparation = read_preparation(work)
-    own = preparation.own_edition
-    return load_edition(preparation.options.edition) if own is None else edition_from(own)
+    own, options = preparation.own_edition, preparation.options
+    return options.training_edition() if own is None else edition_from(own).for_training(options.task)
 
 
 def smallest_lesions_of(work: WorkFolders) -> SmallestLesions:

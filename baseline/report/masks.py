@@ -123,10 +123,12 @@ def mask_edition(edition: Edition) -> str:
 
 
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
-    """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first."""
-    case_of = {case.patient_id: case for case in cases}
+    """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; none of MR."""
+    case_of = {case.patient_id: case for case in cases if not case.is_mr}
     row_of = {row["case"]: row for row in rows}
-    ranked = sorted((dsc, name) for name, row in row_of.items() if (dsc := mean_dsc(row)) is not None)
+    ranked = sorted(
+        (dsc, name) for name, row in row_of.items() if name in case_of and (dsc := mean_dsc(row)) is not None
+    )
     worst = [(case_of[name], row_of[name]) for _, name in ranked[:WORST]]
     return [
         WorstCase(
@@ -152,8 +154,8 @@ def dsc_of(row: Mapping[str, Any], name: str) -> float | None:
 
 def draw_case(case: ReleaseCase, mask: Path) -> bytes:
     """A JPEG of a patient who has a reference, with its contour and that of the out-of-fold mask."""
-    if case.mask is None:
-        raise ValueError(f"{case.patient_id}: no reference, expected one of a case that was scored")
+    if case.mask is None or case.pet is None:
+        raise ValueError(f"{case.patient_id}: no reference or no PET, expected both of a case that was scored")
     from baseline.release.data_set import read_training_images  # imports torch
 
     pet = read_training_images(case, Notices()).pet

@@ -1,7 +1,7 @@
 """Editions of the challenge, each declared as data: inputs, clinical variables, algorithms and their answers."""
 
 from contract.editions.clinical import ClinicalVariable
-from contract.editions.declaration import Algorithm, Answer, Socket
+from contract.editions.declaration import Algorithm, Answer, Input, Socket
 from contract.editions.edition import Edition
 from contract.editions.loading import (
     content_digest,
@@ -18,6 +18,7 @@ __all__ = [
     "Answer",
     "ClinicalVariable",
     "Edition",
+    "Input",
     "Socket",
     "content_digest",
     "declared_part",

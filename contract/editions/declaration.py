@@ -21,6 +21,8 @@ from contract.errors import Finding
 from contract.labels import FOREGROUND, NAMES
 
 Kind = Literal["mask", "risk", "class"]
+Modality = Literal["CT", "PET", "MR", "dose", "mask", "clinical"]
+Visit = Literal["earlier", "later"]
 Direction = Literal["risk", "time"]
 Rule = Literal["", "t_stage_7th", "n_stage_7th"]
 ClassValue = bool | int | str
@@ -30,13 +32,33 @@ DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
 CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS = "ct", "pet", "ehr", "ct_planning", "rt_dose", "contours"
 INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS)
+MR: Final = "MR"
+# Inputs with a modality and a file in a release of their own; others state both.
+_MODALITIES: Final[Mapping[str, Modality]] = {
+    CT: "CT",
+    PET: "PET",
+    EHR: "clinical",
+    CT_PLANNING: "CT",
+    RT_DOSE: "dose",
+    CONTOURS: "mask",
+}
+REFERENCE_FILE: Final = "{id}.nii.gz"
+_RELEASE_FILES: Final[Mapping[str, str]] = {
+    CT: "{id}__CT.nii.gz",
+    PET: "{id}__PT.nii.gz",
+    CT_PLANNING: "{id}__CTPlanning.nii.gz",
+    RT_DOSE: "{id}__RTDOSE.nii.gz",
+    CONTOURS: REFERENCE_FILE,
+}
+# Input channels of the networks of an edition of CT and PET.
+CT_AND_PET: Final = ("CT", "PET")
 IMAGE_PREFIX: Final = "hecktor-"
 _IMAGE_KINDS: Final = ("Image", "Segmentation")
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
 _LABELS: Final = {NAMES[label]: label for label in FOREGROUND}
 # Keys of each kind of answer: those required, then those allowed.
 _KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "mask": (("labels",), ()),
+    "mask": (("labels",), ("release",)),
     "risk": (("columns",), ("aliases", "head", "direction", "fallback")),
     "class": (
         ("classes", "columns"),
@@ -54,6 +76,15 @@ def _below_its_folder(text: str) -> str:
 
 
 RelativePath = Annotated[Text, AfterValidator(_below_its_folder)]
+
+
+def _nifti_of_patient(text: str) -> str:
+    if "{id}" not in text or not text.endswith(".nii.gz") or set("{}") & set(text.replace("{id}", "")):
+        raise ValueError("a path such as preRT/{id}_T2.nii.gz")
+    return text
+
+
+ReleaseFile = Annotated[RelativePath, AfterValidator(_nifti_of_patient)]
 
 
 class Socket(Document):
@@ -87,6 +118,34 @@ class Socket(Document):
         return root / self.relative_path
 
 
+class Input(Socket):
+    """An input socket of an edition.
+
+    Attributes:
+        modality: what the image shows; stated for names other than those of `INPUT_NAMES`.
+        visit: of an MR or its mask, the examination: "earlier", or "later" for the current one.
+        registered: True for an image or mask of the earlier visit on the later scan's patient position.
+        release: the image's file below a patient's folder of a release, with `{id}` for the patient's ID.
+    """
+
+    modality: Modality | None = None
+    visit: Visit = "later"
+    registered: bool = False
+    release: ReleaseFile | None = None
+
+    def named(self, name: str) -> Input:
+        """The input with what its name implies. Raises ValueError for a name without a modality, or another one."""
+        modality = self.modality or _MODALITIES.get(name)
+        if modality is None or modality != _MODALITIES.get(name, modality):
+            raise ValueError(f"{_MODALITIES.get(name, 'MR or mask')} as the modality of {name}")
+        if name not in INPUT_NAMES and modality not in (MR, "mask"):
+            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, or of the modality MR or mask, not {name}")
+        if self.is_image != (name != EHR):
+            raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
+        file = self.release or _RELEASE_FILES.get(name) or ("" if name == EHR else f"{{id}}__{name}.nii.gz")
+        return self.model_copy(update={"modality": modality, "release": file or None})
+
+
 class Answer(Document):
     """One output of an algorithm.
 
@@ -95,6 +154,7 @@ class Answer(Document):
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
         slug, title, path: of the output socket.
         labels: structures of a mask and their values, GTVp 1 and GTVn 2.
+        release: of a mask, the reference's file below a patient's folder of a release, with `{id}` for the ID.
         columns: columns of the reference table by role: "time" and "event" for a risk, "class" for a class.
         aliases: further spellings of these columns by role; the declared column of a table stands before them.
         head: head in the model package that predicts a risk or class, `name` by default; empty for a mask.
@@ -115,6 +175,7 @@ class Answer(Document):
     title: Text
     path: RelativePath
     labels: dict[Text, int] = Field(default_factory=dict)
+    release: ReleaseFile = REFERENCE_FILE
     columns: dict[Text, Text] = Field(default_factory=dict)
     aliases: dict[Text, UniqueTexts] = Field(default_factory=dict)
     head: Name = Field(default_factory=lambda fields: "" if fields.get("kind") == "mask" else fields.get("name", ""))
@@ -240,7 +301,7 @@ class Algorithm(Document):
     image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
     stale_outputs: dict[Text, tuple[str, ...]] = Field(default_factory=dict)
     _number: int = PrivateAttr(1)
-    _sockets: Mapping[str, Socket] = PrivateAttr(default_factory=dict)
+    _sockets: Mapping[str, Input] = PrivateAttr(default_factory=dict)
 
     @field_validator("answers")
     @classmethod
@@ -273,7 +334,7 @@ class Algorithm(Document):
                 raise ValueError(f"no path of an answer in `stale_outputs`, such as {path!r}")
         return self
 
-    def with_inputs(self, number: int, sockets: Mapping[str, Socket]) -> Algorithm:
+    def with_inputs(self, number: int, sockets: Mapping[str, Input]) -> Algorithm:
         """The algorithm as number `number` of an edition with these input sockets.
 
         Raises:
@@ -282,6 +343,10 @@ class Algorithm(Document):
         for name in (*self.input_names, *self.optional_input_names):
             if name not in sockets:
                 raise ValueError(f"inputs of {self.name} among {', '.join(sockets)}, not {name!r}")
+        if CT not in sockets and sockets[self.input_names[0]].modality != MR:
+            raise ValueError(f"an MR, on whose grid the mask lies, as the first input of {self.name}")
+        if CT not in sockets and self.heads:
+            raise ValueError(f"masks alone as answers of {self.name}: risks and classes need CT and PET")
         algorithm = self.numbered(number)
         algorithm._sockets = sockets
         return algorithm
@@ -297,12 +362,37 @@ class Algorithm(Document):
         return self._number
 
     @property
-    def inputs(self) -> Mapping[str, Socket]:
+    def scan(self) -> Input:
+        """The image on whose grid the mask lies: the CT, or the first MR."""
+        return self._sockets.get(CT) or self._sockets[self.input_names[0]]
+
+    @property
+    def modality(self) -> Modality:
+        """The modality of `scan`, CT or MR: what needs Hounsfield units or uptake stands aside for an MR."""
+        return self.scan.modality or "CT"
+
+    @property
+    def registered(self) -> Mapping[str, Input]:
+        """Inputs of an earlier visit that are registered to `scan`, by name; networks see them as well."""
+        return {name: one for name, one in self.inputs.items() if one.registered}
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """Names of the networks' input channels: CT and PET, or MR images by name and masks by name and structure."""
+        if self.modality != MR:
+            return CT_AND_PET
+        names = [self.input_names[0]]
+        for name, one in self.registered.items():
+            names += [name] if one.modality == MR else [f"{name} {structure}" for structure in _LABELS]
+        return tuple(names)
+
+    @property
+    def inputs(self) -> Mapping[str, Input]:
         """The required input sockets by name."""
         return {name: self._sockets[name] for name in self.input_names}
 
     @property
-    def optional_inputs(self) -> Mapping[str, Socket]:
+    def optional_inputs(self) -> Mapping[str, Input]:
         """The optional input sockets by name."""
         return {name: self._sockets[name] for name in self.optional_input_names}
 

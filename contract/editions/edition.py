@@ -9,7 +9,7 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
-from contract.editions.declaration import CT, EHR, INPUT_NAMES, PET, Algorithm, Socket
+from contract.editions.declaration import CT, EHR, MR, PET, Algorithm, Input
 from contract.editions.values import is_text
 from contract.errors import HecktorError
 
@@ -25,8 +25,8 @@ class Edition(Document):
     name: Name
     title: Text
     evaluation_profile: str | dict[str, Any]
-    inputs: dict[str, Socket]
-    clinical: Annotated[tuple[ClinicalVariable, ...], Field(min_length=1)]
+    inputs: dict[str, Input]
+    clinical: tuple[ClinicalVariable, ...] = Field(default=(), validate_default=True)
     suv_factor: UniqueTexts = ()
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
     editor_schema: Text | None = Field(default=None, alias="$schema")
@@ -43,22 +43,24 @@ class Edition(Document):
 
     @field_validator("inputs")
     @classmethod
-    def _check_inputs(cls, inputs: dict[str, Socket]) -> dict[str, Socket]:
-        absent = [name for name in (CT, PET, EHR) if name not in inputs]
-        if absent:
-            raise ValueError(f"{', '.join(absent)} among the inputs")
-        if unknown := [name for name in inputs if name not in INPUT_NAMES]:
-            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, not {', '.join(unknown)}")
-        for name, socket in inputs.items():
-            if socket.is_image != (name != EHR):
-                raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
-        unique(socket.slug for socket in inputs.values())
-        unique(socket.relative_path for socket in inputs.values())
-        return inputs
+    def _check_inputs(cls, inputs: dict[str, Input]) -> dict[str, Input]:
+        named = {name: socket.named(name) for name, socket in inputs.items()}
+        if not any(one.modality == MR for one in named.values()):
+            if absent := [name for name in (CT, PET, EHR) if name not in named]:
+                raise ValueError(f"{', '.join(absent)} among the inputs, or an MR")
+        elif others := [name for name, one in named.items() if one.modality in ("CT", "PET", "dose")]:
+            raise ValueError(f"CT and PET, or MR, among the inputs, not MR and {', '.join(others)}")
+        unique(socket.slug for socket in named.values())
+        unique(socket.relative_path for socket in named.values())
+        return named
 
     @field_validator("clinical")
     @classmethod
-    def _check_clinical(cls, clinical: tuple[ClinicalVariable, ...]) -> tuple[ClinicalVariable, ...]:
+    def _check_clinical(
+        cls, clinical: tuple[ClinicalVariable, ...], info: ValidationInfo
+    ) -> tuple[ClinicalVariable, ...]:
+        if bool(clinical) != (EHR in info.data.get("inputs", {EHR: None})):
+            raise ValueError(f"at least one variable with the input {EHR}, and none without it")
         unique(variable.name for variable in clinical)
         unique(variable.feature for variable in clinical)
         unique(_keys(clinical))
@@ -103,6 +105,36 @@ class Edition(Document):
     def profile_place(self) -> str:
         """The place of an inner profile in messages."""
         return self._profile_place
+
+    @property
+    def has_task_folders(self) -> bool:
+        """True if a release has a folder for each task: for several algorithms that name no files of their own."""
+        return len(self.algorithms) > 1 and not any(one.modality == MR for one in self.inputs.values())
+
+    def reference_folder(self, algorithm: Algorithm) -> str:
+        """The folder of an algorithm's reference masks in a cohort: one for all, or one for each scan."""
+        one_scan = len({one.scan.slug for one in self.algorithms}) == 1
+        return "ground_truth" if one_scan else f"ground_truth_{algorithm.name}"
+
+    def for_training(self, task: str | None) -> Edition:
+        """The edition of one network: all of it, or one algorithm where the algorithms' networks see other images.
+
+        Raises:
+            HecktorError: `task` is needed, not needed, or unknown.
+        """
+        names = ", ".join(algorithm.name for algorithm in self.algorithms)
+        if len({algorithm.channels for algorithm in self.algorithms}) == 1:
+            if task is not None:
+                raise HecktorError("--task", f"found {task!r}", f"none: one network answers {names}")
+            return self
+        if task is None:
+            raise HecktorError("--task", "found none", f"one of {names}, whose networks see different images")
+        algorithm, profile = self.algorithm(task), self.evaluation_profile
+        if isinstance(profile, dict):
+            tasks = {name: one for name, one in profile.get("tasks", {}).items() if name == algorithm.name}
+            profile = {**profile, "tasks": tasks}
+        copy = self.model_copy(update={"algorithms": (algorithm,), "evaluation_profile": profile})
+        return copy.loaded_from(self.source, self.content, self.profile_place)
 
     @property
     def profile_tasks(self) -> dict[str, tuple[str, ...]]:

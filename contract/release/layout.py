@@ -6,21 +6,31 @@ A release has `Task 1` to `Task 3`, or one folder of any name for all answers of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from contract.editions import Algorithm, Edition
+from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, REFERENCE_FILE, RT_DOSE
 from contract.errors import InputError
 from contract.release.problems import ERROR, WARNING, Problem
 from contract.release.tables import ID, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
-_IMAGE_SUFFIXES: Final = ("__CT.nii.gz", "__PT.nii.gz")
 # Levels below the given folder where the patients may be: "HECKTOR 2026 Training Data" may contain itself.
 _DEEPEST: Final = 2
-SUFFIXES: Final = {"CT": "__CT", "PET": "__PT", "mask": "", "planning CT": "__CTPlanning", "dose": "__RTDOSE"}
+# Roles of files; that of another input is its name. The reference mask's is `MASK`.
+MASK: Final = "mask"
+_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: MASK}
+# Files that every release of CT and PET may hold, by role.
+_FILES: Final = {
+    "CT": "{id}__CT.nii.gz",
+    "PET": "{id}__PT.nii.gz",
+    MASK: REFERENCE_FILE,
+    "planning CT": "{id}__CTPlanning.nii.gz",
+    "dose": "{id}__RTDOSE.nii.gz",
+}
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 # The organisers' cross-validation splits name patients who are not in the release.
@@ -33,7 +43,8 @@ class ReleaseFolder:
 
     `tables` are the CSV files that could be its table, one in a sound release. `needed` are the images that every
     patient must have; `has_masks` is True if the folder holds the reference masks. `outcomes` are the columns that its
-    table should have.
+    table should have. `files` are the images' paths in a patient's folder by role; an edition without clinical
+    variables and outcomes `needs_table` not.
     """
 
     path: Path
@@ -41,6 +52,8 @@ class ReleaseFolder:
     needed: tuple[str, ...]
     has_masks: bool
     outcomes: tuple[str, ...]
+    files: dict[str, str]
+    needs_table: bool = True
 
     @property
     def name(self) -> str:
@@ -55,11 +68,11 @@ def release_folders(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
     tasks = [(number, root / name) for number, name in enumerate(TASK_FOLDERS) if (root / name).is_dir()]
     if tasks:
         algorithms = {algorithm.number - 1: algorithm for algorithm in edition.algorithms}
-        return tuple(_folder(path, csv_files(path), algorithms.get(number)) for number, path in tasks)
-    if len(edition.algorithms) > 1 or not root.is_dir():
+        return tuple(_folder(path, csv_files(path), edition, algorithms.get(number)) for number, path in tasks)
+    if edition.has_task_folders or not root.is_dir():
         return ()
-    images = _folder_with_patients(root)
-    return () if images is None else (_folder(images, _tables(images, edition), edition.algorithms[0]),)
+    images = _folder_with_patients(root, edition)
+    return () if images is None else (_folder(images, _tables(images, edition), edition, edition.algorithms[0]),)
 
 
 def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFolder:
@@ -70,19 +83,21 @@ def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFo
     tasks = [name for name in TASK_FOLDERS if (root / name).is_dir()]
     own = f"Task {algorithm.number}"
     if own in tasks:
-        return _folder(root / own, csv_files(root / own), algorithm)
+        return _folder(root / own, csv_files(root / own), edition, algorithm)
     if tasks:
         raise InputError(root.name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
-    images = _folder_with_patients(root)
+    images = _folder_with_patients(root, edition)
     if images is None:
-        raise InputError(root.name, f"found {_content(root)}", f"{own} or folders <ID> with <ID>__CT.nii.gz")
-    return _folder(images, _tables(images, edition.model_copy(update={"algorithms": (algorithm,)})), algorithm)
+        scan = patient_file(algorithm.scan.release or "", "<ID>")
+        raise InputError(root.name, f"found {_content(root)}", f"{own} or folders <ID> with {scan}")
+    edition = edition.model_copy(update={"algorithms": (algorithm,)})
+    return _folder(images, _tables(images, edition), edition, algorithm)
 
 
-def is_release(root: Path) -> bool:
+def is_release(root: Path, edition: Edition) -> bool:
     """Whether `root` has task folders or, at most two levels below it, a folder with patients."""
     has_tasks = any((root / name).is_dir() for name in TASK_FOLDERS)
-    return has_tasks or (root.is_dir() and _folder_with_patients(root) is not None)
+    return has_tasks or (root.is_dir() and _folder_with_patients(root, edition) is not None)
 
 
 def csv_files(folder: Path) -> tuple[Path, ...]:
@@ -90,22 +105,51 @@ def csv_files(folder: Path) -> tuple[Path, ...]:
     return tuple(path for path in _visible(folder) if path.suffix.lower() == ".csv" and path.is_file())
 
 
-def _folder(path: Path, tables: Sequence[Path], algorithm: Algorithm | None) -> ReleaseFolder:
+def _folder(path: Path, tables: Sequence[Path], edition: Edition, algorithm: Algorithm | None) -> ReleaseFolder:
     """A mask is needed if it is the only answer: without one a patient can still train the heads of other answers."""
     has_masks = algorithm is not None and algorithm.mask is not None
     needs_mask = has_masks and algorithm is not None and not algorithm.heads
-    needed = ("CT", "PET", "mask") if needs_mask else ("CT", "PET")
-    return ReleaseFolder(path, tuple(tables), needed, has_masks, () if algorithm is None else _outcomes(algorithm))
+    images: tuple[str, ...] = ("CT", "PET")
+    if algorithm is not None and algorithm.modality == MR:
+        images = (algorithm.input_names[0], *algorithm.registered)
+    return ReleaseFolder(
+        path,
+        tuple(tables),
+        (*images, MASK) if needs_mask else images,
+        has_masks,
+        () if algorithm is None else _outcomes(algorithm),
+        files_by_role(edition, algorithm),
+        needs_table=EHR in edition.inputs,
+    )
+
+
+def files_by_role(edition: Edition, algorithm: Algorithm | None = None) -> dict[str, str]:
+    """Paths below a patient's folder by role, with `{id}` for the ID; the mask is the algorithm's reference."""
+    own = {role_of(name): one.release for name, one in edition.inputs.items() if one.release is not None}
+    files = (_FILES | own) if CT in edition.inputs else own
+    return files if algorithm is None or algorithm.mask is None else files | {MASK: algorithm.mask.release}
+
+
+def role_of(name: str) -> str:
+    """The role of an input's file in a release."""
+    return _ROLES.get(name, name)
+
+
+def patient_file(file: str, patient_id: str) -> str:
+    """A file of `files_by_role` for one patient."""
+    return file.replace("{id}", patient_id)
 
 
 def _outcomes(algorithm: Algorithm) -> tuple[str, ...]:
     return tuple(column for answer in algorithm.heads for column in answer.columns.values())
 
 
-def _folder_with_patients(root: Path) -> Path | None:
+def _folder_with_patients(root: Path, edition: Edition) -> Path | None:
+    scans = {algorithm.scan.release or "" for algorithm in edition.algorithms}
+    scans |= {edition.inputs[PET].release or ""} if PET in edition.inputs else set()
     level = [root]
     for _ in range(_DEEPEST + 1):
-        with_patients = [folder for folder in level if _has_patients(folder)]
+        with_patients = [folder for folder in level if _has_patients(folder, scans)]
         if len(with_patients) > 1:
             names = ", ".join(folder.relative_to(root).as_posix() for folder in with_patients)
             raise InputError(root.name, f"found patients in {len(with_patients)} folders ({names})", "one of them")
@@ -115,8 +159,8 @@ def _folder_with_patients(root: Path) -> Path | None:
     return None
 
 
-def _has_patients(folder: Path) -> bool:
-    return any((path / f"{path.name}{suffix}").exists() for path in _subfolders(folder) for suffix in _IMAGE_SUFFIXES)
+def _has_patients(folder: Path, scans: Collection[str]) -> bool:
+    return any((path / patient_file(scan, path.name)).exists() for path in _subfolders(folder) for scan in scans)
 
 
 def _tables(images: Path, edition: Edition) -> tuple[Path, ...]:
@@ -195,14 +239,16 @@ def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     folders = release_folders(root, edition)
     if not folders:
         tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
-        expected = tasks if len(edition.algorithms) > 1 else f"{tasks}, or a folder with <ID>/<ID>__CT.nii.gz"
+        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
+        expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
         raise InputError(root.name, f"found {_content(root)}", expected)
     layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
     _report_other_folders(layout)
     for folder in folders:
         _search_folder(folder, layout)
     if not layout.patients:
-        raise InputError(root.name, f"no patient folder in {', '.join(layout.folders)}", "<ID>/<ID>__CT.nii.gz")
+        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
+        raise InputError(root.name, f"no patient folder in {', '.join(layout.folders)}", f"<ID>/{scan}")
     _report_shared_images(layout)
     return layout
 
@@ -231,7 +277,7 @@ def _report_other_folders(layout: ReleaseFiles) -> None:
 def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
     if len(folder.tables) == 1:
         layout.tables[folder.name] = folder.tables[0]
-    else:
+    elif folder.needs_table:
         kind = "csv-doubled" if folder.tables else "csv-missing"
         names = f" ({', '.join(path.name for path in folder.tables)})" if folder.tables else ""
         layout.report(ERROR, kind, "", folder.path, f"{len(folder.tables)} CSV files{names}", "one")
@@ -242,33 +288,32 @@ def _search_folder(folder: ReleaseFolder, layout: ReleaseFiles) -> None:
 
 def _read_patient(folder: Path, parent: ReleaseFolder, layout: ReleaseFiles) -> None:
     name = folder.name
-    roles = _roles(name)
-    present = {path.name: path for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
-    files = {roles[file]: path for file, path in present.items() if file in roles and path.is_file()}
+    roles = {role: folder / patient_file(file, name) for role, file in parent.files.items()}
+    files = {role: path for role, path in roles.items() if path.is_file()}
     layout.patients.setdefault(name, PatientFolders(name)).files[parent.name] = files
-    others = ", ".join(file for file in present if file not in roles)
-    for file, role in roles.items():
-        if file in present and role not in files:
-            text = "a broken link" if present[file].is_symlink() else "not a regular file"
-            layout.report(ERROR, "unreadable", name, present[file], text, f"the {role}")
-        elif file not in present and role in parent.needed:
-            found = f"not found ({others or 'no other file'})"
-            layout.report(ERROR, "missing-file", name, folder / file, found, f"the {role}")
+    known = [path.relative_to(folder).parts[0] for path in roles.values()]
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    others = ", ".join(one for one in names if one not in known)
+    for role, path in roles.items():
+        if role in files:
+            continue
+        if path.is_symlink() or path.exists():
+            text = "a broken link" if path.is_symlink() else "not a regular file"
+            layout.report(ERROR, "unreadable", name, path, text, f"the {role}")
+        elif role in parent.needed:
+            layout.report(ERROR, "missing-file", name, path, f"not found ({others or 'no other file'})", f"the {role}")
 
 
-def _roles(patient_id: str) -> dict[str, str]:
-    """The role of each file name in a patient's folder."""
-    return {f"{patient_id}{suffix}.nii.gz": role for role, suffix in SUFFIXES.items()}
-
-
-def patient_files(folder: Path) -> dict[str, Path]:
-    """The files of a patient's folder by role."""
-    return {role: folder / file for file, role in _roles(folder.name).items() if (folder / file).is_file()}
+def patient_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:
+    """The files of a patient's folder by role, of those in `files` (`ReleaseFolder.files`)."""
+    paths = {role: folder / patient_file(file, folder.name) for role, file in files.items()}
+    return {role: path for role, path in paths.items() if path.is_file()}
 
 
 def _report_shared_images(layout: ReleaseFiles) -> None:
     """Report images that two patients share: they could be in different folds."""
-    for role in ("CT", "PET"):
+    scans = {role for folder in layout.folders.values() for role in folder.needed if role != MASK}
+    for role in sorted(scans):
         known: dict[bytes, Path] = {}
         for patient in layout.patients.values():
             path = patient.first(role)

@@ -343,6 +343,8 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`. Raises GroundTruthError: no case,
     or a case without exactly one of each of the three.
     """
+    if CT not in edition.inputs:
+        raise GroundTruthError(cohort.name, f"edition {edition.name} without CT and PET", "both, which pictures show")
     if (cohort / GROUND_TRUTH).is_dir():
         references = read_mask_folder(cohort / GROUND_TRUTH).targets
         return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]

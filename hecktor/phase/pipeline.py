@@ -102,7 +102,7 @@ def _submissions(options: PhaseOptions, references: References) -> dict[str, Ans
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
         request = options.request(options.ground_truth, options.output, options.predictions)
-        given = read_submissions(request, options.profile, options.task, references)[0]
+        given = read_submissions(request, options.task, references)[0]
         submissions["predictions"] = {name: one.answers for name, one in given.items()}
     return submissions
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from contract import platform
 from contract.editions import Algorithm, Socket
-from contract.editions.declaration import CT
 from contract.errors import InputError
 from contract.files import read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
@@ -133,10 +132,10 @@ def _case(case_id: str, folder: Path, task: Algorithm) -> CohortCase:
                 continue
             raise InputError(case_id, f"no {socket.relative_path}", f"it for task {task.name}")
         files.append((socket, find_single_image(path) if socket.is_image else path))
-    return CohortCase(case_id, _image_name(case_id, folder, task.inputs[CT].slug), tuple(files))
+    return CohortCase(case_id, _image_name(case_id, folder, task.scan.slug), tuple(files))
 
 
-def _image_name(case_id: str, folder: Path, ct_slug: str) -> str:
+def _image_name(case_id: str, folder: Path, scan_slug: str) -> str:
     listed = folder / platform.INPUTS_JSON
     items = read_inputs(listed, error=InputError) if listed.is_file() else ()
-    return {item.slug: item.image_name for item in items}.get(ct_slug) or f"{case_id}.mha"
+    return {item.slug: item.image_name for item in items}.get(scan_slug) or f"{case_id}.mha"

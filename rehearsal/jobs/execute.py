@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
-from contract.editions.declaration import CT
 from contract.errors import OutputError
 from contract.images.volumes import read_header
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
@@ -140,7 +139,7 @@ def outputs_or_failure(
     """The outputs of a run without a `failure`, or the reason why the platform would not accept them."""
     if failure is not None:
         return CheckedOutputs((), ()), failure
-    ct_geometry = None if task.mask is None else read_header(case.file(task.inputs[CT])).geometry
+    ct_geometry = None if task.mask is None else read_header(case.file(task.scan)).geometry
     try:
         return check_outputs(output_dir, task, ct_geometry), None
     except OutputError as problem:

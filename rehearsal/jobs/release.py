@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.clinical import ImpossibleValueError
-from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
+from contract.editions.declaration import EHR
 from contract.errors import InputError
 from contract.patient import listed
 from contract.release.factors import has_factors, read_suv_factors
-from contract.release.layout import ReleaseFolder, csv_files, is_release, patient_files, task_folder
+from contract.release.layout import (
+    MASK,
+    ReleaseFolder,
+    csv_files,
+    is_release,
+    patient_file,
+    patient_files,
+    role_of,
+    task_folder,
+)
 from contract.release.tables import ReleaseTable, Row, read_table
 from rehearsal.jobs.cases import Cohort, CohortCase
 
-_ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: "mask"}
 
-
-def has_release_layout(cohort: Path) -> bool:
+def has_release_layout(cohort: Path, edition: Edition) -> bool:
     """Whether a folder is a release and no cohort in the platform's layout."""
-    return not any(cohort.glob("*/input")) and is_release(cohort)
+    return not any(cohort.glob("*/input")) and is_release(cohort, edition)
 
 
 def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Sequence[str] = ()) -> Cohort:
@@ -41,32 +48,34 @@ def read_release_cohort(root: Path, edition: Edition, task: Algorithm, only: Seq
         raise InputError(root.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [name for name in names if not only or name in only]
     if not chosen:
-        raise InputError(root.name, f"no patient folder in {folder.name}", "<ID>/<ID>__CT.nii.gz")
+        scan = patient_file(task.scan.release or "", "<ID>")
+        raise InputError(root.name, f"no patient folder in {folder.name}", f"<ID>/{scan}")
     table = _table(folder, edition)
     factors, warnings = _factors(folder, edition, chosen)
-    if table is None:
+    if table is None and folder.needs_table:
         warnings.append(f"{folder.name}: no CSV file, so ehr.json of each case is empty")
-    elif rowless := [name for name in chosen if name not in table.rows]:
+    elif table is not None and (rowless := [name for name in chosen if name not in table.rows]):
         warnings.append(f"{table.file}: no usable row of {listed(rowless)}, whose ehr.json has no value")
     cases, masks = [], {}
     for name in chosen:
-        files = patient_files(folder.path / name)
+        files = patient_files(folder.path / name, folder.files)
         ehr, unread = _ehr(name, table, edition, folder.outcomes)
         warnings += unread
         if edition.suv_factor and name in factors:
             ehr[edition.suv_factor[0]] = factors[name]
-        cases.append(CohortCase(name, f"{name}.nii.gz", _images(name, files, task), ((task.inputs[EHR], ehr),)))
-        if task.mask is not None and "mask" in files:
-            masks[name] = files["mask"]
+        values = ((task.inputs[EHR], ehr),) if EHR in task.inputs else ()
+        cases.append(CohortCase(name, f"{name}.nii.gz", _images(name, files, task), values))
+        if task.mask is not None and MASK in files:
+            masks[name] = files[MASK]
     return Cohort(tuple(cases), tuple(warnings), masks, table)
 
 
 def _images(name: str, files: Mapping[str, Path], task: Algorithm) -> tuple[tuple[Socket, Path], ...]:
     """The images of a patient by socket."""
-    for one in (one for one in task.inputs if one in _ROLES and _ROLES[one] not in files):
-        raise InputError(name, f"no {_ROLES[one]} in its folder", f"it for task {task.name}")
+    for one in (one for one in task.inputs if one != EHR and role_of(one) not in files):
+        raise InputError(name, f"no {role_of(one)} in its folder", f"it for task {task.name}")
     sockets = {**task.inputs, **task.optional_inputs}
-    return tuple((socket, files[_ROLES[one]]) for one, socket in sockets.items() if _ROLES.get(one) in files)
+    return tuple((socket, files[role_of(one)]) for one, socket in sockets.items() if role_of(one) in files)
 
 
 def _table(folder: ReleaseFolder, edition: Edition) -> ReleaseTable | None:

@@ -20,9 +20,11 @@ from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, PET, R
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
+from contract.release.layout import MASK, files_by_role, patient_file, role_of
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered, resampled
 from rehearsal.phantoms.tables import platform_ehr, released_row, suv_factor_rows, table_row
+from rehearsal.phantoms.visits import Visits
 
 SUV_FACTORS_CSV: Final = "suv_conversion_tags.csv"
 # Our own namespace gives the same names on every machine.
@@ -72,7 +74,8 @@ class ReleaseWriter:
     """``<folder>/<ID>/<ID>__CT.nii.gz`` and so on, with one table in each folder.
 
     The folders are ``Task N`` for several algorithms and ``<title> Training Data`` for one. In the latter CT, PET and
-    mask share one grid, and a table holds the factors of PETs in Bq/ml.
+    mask share one grid, and a table holds the factors of PETs in Bq/ml. An edition of MR has one folder and the files
+    that its inputs name.
     """
 
     edition: Edition
@@ -86,8 +89,11 @@ class ReleaseWriter:
         """Whether all of the patient's folders exist."""
         return all((self._folder(root, task) / case.patient_id).is_dir() for task in self.edition.algorithms)
 
-    def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
+    def write_case(self, root: Path, case: PhantomCase, rendered: Rendered | Visits) -> None:
         """Write a patient's images for all tasks; equal images are hard links."""
+        if isinstance(rendered, Visits):
+            self._write_visits(root, case, rendered)
+            return
         if self.on_one_grid:
             rendered = replace(rendered, pet=_rounded(resampled(rendered.pet, rendered.ct.geometry)))
         rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
@@ -100,8 +106,21 @@ class ReleaseWriter:
                     else:
                         write_nifti(folder / name, volume)
 
+    def _write_visits(self, root: Path, case: PhantomCase, visits: Visits) -> None:
+        with files.whole_folder(self._folder(root, self.edition.algorithms[0]) / case.patient_id) as folder:
+            for task in self.edition.algorithms:
+                names = files_by_role(self.edition, task)
+                images = {role_of(name): visits.volume(one) for name, one in task.inputs.items() if one.is_image}
+                for role, volume in {**images, MASK: visits.reference(task.scan)}.items():
+                    path = folder / patient_file(names[role], case.patient_id)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    if not path.is_file():
+                        write_nifti(path, volume)
+
     def write_tables(self, root: Path, cases: Sequence[PhantomCase]) -> None:
         """Write one table for each task, and that of the factors for PETs in Bq/ml."""
+        if EHR not in self.edition.inputs:
+            return
         for task in self.edition.algorithms:
             rows = [released_row(case, self.edition, task) for case in cases]
             name = csv_name(_table_number(self.edition, task), self.edition.title)
@@ -112,7 +131,9 @@ class ReleaseWriter:
             files.write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
 
     def _folder(self, root: Path, task: Algorithm) -> Path:
-        return root / (f"{self.edition.title} Training Data" if self.on_one_grid else f"Task {task.number}")
+        return root / (
+            f"Task {task.number}" if self.edition.has_task_folders else f"{self.edition.title} Training Data"
+        )
 
 
 def _table_number(edition: Edition, task: Algorithm) -> int | None:
@@ -142,26 +163,34 @@ class PlatformWriter:
     on_one_grid = False
 
     def is_complete(self, root: Path, case: PhantomCase) -> bool:
-        """Whether the patient's folder and reference mask exist."""
-        return (root / case.patient_id).is_dir() and (root / "ground_truth" / f"{case.patient_id}.mha").is_file()
+        """Whether the patient's folder and reference masks exist."""
+        folders = (root / self.edition.reference_folder(task) for task in self.edition.algorithms)
+        has_masks = all((folder / f"{case.patient_id}.mha").is_file() for folder in folders)
+        return (root / case.patient_id).is_dir() and has_masks
 
-    def write_case(self, root: Path, case: PhantomCase, rendered: Rendered) -> None:
-        """Write a patient's input folder and reference mask."""
+    def write_case(self, root: Path, case: PhantomCase, rendered: Rendered | Visits) -> None:
+        """Write a patient's input folder and reference masks."""
         name, sockets = case.patient_id, self.edition.inputs
-        rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
-        write_mask(root / "ground_truth" / f"{name}.mha", rendered.mask.array, rendered.mask.geometry)
-        ehr = platform_ehr(case, self.edition)
+        if isinstance(rendered, Rendered):
+            rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
+        for task in self.edition.algorithms:
+            mask = rendered.mask if isinstance(rendered, Rendered) else rendered.reference(task.scan)
+            write_mask(root / self.edition.reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)
         entries: list[dict[str, Any]] = []
         with files.whole_folder(root / name) as folder:
             for socket, volume in self._images(rendered):
                 image = str(uuid.uuid5(UUID_NAMESPACE, f"{case.noise_seed}/{name}/{socket.slug}"))
                 write_volume(socket.path_under(folder / "input") / f"{image}.mha", volume)
                 entries.append(socket_entry(socket, len(entries) + 1, image=(image, f"{name}.mha")))
-            entries.append(socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
-            files.write_json(sockets[EHR].path_under(folder / "input"), ehr)
+            if EHR in sockets:
+                ehr = platform_ehr(case, self.edition)
+                entries.append(socket_entry(sockets[EHR], len(entries) + 1, value=ehr))
+                files.write_json(sockets[EHR].path_under(folder / "input"), ehr)
             files.write_json(folder / "input" / INPUTS_JSON, entries)
 
-    def _images(self, rendered: Rendered) -> list[tuple[Socket, Volume]]:
+    def _images(self, rendered: Rendered | Visits) -> list[tuple[Socket, Volume]]:
+        if isinstance(rendered, Visits):
+            return [(one, rendered.volume(one)) for one in self.edition.inputs.values() if one.is_image]
         images = {CT: rendered.ct, PET: rendered.pet, CONTOURS: rendered.mask}
         if rendered.planning is not None and rendered.dose is not None:
             images |= {CT_PLANNING: rendered.planning, RT_DOSE: rendered.dose}

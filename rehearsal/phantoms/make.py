@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from contract import files
-from contract.editions import load_edition
+from contract.editions import Edition, load_edition
+from contract.editions.declaration import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
@@ -19,6 +20,14 @@ from rehearsal.phantoms.layouts import LAYOUTS, Layout
 from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.truth import truth_document, truth_row
+from rehearsal.phantoms.visits import Visits, render_visits
+
+
+def render_for(edition: Edition, case: PhantomCase, factor: int = 1) -> Rendered | Visits:
+    """A patient's images for an edition, of CT and PET or of MR; in plane the matrix is ``factor`` times smaller."""
+    if all(algorithm.modality == MR for algorithm in edition.algorithms):
+        return render_visits(case, factor)
+    return render_coarsened(case, factor)
 
 
 def render_coarsened(case: PhantomCase, factor: int) -> Rendered:
@@ -31,7 +40,7 @@ def make_patient(options: CohortOptions, case: PhantomCase, output: Path) -> str
     layout = _layout(options)
     if layout.on_one_grid and options.ct_coarsening == 1:
         case = replace(case, protocol=on_common_grid(case.protocol))
-    layout.write_case(output, case, render_coarsened(case, options.ct_coarsening))
+    layout.write_case(output, case, render_for(load_edition(options.edition), case, options.ct_coarsening))
     return case.patient_id
 
 

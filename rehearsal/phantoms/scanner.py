@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from contract import labels
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from rehearsal.phantoms.anatomy.canvas import Axes, Box, Canvas, regular_axes, sample
+from rehearsal.phantoms.anatomy.canvas import AIR_HU, Axes, Box, Canvas, regular_axes, sample
 from rehearsal.phantoms.anatomy.head_and_neck import body_parts
 from rehearsal.phantoms.anatomy.lesions import Lesion
 from rehearsal.phantoms.anatomy.shapes import Floats
@@ -52,7 +52,7 @@ def render(case: PhantomCase) -> Rendered:
     streams = np.random.SeedSequence(case.noise_seed).spawn(4)
     shape_rng, ct_rng, pet_rng, plan_rng = (np.random.default_rng(stream) for stream in streams)
     protocol = case.protocol
-    canvas = _painted_body(case, shape_rng)
+    canvas = painted_body(case, shape_rng)
     surfaces = [(lesion, Surface(lesion, case.frame.to_patient(lesion.place))) for lesion in case.disease.lesions]
     ct, mask = _ct(canvas, case, protocol.ct, surfaces, ct_rng)
     planning = None if protocol.planning is None else _ct(canvas, case, protocol.planning, surfaces, plan_rng)[0]
@@ -60,7 +60,13 @@ def render(case: PhantomCase) -> Rendered:
     return Rendered(ct, pet, mask, planning, None if protocol.dose is None else _dose(case, protocol.dose, surfaces))
 
 
-def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
+def sampled_hu(canvas: Canvas, grid: Geometry) -> Floats:
+    """The Hounsfield units of a painted body on a grid with the identity as direction, (z, y, x)."""
+    return sample(canvas.hu, canvas.axes, axes_of(grid), AIR_HU)
+
+
+def painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
+    """The body without lesions on a canvas around the protocol's scans."""
     grids = [grid for grid in (case.protocol.ct, case.protocol.pet, case.protocol.planning) if grid is not None]
     bottoms = [grid.origin_mm[2] for grid in grids]
     tops = [grid.origin_mm[2] + grid.spacing_mm[2] * grid.size[2] for grid in grids]
@@ -76,7 +82,8 @@ def _painted_body(case: PhantomCase, rng: np.random.Generator) -> Canvas:
     return canvas
 
 
-def _in_box(axes: Axes, surface: Surface) -> tuple[Box, Floats, Floats, Floats] | None:
+def in_box(axes: Axes, surface: Surface) -> tuple[Box, Floats, Floats, Floats] | None:
+    """The box of a lesion on a grid and its coordinates x, y and z; None outside the grid."""
     box = axes.box(*surface.corners())
     if any(cut.stop <= cut.start for cut in box):
         return None
@@ -91,7 +98,7 @@ def _ct(
     ct = np.empty(axes.shape, dtype=np.int16)
     mask = np.zeros(axes.shape, dtype=np.uint8)
     for cut in _slabs(len(axes.z)):
-        part = sample(canvas.hu, canvas.axes, Axes(axes.z[cut], axes.y, axes.x), -1000.0)
+        part = sample(canvas.hu, canvas.axes, Axes(axes.z[cut], axes.y, axes.x), AIR_HU)
         ct[cut] = np.rint(part, out=part)
     # The primary tumour is painted last, so a voxel that it shares with a node belongs to it.
     for lesion, surface in reversed(surfaces):
@@ -108,7 +115,7 @@ def _slabs(count: int) -> Iterator[slice]:
 def _paint_lesion_on_ct(
     ct: NDArray[np.int16], mask: NDArray[np.uint8], axes: Axes, lesion: Lesion, surface: Surface
 ) -> None:
-    region = _in_box(axes, surface)
+    region = in_box(axes, surface)
     if region is None:
         return
     box, x, y, z = region
@@ -170,7 +177,7 @@ def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface
 
     protocol, axes = case.protocol, canvas.axes
     for lesion, surface in reversed(surfaces):
-        region = _in_box(axes, surface)
+        region = in_box(axes, surface)
         if region is None:
             continue
         box, x, y, z = region
@@ -204,7 +211,7 @@ def _dose(case: PhantomCase, grid: Geometry, surfaces: list[tuple[Lesion, Surfac
     target = np.zeros(axes.shape, dtype=bool)
     elective = np.zeros(axes.shape, dtype=bool)
     for lesion, surface in surfaces:
-        region = _in_box(axes, surface)
+        region = in_box(axes, surface)
         if lesion.label and region is not None:
             box, x, y, z = region
             target[box] |= surface.level(x, y, z) < 1

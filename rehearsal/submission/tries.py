@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 from contract.documents import Document
 from contract.editions import Algorithm, Edition
-from contract.editions.declaration import CT
 from contract.errors import HecktorError
 from contract.images.volumes import read_header
 from rehearsal.jobs.execute import JobResult, Rehearsal
@@ -18,7 +17,7 @@ from rehearsal.jobs.records import RecordedRun
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
-from rehearsal.phantoms.make import render_coarsened
+from rehearsal.phantoms.make import render_for
 from rehearsal.pipeline import rehearse
 from rehearsal.platform import path_by_case
 from rehearsal.runners.runner import GIB, Limits, Runner
@@ -70,7 +69,7 @@ def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarseni
     """
     layout, kind_of = PlatformWriter(edition), {}
     for case, kind in zip(_cases(kinds), kinds, strict=True):
-        layout.write_case(folder, case, render_coarsened(case, coarsening))
+        layout.write_case(folder, case, render_for(edition, case, coarsening))
         kind_of[case.patient_id] = kind
     return kind_of
 
@@ -143,7 +142,7 @@ def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
     differences = []
     for output in job.outputs:
         if output.answer.kind == "mask":
-            grid = read_header(job.job.case.file(task.inputs[CT])).geometry
+            grid = read_header(job.job.case.file(task.scan)).geometry
             differences += read_header(path_by_case(predictions, job, output)).geometry.differences(grid)
     return [f"the mask's grid is not the CT's: {differences[0]}"] if differences else []
 
