@@ -128,5 +128,5 @@ def test_the_mean_of_the_c_indices_of_2021_is_printed():
 
 @pytest.mark.parametrize("edition", ["hecktor2022", "hntsmrg2024"])
 def test_the_mean_of_aggregated_dsc_decides(edition):
-    profile = load_profile(edition).task(SEGMENTATION.name)
+    profile = load_profile(edition).task(SEGMENTATION.name)  # of 2024 an older name of the first task
     assert profile.ranking.schemes[profile.ranking.official] == "dsc_agg_mean"

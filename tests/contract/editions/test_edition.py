@@ -29,7 +29,7 @@ def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
     """Paths and time limits as in the challenge's description: 600, 900 and 600 s per case."""
     edition = load_edition()
     assert edition.name == "hecktor2025"
-    assert known_editions() == ("hecktor2025", "hecktor2026")
+    assert known_editions() == ("hecktor2025", "hecktor2026", "hntsmrg2024")
     rows = [(one.number, one.name, one.time_limit_s, one.answers[0].kind) for one in edition.algorithms]
     assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
     assert edition.algorithm("2") is edition.algorithm("RFS ")
@@ -73,7 +73,7 @@ def test_tasks_and_aliases_of_an_own_profile(tmp_path: Path) -> None:
 
 def test_unknown_edition(tmp_path: Path) -> None:
     with pytest.raises(
-        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026 or the JSON"
+        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026, hntsmrg2024 or the JSON"
     ):
         load_edition("hecktor1999")
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
@@ -143,7 +143,7 @@ NAN = float("nan")
         (
             [*ANSWERS, 1, "kind"],
             "mask",
-            "path, labels, not an object without labels and with classes, columns",
+            "path, labels, release, not an object without labels and with classes, columns",
         ),
         (
             [*ANSWERS, 1, "classes"],

@@ -34,7 +34,7 @@ EDITIONS = [
     ("hecktor2025", "rfs"),
     ("hecktor2025", "hpv"),
     ("hecktor2026", "combined"),
-    ("hntsmrg2024", "segmentation"),
+    ("hntsmrg2024", "mid-rt"),
 ]
 
 

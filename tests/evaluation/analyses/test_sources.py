@@ -294,6 +294,6 @@ def test_metrics_that_decide_a_ranking():
     assert deciding_metrics(of_2021.official, of_2021) == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
     status = load_profile("hecktor2025").task("hpv").ranking
     assert deciding_metrics(status.official, status) == ["balanced_accuracy"]
-    agg = load_profile("hntsmrg2024").task("segmentation").ranking
+    agg = load_profile("hntsmrg2024").task("pre-rt").ranking
     assert deciding_metrics(agg.official, agg) == ["dsc_agg_mean"]
     assert deciding_metrics("unknown", agg) == []

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from contract.documents import json_schema
+from contract.editions import load_edition
 from contract.errors import HecktorError
 from evaluation.editions import known_profiles
 from evaluation.editions.document import Borda, Lexicographic
@@ -84,7 +85,8 @@ def test_an_edition_without_the_task_says_so(profile):
     ("edition", "names", "task"),
     [
         ("hecktor2021", ("2", "3", "pfs", "rfs"), RFS),  # 000:181, tasks 2 and 3 predict the same outcome
-        ("hntsmrg2024", ("1", "2", "pre-RT", "mid-RT", None), SEGMENTATION),  # 004:40
+        ("hntsmrg2024", ("1", "pre-RT"), load_edition("hntsmrg2024").algorithms[0]),  # 004:40
+        ("hntsmrg2024", ("2", "mid-RT"), load_edition("hntsmrg2024").algorithms[1]),
         ("hecktor2022", ("2", "rfs"), RFS),
     ],
 )
