@@ -87,7 +87,7 @@ $targets
 - Trained on $centres. At other centres expect the figures with whole centres left out.
 - The model has seen no other scanners than those of these centres, and learnt little from variables that few \
 patients have.
-- It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in FDG-PET/CT, and may find lesions \
+- It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in $images, and may find lesions \
 in images that contain none. It is not trained for other diseases or tracers.
 """)
 
@@ -104,6 +104,7 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
         **{key: _sentence(value) for key, value in description.items()},
         "name": plain(description["name"]),
         "edition": edition.title,
+        "images": "T2-weighted MR" if cases[0].is_mr else "FDG-PET/CT",
         "patients": len(cases),
         "centres": ", ".join(sorted({case.centre for case in cases})),
         "excluded": len(preparation.left_out),

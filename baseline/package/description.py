@@ -15,7 +15,7 @@ class Description(Document):
     name: Text = "hecktor-baseline"
     purpose: Text = "research; not a medical device"
     intended_use: Text = (
-        "answering the tasks of the HECKTOR challenge from FDG-PET/CT of head and neck cancer, in research; "
+        "answering the tasks of the named challenge from images of head and neck cancer, in research; "
         "never for diagnosis or treatment"
     )
     training_data: Text = "not described"

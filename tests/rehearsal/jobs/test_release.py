@@ -62,7 +62,7 @@ def ehr(cohort: Cohort, edition: Edition, number: int = 0) -> Any:
 def test_ehr_is_built_from_the_declared_clinical_variables_alone(tmp_path: Path, given: str) -> None:
     """Numbers as numbers, null for a missing one, an impossible one as it stands; never Task, Relapse or RFS."""
     root = release(tmp_path, "Task 2", TABLE_2025) / given
-    assert has_release_layout(root)
+    assert has_release_layout(root, load_edition())
     cohort = read_release_cohort(root, E2025, E2025.algorithm("rfs"))
     assert [case.case_id for case in cohort.cases] == ["A-1", "B-2"]
     expected = {"Age": 61, "Gender": 1, "Tobacco Consumption": None, "M-stage": "M0", "CenterID": "7"}
