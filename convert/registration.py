@@ -114,7 +114,7 @@ def _method(fixed: sitk.Image) -> sitk.ImageRegistrationMethod:
 
 
 def _rigid(fixed: sitk.Image, moving: sitk.Image) -> sitk.Transform:
-    start = sitk.CenteredTransformInitializer(
+    start: sitk.Transform = sitk.CenteredTransformInitializer(
         fixed, moving, sitk.Euler3DTransform(), sitk.CenteredTransformInitializerFilter.GEOMETRY
     )
     method = _method(fixed)
@@ -127,7 +127,8 @@ def _rigid(fixed: sitk.Image, moving: sitk.Image) -> sitk.Transform:
 
 def _deformable(fixed: sitk.Image, moving: sitk.Image, pose: sitk.Transform) -> sitk.Transform:
     lengths = [count * step for count, step in zip(fixed.GetSize(), fixed.GetSpacing(), strict=True)]
-    bend = sitk.BSplineTransformInitializer(fixed, [max(round(length / _CONTROL_POINTS_MM), 1) for length in lengths])
+    points = [max(round(length / _CONTROL_POINTS_MM), 1) for length in lengths]
+    bend: sitk.Transform = sitk.BSplineTransformInitializer(fixed, points)
     method = _method(fixed)
     method.SetOptimizerAsLBFGSB(numberOfIterations=_STEPS // 5, maximumNumberOfFunctionEvaluations=_STEPS // 4)
     method.SetMovingInitialTransform(pose)

@@ -73,7 +73,8 @@ def test_tasks_and_aliases_of_an_own_profile(tmp_path: Path) -> None:
 
 def test_unknown_edition(tmp_path: Path) -> None:
     with pytest.raises(
-        HecktorError, match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026, hntsmrg2024 or the JSON"
+        HecktorError,
+        match="edition: found 'hecktor1999', expected one of hecktor2025, hecktor2026, hntsmrg2024 or the JSON",
     ):
         load_edition("hecktor1999")
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
