@@ -365,6 +365,7 @@ def export_model(
 def _export_networks(work: WorkFolders) -> Path:
     """A package without heads, for the measurement."""
     description = {"name": "out-of-fold", "purpose": "measuring features in training"}
+    description |= edition_entries(edition_of(work))
     return _export(work, work.root / "bare_package", {}, description, None)
 
 
@@ -387,7 +388,8 @@ def _export(
         if code:
             code.use(existing.manifest.code)
         return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
-    described = {**manifest, "mirror_axes": list(shared_mirror_axes(work))}
+    channels = list(edition_of(work).algorithms[0].channels)
+    described = {**manifest, "channels": channels, "mirror_axes": list(shared_mirror_axes(work))}
     if work.is_ensemble:
         # The measurement, which has no heads yet, makes all passes of a fold in any order.
         members = ensemble_members(order_of_plans(work) if heads else work.members)
