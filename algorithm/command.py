@@ -72,7 +72,7 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
     if arguments.require_model:
         expected = "the uploaded package: --require-model refuses the shipped one"
         raise ModelPackageError("model package", f"none in {platform.MODEL_DIR}", expected)
-    return shipped_package(request.edition.name)
+    return shipped_package(request.edition.name if request.uses_package else DEFAULT_EDITION)
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
