@@ -324,6 +324,50 @@ def test_cases_of_the_algorithm_one_after_the_other(case_folder, tiny_package: P
         assert process.wait(30) == 0
 
 
+def test_several_cases_in_one_process_equal_fresh_processes(case_folder, combined_package: Path, tmp_path: Path):
+    """Nothing leaks between different cases: tumour and node, no uptake, another grid and record, a damaged one."""
+    folder = case_folder
+    options = ["--edition", "hecktor2026", "--task", "combined", "--device", "cpu", "--model", str(combined_package)]
+
+    def tumour_and_node() -> None:
+        folder.pet.array[8:10, 13:15, 9] = 12.0
+
+    def no_uptake() -> None:
+        folder.pet.array[folder.pet.array > 1] = 1.0
+
+    def other_patient() -> None:
+        folder.ct.array[:, :, :4] = -1000
+        folder.pet.array[9:11, 11:13, 9:12] = 20.0
+        folder.ehr = {"Age": 41}
+
+    def answers(output: Path) -> dict[str, bytes]:
+        return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
+
+    with algorithm(folder.write(), combined_package, "combined", "--edition", "hecktor2026") as (_, port):
+        distinct = set()
+        for change in (tumour_and_node, no_uptake, other_patient, tumour_and_node):
+            change()
+            folder.write()
+            assert call(port, "POST", "/invoke")[0] == 201
+            alone = tmp_path / f"alone-{len(list(tmp_path.glob('alone-*')))}"
+            command = [
+                sys.executable,
+                "-m",
+                "algorithm",
+                *options,
+                "--input",
+                str(folder.input),
+                "--output",
+                str(alone),
+            ]
+            subprocess.run(command, check=True, capture_output=True)
+            assert answers(folder.output) == answers(alone)
+            distinct.add(tuple(sorted(answers(alone).items())))
+            shutil.rmtree(folder.output)
+            folder.output.mkdir()
+    assert len(distinct) >= 3
+
+
 def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path, tmp_path: Path):
     """A stale answer or record of an earlier case does not survive a case that fails."""
     case, record = case_folder.write(), tmp_path / "record.json"

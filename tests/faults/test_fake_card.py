@@ -23,6 +23,7 @@ from tests.baseline.network.test_out_of_fold import CT, FOLD_OF, alone, cohort  
 from tests.faults.fake_card import NAME, FakeCard, fake_card
 
 pytestmark = pytest.mark.usefixtures("root_logger")
+NO_ENGINE = "FIND was unable to find an engine to execute this computation"
 ON_CARD, SPARED = f"{NAME} (float16, sums on cuda)", f"{NAME} (float16, sums on cpu)"
 
 
@@ -88,6 +89,20 @@ def test_a_card_that_stays_full_leaves_the_case_to_the_cpu(card: FakeCard, predi
     np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
 
 
+def test_a_card_without_memory_for_any_convolution_is_full(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    """cuDNN finds no engine for the second tile: the pass begins anew with its sums in RAM."""
+
+    def no_engine(number: int) -> None:
+        if number == 2:
+            raise RuntimeError(NO_ENGINE)
+
+    card.on_image = no_engine
+    found = predicted("cuda")
+    assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
+    assert f"{ON_CARD} failed ({NO_ENGINE})" in found.log
+    np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
 def test_a_card_that_is_lost_in_the_third_pass(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
     """Two passes are kept, and the CPU makes the other two."""
     card.lost_at(2 * 8 + 4)
@@ -97,6 +112,13 @@ def test_a_card_that_is_lost_in_the_third_pass(card: FakeCard, predicted: Callab
     assert found.log.count("unspecified launch failure") >= 2
     assert "Traceback" not in found.log
     np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
+
+
+def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
+    card.lost = True
+    found = predicted("cuda")
+    assert (found.record["passes_done"], card.images) == (4, 0)
+    assert "the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU" in found.log
 
 
 def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: FakeCard, tiny_package: Path) -> None:

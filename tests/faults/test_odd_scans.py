@@ -18,8 +18,11 @@ from algorithm.cli import main
 from contract import platform
 from contract.errors import Finding, run_main
 from contract.files import read_json
+from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from tests.algorithm.edition import EDITION, SEGMENTATION
+from tests.algorithm.test_serve import algorithm as server
+from tests.algorithm.test_serve import call
 from tests.conftest import EHR, CaseFolder
 from tests.faults.conftest import case_arguments
 from tests.faults.odd_scans import OddScan, odd_scans
@@ -205,6 +208,16 @@ def test_an_empty_scan_by_the_command_line(
 
 
 @pytest.mark.parametrize("task", NEUTRAL)
+def test_an_empty_scan_by_the_server(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
+    with server(nothing, tiny_package, task) as (process, port):
+        status, reply = call(port, "POST", "/invoke")
+        process.terminate()
+        _, log = process.communicate(timeout=60)
+    assert (status, "pass" in reply) == (201, False)
+    assert_neutral(nothing, task, log)
+
+
+@pytest.mark.parametrize("task", NEUTRAL)
 def test_an_empty_scan_in_python(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
     predictor = Predictor(tiny_package, task=task, device="cpu")
     scans = nothing.ct.array, nothing.ct.geometry, nothing.pet.array, nothing.pet.geometry
@@ -239,3 +252,32 @@ def test_four_answers_to_an_odd_scan(name: str, warning: str, tmp_path: Path, co
     assert prediction.mask.shape == case.ct.array.shape
     assert (prediction.classes["n_stage"] == "N0") == (not (prediction.mask == 2).any())
     assert prediction.risks["rfs"] > 0
+
+
+@pytest.mark.slow
+def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path) -> None:
+    """A whole body of 64 x 64 pixels, each of which becomes 8 x 8."""
+    scan = SCANS["whole body"]()
+    ct = np.repeat(np.repeat(scan.ct.array, 8, axis=1), 8, axis=2)
+    (columns, rows, slices), (across, along, thickness) = scan.ct.geometry.size, scan.ct.geometry.spacing_mm
+    x, y, z = scan.ct.geometry.origin_mm
+    origin = (x - across * 7 / 16, y - along * 7 / 16, z)  # from the centre of a pixel to that of its first part
+    grid = Geometry((columns * 8, rows * 8, slices), (across / 8, along / 8, thickness), origin)
+    assert ct.size > 100e6
+    predictor = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1)
+    prediction = predictor.predict_arrays(ct, grid, scan.pet.array, scan.pet.geometry)
+    assert prediction.mask is not None
+    assert prediction.mask.shape == ct.shape
+    assert list(prediction.record.fallbacks) == []
+    assert prediction.risks["rfs"] > 0
+
+
+def test_uptake_without_a_neck_is_never_an_empty_mask(tmp_path: Path, tiny_package: Path) -> None:
+    """The network looks at the legs; where it finds nothing, the PET threshold answers, and the record says so."""
+    case = write(SCANS["legs"](), tmp_path)
+    prediction = Predictor(tiny_package, task="1", device="cpu").predict(case.input)
+    assert [str(notice) for notice in prediction.record.notices] == [NO_NECK]
+    assert prediction.mask is not None
+    assert prediction.mask.any()
+    by_threshold = prediction.record.segmented_by == "PET threshold"
+    assert by_threshold == bool(prediction.record.fallbacks)

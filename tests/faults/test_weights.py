@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load, save
 
+from algorithm.network.networks import build_network, load_weights, own_tensors
+from algorithm.network.package import load_package
 from contract.editions import Algorithm
+from contract.errors import ModelPackageError
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026, RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
@@ -91,3 +98,30 @@ def test_weights_that_overflow(run: Runs, damaged: Callable[..., Path], task: Al
     ended = run(task, package=damaged(huge, signed=True, task=task)).whole()
     assert ended.status == 0, ended.said
     assert "*** FALLBACK *** no pass of the network (the network answers NaN or infinity)" in ended.said
+
+
+@pytest.fixture(scope="module")
+def loading(tiny_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Change], None]:
+    """Load damaged weights into the tiny network; what is not refused must be finite."""
+    package = load_package(tiny_package)
+    network = build_network(package)
+    sound, path = package.fold_files[0].read_bytes(), tmp_path_factory.mktemp("loading") / "fold_0.safetensors"
+
+    def load(change: Change) -> None:
+        path.write_bytes(change(sound))
+        load_weights(network, path)
+        assert all(bool(torch.isfinite(tensor).all()) for _, tensor in own_tensors(network))
+
+    return load
+
+
+@given(bit=st.integers(0, 12_000) | st.integers(0, 84_000))
+def test_any_flipped_bit_that_no_checksum_shows(loading: Callable[[Change], None], bit: int) -> None:
+    """It is refused, or the weights are finite numbers all the same. The header is the first 1.5 of 10 kB."""
+    with suppress(ModelPackageError):
+        loading(flipped(bit))
+
+
+def test_an_infinite_weight(loading: Callable[[Change], None]) -> None:
+    with pytest.raises(ModelPackageError, match=r"^fold_0\.safetensors: .* holds NaN or infinity"):
+        loading(lambda content: content[:-4] + struct.pack("<f", float("inf")))

@@ -23,7 +23,7 @@ from algorithm.network import passes as passes_module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
 from algorithm.network.images import ReadyImage
-from algorithm.network.networks import Networks, build_network, own_tensors
+from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress, plan_passes
 from algorithm.network.resident import Resident
@@ -118,6 +118,36 @@ def test_each_configuration_is_built_once_and_one_network_has_memory(
     assert with_memory() == 1
 
 
+class FreshNetworks(Networks):
+    """Builds a network with PyTorch's random weights for each call and reads the fold's file."""
+
+    def of(self, fold: int, device: torch.device) -> nn.Module:
+        network = build_network(self.package, fold).to(device).eval()
+        load_weights(network, self.package.fold_files[fold])
+        return network
+
+
+def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) -> None:
+    """Logits of each of eight passes, and the mask of their sum, are equal to the byte."""
+
+    def answers(networks: Networks) -> tuple[list[bytes], bytes]:
+        logits, image = list[bytes](), ReadyImage(noise((24, 24, 24)))
+        run = Passes(
+            image,
+            plan_passes(4, (2,)),
+            networks,
+            Deadline(600),
+            CPU,
+            on_pass=lambda _, own: logits.append(own.tobytes()),
+        )
+        return logits, run.run().logits.argmax(0).tobytes()
+
+    kept, fresh = answers(Networks(package)), answers(FreshNetworks(package))
+    assert len(set(kept[0])) == 8
+    assert len(set(kept[1])) > 1
+    assert kept == fresh
+
+
 def test_a_network_that_changes_its_device_gets_its_weights_again(package: ModelPackage) -> None:
     """`cpu` and `cpu:0` are one memory under two names, so this moves the network from device to device."""
     networks = Networks(package)
@@ -173,6 +203,13 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         return Passes(ReadyImage(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
 
     return run
+
+
+def test_each_pass_has_its_own_tiles(timed: Callable[..., Progress]) -> None:
+    """Two folds and two mirrors of each member: four passes of 8 tiles and four of 4."""
+    tiles = Tiles({PlainConvUNet: 1.0, SegResNet: 2.0})
+    assert timed(tiles, 600.0).done == 8
+    assert (tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (4 * 8, 4 * 4)
 
 
 def test_a_member_that_is_too_slow_is_left_out_and_the_other_goes_on(timed: Callable[..., Progress]) -> None:

@@ -54,20 +54,54 @@ def test_a_package_without_heads_segments_only(root: Path, sign_package: Callabl
         load_package(root).head("rfs")
 
 
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["plans.json", "fold_1.safetensors", "heads/rfs.json"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (Path.unlink, "not in the model package, though its manifest lists it"),
+        (flip_a_bit, "sha256 .*, expected .*the file was modified"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"\d+ bytes, expected \d+"),
+    ],
+    ids=["missing", "a changed bit", "truncated"],
+)
+def test_a_file_that_is_not_what_the_manifest_says(
+    root: Path, name: str, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(root / name)
+    with pytest.raises(ModelPackageError, match=rf"^{name}: {message}"):
+        load_package(root)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"format_version": 2}, "format version 2, expected 1"),
+        ({"format_version": "1"}, "format version '1', expected 1"),
         ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\], expected \['CT', 'PET'\]"),
         ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found .*, expected"),
         ({"folds": []}, r"folds: found \[\], expected at least 1 entries"),
+        ({"folds": "fold_0.safetensors"}, 'folds: found "fold_0.safetensors", expected a list'),
         ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
         ({"mirror_axes": [3]}, r"mirror_axes\[0\]: found 3, expected one of 0, 1 or 2"),
+        ({"mirror_axes": 2}, "mirror_axes: found 2, expected a list"),
         ({"fold_configurations": ["3d_fullres"]}, "fold_configurations: found .*, expected 2, one for each fold"),
+        ({"fold_configurations": [1, 2]}, r"fold_configurations\[0\]: found 1, expected a text"),
         ({"resampling": "cubic"}, "resampling: found \"cubic\", expected one of 'grid' or 'nnunet'"),
+        ({"postprocessing": []}, r"postprocessing: found \[\], expected an object"),
+        ({"postprocessing": {"gtvn_volume_ml": "1"}}, r'postprocessing.gtvn_volume_ml: found "1", expected a number'),
         ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1, expected no such key"),
+        ({"fallbacks": "T2"}, 'fallbacks: found "T2", expected an object'),
+        ({"fallbacks": None}, "fallbacks: found null, expected an object"),
+        ({"files": []}, r"files: found \[\], expected an object"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
+        ({"files": {"plans.json": "abc"}}, 'files.plans.json: found "abc", expected an object'),
         ({"files": {}}, "does not list plans.json"),
         ({"spacing": [1, 1, 1]}, r"spacing: found \[1, 1, 1\], expected no such key"),
     ],
@@ -85,6 +119,11 @@ def test_invalid_manifests(root: Path, text: str) -> None:
     (root / "manifest.json").write_text(text)
     with pytest.raises(ModelPackageError, match=r"^manifest\.json[.:]"):
         load_package(root)
+
+
+def test_no_package_at_all(tmp_path: Path) -> None:
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: not found in .*, expected"):
+        load_package(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -167,6 +206,30 @@ def test_members_with_images_of_their_own(
     coarse = package.on_grid_of("segresnet")
     assert coarse.patches == ({wide} if own_image else {fine, wide})
     assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("member", "changes", "message"),
+    [
+        ("segresnet", {"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
+        ("segresnet", {"spacing": None}, "spacing None, expected three positive numbers"),
+        ("vnet", {}, "no configuration 'vnet', which the manifest names"),
+    ],
+    ids=str,
+)
+def test_a_member_with_impossible_plans(
+    pair_package: Path,
+    tmp_path: Path,
+    sign_package: Callable[..., None],
+    member: str,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
+    edit_json(root / "plans.json", lambda plans: plans["configurations"]["segresnet"].update(changes))
+    sign_package(root, fold_configurations=["3d_fullres", member] * 2)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
 
 
 def test_which_package_is_taken(tmp_path: Path) -> None:

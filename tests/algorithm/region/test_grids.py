@@ -130,12 +130,56 @@ def test_a_linear_ramp_is_reproduced(
     np.testing.assert_allclose(found[inside], (points @ np.asarray(slope) + 7)[inside], atol=1e-3)
 
 
+@settings(max_examples=40)
+@given(SPACINGS, DIRECTIONS, SPACINGS, DIRECTIONS, st.tuples(*[st.floats(-60, 60)] * 3))
+def test_a_constant_stays_constant_and_beyond_it_is_outside(
+    spacing: tuple[float, float, float],
+    direction: tuple[float, ...],
+    target_spacing: tuple[float, float, float],
+    target_direction: tuple[float, ...],
+    shift: tuple[float, ...],
+) -> None:
+    source = covering(np.zeros(3), 20.0, spacing, direction)
+    target = covering(np.asarray(shift), 20.0, target_spacing, target_direction)
+    found = resample(Volume(np.full(source.array_shape, 40, np.int16), source), target, -1024.0)
+    assert set(np.unique(found)) <= {40.0, -1024.0}
+    matrix = source.physical_to_index_matrix()
+    index = points_mm(target) @ matrix[:3, :3].T + matrix[:3, 3]
+    clear = away_from_edges(source, points_mm(target))
+    within = np.all((index >= -0.5) & (index <= np.asarray(source.size) - 0.5), axis=-1)
+    assert np.all(found[within & clear] == 40.0)
+    # The last block may reach beyond the source by the rest of its voxels, less than a target voxel.
+    beyond = np.any(
+        (index < -1e-5 - 0.5) | (index > np.asarray(source.size) - 0.5 + max(target_spacing) / np.asarray(spacing)),
+        axis=-1,
+    )
+    assert np.all(found[beyond] == -1024.0)
+
+
 def test_block_averaging_by_hand() -> None:
     """Six voxels of 1 mm onto three of 2 mm at the same place are the means of pairs, with no half-voxel shift."""
     source = Geometry((6, 1, 1), (1.0, 2.0, 2.0), (0.0, 0.0, 0.0))
     target = Geometry((3, 1, 1), (2.0, 2.0, 2.0), (0.5, 0.0, 0.0))
     values = np.array([1, 3, 10, 20, 5, 5], dtype=np.int16).reshape(1, 1, 6)
     assert resample(Volume(values, source), target, 0.0).ravel().tolist() == [2.0, 15.0, 5.0]
+
+
+def test_the_crop_before_resampling_changes_nothing() -> None:
+    """A small target within a large volume gives what the same target gives without the crop."""
+    rng = np.random.default_rng(5)
+    source = Volume(
+        rng.normal(0, 1, (20, 30, 40)).astype(np.float32), Geometry((40, 30, 20), (3.0, 3.5, 4.0), (1.0, 2.0, 3.0))
+    )
+    small = Geometry((6, 6, 6), (2.0, 2.0, 2.0), (50.0, 40.0, 30.0))
+    large = Geometry((46, 42, 36), (2.0, 2.0, 2.0), (10.0, 10.0, 4.0))
+    part = resample(source, large, 0.0)[13:19, 15:21, 20:26]
+    np.testing.assert_allclose(resample(source, small, 0.0), part, atol=1e-5)
+
+
+def test_no_overlap_is_all_outside() -> None:
+    source = Volume(np.ones((4, 4, 4), np.int16), Geometry((4, 4, 4), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)))
+    target = Geometry((3, 3, 3), (2.0, 2.0, 2.0), (500.0, 0.0, 0.0))
+    assert np.all(resample(source, target, -1024.0) == -1024.0)
 
 
 # Masks, and what is read
