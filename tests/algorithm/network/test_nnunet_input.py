@@ -60,7 +60,11 @@ def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
     configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
     manifest = Manifest.model_construct(
-        configuration="3d_fullres", resampling="nnunet", normalised_over="scan", folds=["fold_0"]
+        configuration="3d_fullres",
+        channels=("CT", "PET"),
+        resampling="nnunet",
+        normalised_over="scan",
+        folds=["fold_0"],
     )
     return ModelPackage(Path(), manifest, plans, (), {})
 
