@@ -61,7 +61,7 @@ def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
     configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
     manifest = Manifest.model_construct(
         configuration="3d_fullres",
-        channels=("CT", "PET"),
+        channels=["CT", "PET"],
         resampling="nnunet",
         normalised_over="scan",
         folds=["fold_0"],
