@@ -280,7 +280,7 @@ def read_text(path: Path, expected: str, *, error: type[HecktorError], max_bytes
     """
     name = name or path.name
     if not path.exists():
-        raise error(name, f"not found in {path.parent.name or 'the folder'}", expected)
+        raise error(name, f"not found in {path.parent.name or 'the current folder'}", expected)
     if not path.is_file():
         raise error(name, "not a regular file", expected)
     size = path.stat().st_size

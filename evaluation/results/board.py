@@ -36,7 +36,8 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
             break
     else:
         expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in a folder for each task"
-        raise HecktorError(results.name, f"found no {_TASK}1/{LEADERBOARD_JSON}", expected)
+        found_none = f"found no {_TASK}1/{LEADERBOARD_JSON}" if results.is_dir() else "no such folder"
+        raise HecktorError(results.name, found_none, expected)
     return found
 
 

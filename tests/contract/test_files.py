@@ -15,12 +15,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from contract.errors import ModelPackageError, OutputError, unwritable
+from contract.errors import HecktorError, ModelPackageError, OutputError, unwritable
 from contract.files import (
     _in_partial_file,
     atomic_path,
     csv_text,
     read_json,
+    read_text,
     require_space,
     whole_folder,
     without_apostrophe,
@@ -251,3 +252,9 @@ def test_no_name_in_a_table_for_people_is_a_formula() -> None:
     assert {row["value"] for row in read} == {"-0.5"}
     assert [without_apostrophe(name) for name in escaped[:5]] == names[:5]
     assert [row["team"] for row in csv.DictReader(io.StringIO(csv_text(["team", "value"], rows)))] == names
+
+
+def test_a_file_that_is_absent_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HecktorError, match=r"^a\.csv: not found in the current folder, expected a table$"):
+        read_text(Path("a.csv"), "a table", error=HecktorError, max_bytes=1)

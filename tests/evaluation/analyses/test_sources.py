@@ -283,6 +283,8 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
         find_results(tmp_path, load_profile("hecktor2025"))
+    with pytest.raises(HecktorError, match=r"^typo: no such folder, expected the results of `rank`"):
+        find_results(tmp_path / "typo", load_profile("hecktor2025"))
     results_of(tmp_path / "task1", ["a"], task="staging")
     with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
         find_results(tmp_path, load_profile("hecktor2025"))
