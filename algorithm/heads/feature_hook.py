@@ -110,6 +110,10 @@ class FeatureHook:
     name: str
     folds: tuple[Path, ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process imports the class from its folder: by its name alone it would not be found there.
+        return {"code": self.code, "name": self.name, "folds": self.folds}
+
     @property
     def is_built_in(self) -> bool:
         return self.name in BUILT_IN
