@@ -90,6 +90,14 @@ def test_unusable_input(case_folder: Any, predict: Any, name: str) -> None:
     check_refusal(predict("rfs", "--method", "clinical"), message)
 
 
+@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
+@pytest.mark.parametrize("name", ["truncated-compressed", "ehr-a-list"])
+def test_unusable_input_in_every_task(case_folder: Any, predict: Any, name: str, task: str) -> None:
+    spoil, message = BAD[name]
+    spoil(case_folder.write())
+    check_refusal(predict(task), message)
+
+
 @pytest.fixture
 def package(tiny_package: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(tiny_package, tmp_path / "package"))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -52,6 +54,13 @@ def test_overdue_is_when_half_of_the_reserve_is_gone() -> None:
     assert not deadline.overdue()
     now = 570.1
     assert deadline.overdue()
+
+
+def test_the_age_of_this_process() -> None:
+    """A child that sleeps for half a second before it asks is at least that old, and no minute."""
+    program = "import time; time.sleep(0.5); from algorithm.deadline import process_age_s; print(process_age_s())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0.5 <= float(done.stdout) < 60
 
 
 @pytest.mark.parametrize("limit_s", [0.0, -1.0, math.nan, math.inf])

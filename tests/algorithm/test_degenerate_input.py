@@ -61,9 +61,12 @@ def record(**changes: Any) -> Callable[[Any], None]:
 
 DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     "ct-nan": (alter("ct", put(math.nan)), "CT 0a1b2c3d-ct.mha: 2 voxels are NaN or infinite; set to air"),
+    "ct-infinite": (alter("ct", put(math.inf)), "2 voxels are NaN or infinite; set to air"),
     "ct-all-nan": (alter("ct", put(math.nan, everywhere=True)), "11520 voxels are NaN or infinite; set to air"),
     "ct-all-air": (alter("ct", put(-3024, everywhere=True)), "11520 voxels below -1024 HU"),
     "ct-below-air": (alter("ct", scattered), "2880 voxels below -1024 HU (lowest -1998)"),
+    "pet-nan": (alter("pet", put(math.nan)), "PET 4e5f6a7b-pet.mha: 2 voxels are NaN or infinite; set to zero"),
+    "pet-negative": (alter("pet", put(-1)), "2 voxels below zero; set to zero"),
     "pet-zero": (
         alter("pet", put(0, everywhere=True)),
         "all voxels are zero; going on with the CT alone; an empty mask is to be expected",
@@ -138,6 +141,26 @@ OTHER_UNITS: dict[str, tuple[Callable[[Any], None], str]] = {
     "PET in Bq/ml": (alter("pet", lambda suv: suv * np.float32(4900)), "by the uptake of muscle and fat"),
     "PET in kBq/ml": (alter("pet", lambda suv: suv * np.float32(4.9)), "possibly kBq/ml; not scaled"),
 }
+
+
+@pytest.mark.parametrize("name", OTHER_UNITS)
+def test_the_mask_does_not_depend_on_the_unit(phantom_folder: Any, predict: Any, name: str) -> None:
+    """A threshold at a share of the largest uptake has no unit."""
+    phantom_folder.write()
+    plain = predict("1", "--method", "threshold", "--strict")
+    assert (plain.status, plain.warnings) == (0, [])
+    expected = read_volume(phantom_folder.output / MASK).array
+    change, warning = OTHER_UNITS[name]
+    change(phantom_folder)
+    phantom_folder.write()
+    answer = predict("1", "--method", "threshold")
+    assert answer.status == 0
+    assert [warning in line for line in answer.warnings] == [True]
+    assert expected.any()
+    np.testing.assert_array_equal(read_volume(phantom_folder.output / MASK).array, expected)
+    refused = predict("1", "--method", "threshold", "--strict", output=phantom_folder.root / "refused")
+    assert (refused.status, refused.files) == (1, [])
+    assert warning in refused.lines[-1]
 
 
 NO_INTERCEPT = (alter("ct", lambda hu: hu + np.int16(1024)), "the rescale intercept of -1024 is missing")

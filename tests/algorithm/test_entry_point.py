@@ -113,3 +113,15 @@ def test_the_entry_point_imports_nothing_heavy_before_it_must() -> None:
     program = "import sys, algorithm.cli; sys.exit(' '.join({'torch', 'scipy', 'SimpleITK', 'monai'} & set(sys.modules)) or 0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_read_only_input_is_enough(case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
+    """Nothing is written beside the inputs or the package."""
+    case_folder.write()
+
+    def listing(folder: Path) -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    before = listing(case_folder.input), listing(tiny_package)
+    assert answer(TASKS[1], case_folder, tiny_package, "--method", "clinical").returncode == 0
+    assert (listing(case_folder.input), listing(tiny_package)) == before

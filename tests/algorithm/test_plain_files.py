@@ -13,7 +13,7 @@ import SimpleITK as sitk
 from algorithm.cli import main
 from contract.archives import pack
 from contract.errors import HecktorError, InputError, OutputError
-from contract.images.volumes import read_volume, to_sitk, write_volume
+from contract.images.volumes import Volume, read_volume, to_sitk, write_volume
 from tests.algorithm.edition import SEGMENTATION
 
 CT, PET = "B7_0000.nii.gz", "B7_0001.nii.gz"
@@ -154,6 +154,15 @@ def test_a_mask_of_another_format_needs_a_task_or_another_name(
     with pytest.raises(SystemExit):
         run(tiny_package, "--ct", files / CT, "--output", tmp_path / "m.nrrd")
     assert capsys.readouterr().err.rstrip().endswith(", or --output MASK.nii.gz for the mask alone")
+
+
+def test_a_ct_on_an_oblique_grid_keeps_its_geometry(case_folder: Any, files: Path, tiny_package: Path) -> None:
+    """A rotation by 90 degrees about z with swapped signs: x of the file runs along -y of the patient."""
+    grid = case_folder.ct.geometry
+    turned = type(grid)(grid.size, grid.spacing_mm, (-92.0, 92.0, -85.0), (0, 1, 0, -1, 0, 0, 0, 0, 1))
+    write_volume(files / "T_0000.nii.gz", Volume(case_folder.ct.array, turned))
+    assert run(tiny_package, "--ct", files / "T_0000.nii.gz", "--pet", files / PET, "--output", files / "t.nii.gz") == 0
+    assert read_volume(files / "t.nii.gz").geometry.differences(turned) == []
 
 
 def test_a_packed_model_gives_the_same_mask_and_its_folder_is_removed(

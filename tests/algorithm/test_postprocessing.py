@@ -30,6 +30,21 @@ def with_rules(
     return make
 
 
+def mask_of(answer: Any, output: Path) -> bytes:
+    (name,) = [name for name in answer.files if name.endswith(".mha")]
+    return (output / name).read_bytes()
+
+
+def test_rules_that_change_nothing_give_the_same_bytes(
+    predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path]
+) -> None:
+    case_folder.write()
+    plain = mask_of(predict("segmentation"), tmp_path / "output")
+    ruled = predict("segmentation", model=with_rules({}))
+    assert mask_of(ruled, tmp_path / "output") == plain
+    assert any("postprocessing: 0 of " in line for line in ruled.lines)
+
+
 @pytest.mark.parametrize("task", ["segmentation", "rfs"])
 def test_a_case_whose_lesions_are_all_removed_is_answered(
     predict: Any, case_folder: Any, tmp_path: Path, with_rules: Callable[[dict[str, Any]], Path], task: str

@@ -50,6 +50,18 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         key_of((tmp_path / "ct.nii.gz",), {})
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_item_is_worked_on_once(jobs: int) -> None:
+    assert sorted(map_items(abs, [-3, 1, -2], jobs, "test")) == [1, 2, 3]
+    assert list(map_items(abs, [], jobs, "test")) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failure_comes_through(jobs: int) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        list(map_items(int, ["1", "x"], jobs, "test"))
+
+
 def test_results_of_processes_are_not_held() -> None:
     """Each result is freed once the next one is taken."""
     earlier: list[weakref.ref[np.ndarray]] = []

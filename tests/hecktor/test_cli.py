@@ -58,8 +58,15 @@ def test_errors_and_exit_statuses_are_passed_on(
     ("command", "option", "found", "expected"),
     [
         ("predict", "--time-limit", "nan", "a finite number above 0"),
+        ("predict", "--passes", "0", "a whole number of at least 1"),
+        ("evaluate", "--bootstraps", "-1", "a whole number of at least 0"),
+        ("study observers", "--tolerance-mm", "1001", "a number from 0 to 1000"),
         ("study failures", "--failed-below", "1.5", "a number from 0 to 1"),
+        ("train plan", "--memory-gb", "0", "a finite number above 0"),
+        ("train plan", "--learning-rate", "inf", "a finite number above 0"),
+        ("train prepare", "--folds", "1", "a whole number of at least 2"),
         ("train prepare", "--seed", str(2**31 + 1), "a whole number from 0 to 2147483648"),
+        ("rehearse", "--cpus", "1,5", "a finite number above 0"),
         ("demo", "--patients", "0", "a whole number of at least 1"),
     ],
 )

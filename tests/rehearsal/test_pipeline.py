@@ -13,7 +13,7 @@ from contract.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, memory_bytes
 from rehearsal.jobs.execute import Rehearsal
-from rehearsal.runners.runner import GIB
+from rehearsal.runners.runner import GIB, Limits
 from tests.rehearsal.conftest import Rehearse
 
 FOUR_ANSWERS = str(Path(__file__).parents[1] / "editions" / "four_answers.json")
@@ -109,10 +109,14 @@ def test_files_of_a_command_are_found_from_each_cases_folder(
 def test_memory_is_that_of_the_platform_unless_more_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], memory_gib: int, cpus: float | None
 ) -> None:
-    """Half of it is shared memory, and a process may have 1 GiB less than all; with 1 GiB it has no limit of its own."""
+    """Half of it is shared memory, and a process may have 1 GiB less than all."""
     limits = requested(monkeypatch, ["--task", "3", "--cases", str(tmp_path), "--process", *options]).limits
     assert (limits.memory_bytes, limits.cpus) == (memory_gib * GIB, cpus)
     assert (limits.shared_memory_bytes, limits.data_segment_bytes) == (memory_gib * GIB // 2, (memory_gib - 1) * GIB)
+
+
+def test_a_process_with_1_gib_has_no_limit_of_its_own() -> None:
+    assert Limits(GIB, 600).data_segment_bytes is None
 
 
 @pytest.mark.parametrize("is_file", [False, True], ids=["absent", "a file"])

@@ -230,6 +230,9 @@ def test_a_mask_full_of_noise_takes_seconds_and_lists_the_largest() -> None:
     ("content", "message"),
     [
         ({"gtvn_colour": 1}, "m.json.gtvn_colour: found 1, expected no such key"),
+        ({"gtvn_volume_ml": -1}, "m.json.gtvn_volume_ml: found -1, expected a number of at least 0.0"),
+        ({"gtvn_mean_probability": 1.5}, "m.json.gtvn_mean_probability: found 1.5, expected a number of at most 1.0"),
+        ({"foreground_threshold": 0}, "m.json.foreground_threshold: found 0, expected a number above 0.0"),
         (
             {"gtvn_volume_ml": 1, "gtvn_suv_peak": 2.0},
             f"postprocessing: rule 'gtvn_suv_peak' of version 0.2, expected only {RULE_NAMES}; {FOUND_AGAIN}",

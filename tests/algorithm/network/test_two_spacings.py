@@ -18,7 +18,9 @@ from torch import nn
 
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
+from algorithm.network import passes as passes_module
 from algorithm.network import windows
+from algorithm.network.devices import Backend
 from algorithm.network.images import ReadyImage, network_image, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
@@ -182,6 +184,14 @@ def test_the_coarse_image_is_that_of_a_package_of_its_own(package: ModelPackage)
     assert np.abs(alone.data[0]).max() > 1.5 * np.abs(both.data[0]).max()
 
 
+def test_the_algorithm_runs_both(root: Path, predict: Any, case_folder: Any) -> None:
+    """Four folds and one mirror axis: eight passes."""
+    case_folder.write()
+    answer = predict("segmentation", model=root)
+    assert answer.status == 0
+    assert any("8 of 8 passes" in line for line in answer.lines)
+
+
 # Time, devices and memory
 
 
@@ -264,3 +274,18 @@ def test_a_smaller_plan_takes_each_images_own_box(timed: Callable[..., Progress]
     assert (found.done, tiles.of(PlainConvUNet), tiles.of(SegResNet)) == (2, 2 + 1, 1)
     assert np.argwhere(found.logits.argmax(0)[12, 12] == 1).ravel().tolist() == list(range(9, 15))
     assert np.unique(found.logits.argmax(0)).tolist() == [0, 1]
+
+
+def test_each_network_has_the_devices_that_its_own_image_needs(
+    timed: Callable[..., Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two channels, three labels and the weights of the tiles, 4 bytes each, for 24^3 and 12^3 voxels."""
+    sizes: list[int] = []
+
+    def backends(_device: Any, size: int) -> tuple[Backend, ...]:
+        sizes.append(size)
+        return (Backend(CPU, CPU),)
+
+    monkeypatch.setattr(passes_module, "backends", backends)
+    assert timed(Tiles({PlainConvUNet: 1.0, SegResNet: 1.0}), 600.0).done == 4
+    assert sorted(sizes) == [4 * 6 * 12**3, 4 * 6 * 24**3]

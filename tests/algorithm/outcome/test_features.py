@@ -271,6 +271,14 @@ def test_missing_clinical_values_take_the_training_medians() -> None:
     assert outputs[:, 0].tolist() == pytest.approx([1 * 1 + 1 * 2, 2 * 1])
 
 
+def test_altered_weights_are_refused(package: Path) -> None:
+    with (package / "outcome" / "fold_1.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    with pytest.raises(ModelPackageError, match=r"outcome/fold_1\.safetensors: sha256 .* modified"):
+        load_package(package)
+
+
 def test_event_free_days_of_equal_intervals() -> None:
     """Up to day 10, up to 30 and later have a third each: the survival falls to 2/3 and 1/3, and the area below it is
     10 x 5/6 + 20 x 1/2. A certain event before day 10 leaves 10 / 2.
@@ -289,6 +297,8 @@ CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]
         ({"plan": CONTENT, "folds": ["outcome/fold_9.safetensors"]}, r"does not list outcome/fold_9"),
         ({"plan": {}, "folds": FOLD}, r"outcome_network\.plan\.voxels: found nothing, expected this key"),
         ({"plan": CONTENT | {"voxels": 10**6}, "folds": FOLD}, r"plan\.voxels: found 1000000, expected .* 256"),
+        ({"plan": CONTENT | {"tasks": []}, "folds": FOLD}, r"plan\.tasks: found \[\]"),
+        ({"plan": CONTENT | {"spacing_mm": 0}, "folds": FOLD}, r"plan\.spacing_mm: found 0"),
     ],
 )
 def test_odd_manifests_are_refused(package: Path, entry: Any, message: str) -> None:

@@ -213,6 +213,16 @@ def test_with_one_pass_the_answer_is_that_of_its_fold(predict: Any, case_folder:
     assert all(row["found_by"] is None and row["mean_probability"] is not None for row in record["lesions"])
 
 
+@pytest.mark.parametrize("place", ["output", "output/images", "input", "output/../input/images"])
+def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
+    case_folder.write()
+    before = sorted(tmp_path.rglob("*"))
+    refused = predict("segmentation", "--uncertainty", str(tmp_path / place))
+    assert refused.status == 1
+    assert "which may hold the platform's sockets only, expected a path outside" in refused.lines[-1]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_the_platforms_folder_and_links_into_sockets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "output").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "output")

@@ -100,6 +100,15 @@ def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
     assert drawn(5) == drawn(5)
 
 
+def test_nnunets_own_class_is_restored() -> None:
+    """Its trainer ends the workers of an `isinstance` of this name or of `MultiThreadedAugmenter`."""
+    before = nnunet_trainer.NonDetMultiThreadedAugmenter
+    with pytest.raises(KeyError), seeded_workers(0):
+        raise KeyError
+    assert nnunet_trainer.NonDetMultiThreadedAugmenter is before
+    assert issubclass(OrderedAugmenter, nnunet_trainer.MultiThreadedAugmenter)
+
+
 class Broken(Drawing):
     def __next__(self) -> tuple[int, float, float]:
         raise ValueError("no such patient")

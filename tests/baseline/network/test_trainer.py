@@ -77,6 +77,14 @@ def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: 
         load_starting_weights(other, path, 0, "conv_final")
 
 
+def test_a_layer_of_another_shape_is_named(make_trainer: MakeTrainer, tmp_path: Path) -> None:
+    network = make_trainer(UNET).network
+    name = next(iter(network.state_dict()))
+    torch.save({"network_weights": {**network.state_dict(), name: torch.zeros(1)}}, tmp_path / "other.pth")
+    with pytest.raises(HecktorError, match=rf"^--starting-weights: other\.pth: {name} of shape \(1,\) instead of"):
+        load_starting_weights(network, tmp_path / "other.pth", 0, "seg_layers")
+
+
 def test_a_checkpoint_that_runs_code_is_refused(make_trainer: MakeTrainer, tmp_path: Path) -> None:
     torch.save({"network_weights": {}, "more": Path}, tmp_path / "code.pth")
     with pytest.raises(HecktorError, match="can run code"):

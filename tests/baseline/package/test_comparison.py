@@ -7,9 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.network.package import INTENSITIES
+from baseline.package.nnunet_results import differences
 from tests.baseline.package.nnunet_results import edit, edit_checkpoint, edit_plan, edit_training, package
 
 Edit = Callable[[Path], None]
@@ -132,3 +136,25 @@ def test_a_coarse_training_is_noted(results: Path, tmp_path: Path, capsys: pytes
     assert "note: 3d_lowres is the coarse first stage of nnU-Net's cascade, here at 18 x 6 x 4.5 mm" in (
         capsys.readouterr().out
     )
+
+
+# Differences
+
+LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.text(max_size=3)
+KEYS = st.text("abc", min_size=1, max_size=2)
+PLANS = st.recursive(LEAVES | st.lists(LEAVES, max_size=3), lambda inner: st.dictionaries(KEYS, inner, max_size=3))
+
+
+def with_tuples_and_numpy(value: Any) -> Any:
+    """The same value as a checkpoint may hold it."""
+    if isinstance(value, dict):
+        return {key: with_tuples_and_numpy(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return tuple(with_tuples_and_numpy(one) for one in value)
+    return np.float64(value) if isinstance(value, float) else value
+
+
+@given(PLANS)
+def test_a_value_does_not_differ_from_itself(value: Any) -> None:
+    """NaN included, and whatever types JSON does not keep."""
+    assert list(differences(value, with_tuples_and_numpy(value), "plans")) == []

@@ -18,6 +18,7 @@ from algorithm.network import windows
 from algorithm.network.images import normalise
 from algorithm.network.package import load_package
 from baseline.package.cli import main as package_main
+from contract.archives import unpack
 from contract.code import Code
 from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError, run_main
@@ -41,6 +42,16 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])
     assert configuration["normalization_schemes"] == ["Window(-160, 240)", "Own"]
     assert loaded(package, code).spacing_mm == (3.0, 3.0, 4.0)
+
+
+def test_an_archive_for_upload_is_the_folder(tmp_path: Path) -> None:
+    code, weights = write_model(tmp_path)
+    folder = packaged(tmp_path, code, weights)
+    options = ["--code", str(code), "--weights", str(weights), "--without-heads"]
+    assert package_main([*options, "--output", str(tmp_path / "model.tar.gz")]) == 0
+    unpack(tmp_path / "model.tar.gz", tmp_path / "unpacked")
+    for path in (one for one in folder.rglob("*") if one.is_file()):
+        assert (tmp_path / "unpacked" / path.relative_to(folder)).read_bytes() == path.read_bytes()
 
 
 def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:

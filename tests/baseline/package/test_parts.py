@@ -201,6 +201,10 @@ def test_nnunets_own_checkpoints_need_no_trust(tmp_path: Path) -> None:
     assert checkpoint.plans == {"a": 1}
 
 
+def test_no_mirror_axes_mean_no_mirroring(tmp_path: Path) -> None:
+    assert read_checkpoint(saved(tmp_path, content(inference_allowed_mirroring_axes=None))).mirror_axes == ()
+
+
 def test_a_checkpoint_runs_no_code_unless_it_is_trusted(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
     path = saved(tmp_path, content(extra=_Dangerous(proof)))

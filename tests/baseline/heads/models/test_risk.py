@@ -7,6 +7,8 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from algorithm.heads.parts import MOST_STEPS
 from baseline.heads.cohort import Outcomes
@@ -82,6 +84,15 @@ def test_an_event_on_the_last_day_says_nothing_about_the_days_before() -> None:
     assert survival.median(0) == 10
 
 
+def test_only_events_on_the_last_day() -> None:
+    """Nobody relapsed before the horizon: all answers are the horizon, in the order of the scores."""
+    outcomes = Outcomes(np.array([0, 0, 1]), np.array([10.0, 20.0, 30.0]))
+    survival = baseline_survival(outcomes, np.zeros(3))
+    assert survival.restricted_mean(0) == pytest.approx(30)
+    assert survival.restricted_mean(1) < survival.restricted_mean(0)
+    assert survival.median(0) is None
+
+
 def test_times_that_differ_by_rounding_are_one_time() -> None:
     """0.1 + 0.2 exceeds 0.3, and 0.7 + 0.2 is below 0.9, by one unit of the last place: two of four relapse at 0.3,
     -ln(2/4) = ln 2, and the event at 0.9 is on the horizon."""
@@ -91,6 +102,13 @@ def test_times_that_differ_by_rounding_are_one_time() -> None:
     exactly = Outcomes(nearly.values, np.array([0.3, 0.3, 0.7 + 0.2, 0.7 + 0.2]))
     assert survival == baseline_survival(exactly, np.zeros(4))
     assert survival.cumulative_hazard[1:] == pytest.approx([math.log(2), math.log(2)])
+
+
+def test_sixty_times_that_differ_by_rounding() -> None:
+    """Years from 1 to nearly 4 in pairs of equal distance to 4, of which rounding makes some unequal."""
+    years = 4 - np.abs(np.linspace(-3, 3, 60))
+    survival = baseline_survival(Outcomes(np.ones(60, dtype=np.int64), years), np.zeros(60))
+    assert survival.restricted_mean(0) == pytest.approx(years.mean(), abs=0.01)
 
 
 @pytest.mark.parametrize(("horizon", "first"), [(2000.0, 1.0), (9.0, 0.009)])
@@ -127,6 +145,18 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
     curve = kaplan_meier(outcomes.times_days, outcomes.positive)
     expected = restricted_mean_years(curve, survival.horizon_days) * DAYS_A_YEAR
     assert survival.restricted_mean(0) == pytest.approx(expected, rel=0.01)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 500), st.floats(-3, 3)), min_size=2, max_size=80),
+    st.integers(501, 900),
+)
+def test_the_outcome_of_the_longest_follow_up_changes_nothing(rows: list[tuple[int, int, float]], horizon: int) -> None:
+    values, days, scores = map(np.array, zip(*rows, (0, horizon, 0.0), strict=True))
+    first = baseline_survival(Outcomes(values, days.astype(float)), scores)
+    values[-1] = 1
+    assert baseline_survival(Outcomes(values, days.astype(float)), scores) == first
+    assert all(0 < first.restricted_mean(score) <= horizon * (1 + 1e-9) for score in scores)
 
 
 @pytest.mark.parametrize(("patients", "tolerance"), [(60, 0.15), (600, 0.05)])

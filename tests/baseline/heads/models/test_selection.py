@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from algorithm.heads.documents import LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
-from baseline.heads.models.logistic import platt
+from baseline.heads.models.logistic import platt, stable_threshold
 from baseline.heads.models.risk import bag_weights, fit_signs, univariate_concordance
 from baseline.heads.models.selection import (
     Family,
@@ -151,6 +151,11 @@ def test_a_calibration_never_turns_the_order_around() -> None:
     found = platt(positive, np.where(positive, -1.0, 1.0))
     assert found.slope == 0
     assert found.probability(3.0) == pytest.approx((80 * 81 / 82 + 20 / 22) / 100, abs=1e-3)
+
+
+def test_a_threshold_lies_between_well_parted_classes() -> None:
+    scores = np.array([0.0, 0.1, 0.2, 1.0, 1.1, 1.2])
+    assert 0.2 < stable_threshold(scores > 0.5, scores, np.random.default_rng(0)) < 1.0
 
 
 # Choosing

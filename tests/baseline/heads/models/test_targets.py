@@ -111,6 +111,14 @@ def test_the_shipped_heads_choose_by_centre_and_say_what_they_tried() -> None:
     assert clinical.head.calibration is not None
 
 
+def test_features_that_say_nothing_give_a_head_without_terms() -> None:
+    rows: Rows = [{"volume": None, "age": 60.0} for _ in range(20)]
+    rfs = fitted_alone(RFS, rows, Outcomes((np.arange(20) % 2 == 0).astype(int), np.arange(1.0, 21)))
+    assert (rfs.head.terms, rfs.out_of_fold) == ((), 0.5)
+    hpv = fitted_alone(HPV, rows, Outcomes((np.arange(20) % 3 > 0).astype(int)))
+    assert (hpv.head.terms, hpv.out_of_fold) == ((), 0.5)
+
+
 def test_too_few_of_a_class() -> None:
     rows: Rows = [{"age": float(n)} for n in range(10)]
     one = (np.arange(10) == 0).astype(int)
