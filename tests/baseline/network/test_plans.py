@@ -132,6 +132,11 @@ def design(filters: int, patch: list[int]) -> dict[str, Any]:
     return made(filters, patch)
 
 
+def test_segresnet_of_an_odd_patch() -> None:
+    with pytest.raises(HecktorError, match=r"^--backbones segresnet: the planned patch is \[7, 8, 8\], expected even"):
+        design(8, [7, 8, 8])
+
+
 def test_a_package_names_no_folder() -> None:
     assert NetworkPlan(starting_weights="/home/me/a.pth").record()["starting_weights"] == "a.pth"
     assert NetworkPlan().record() == {**NetworkPlan().identity(), "starting_weights": None}
