@@ -80,6 +80,16 @@ def test_contours_run_along_the_edges_of_the_lesion_in_the_teams_colour(viewer: 
         assert not has_colour(pixels, pixel_of(viewer, plane, [one + SPACING for one in at]), ALPHA_COLOUR)
 
 
+def test_switching_a_team_off_removes_its_pixels(viewer: Page) -> None:
+    show_only(viewer, ALPHA)
+    viewer.locator("#lesions button").first.click()
+    frame(viewer)
+    assert near(stage(viewer), ALPHA_COLOUR).sum() > 100
+    viewer.locator("#masks").get_by_label(ALPHA).uncheck()
+    frame(viewer)
+    assert near(stage(viewer), ALPHA_COLOUR).sum() == 0
+
+
 def test_a_click_on_a_plane_moves_the_crosshair_there(viewer: Page) -> None:
     viewer.evaluate("(mm) => window.viewer.view.jump(mm)", middle(PRIMARY))
     frame(viewer)

@@ -73,6 +73,13 @@ def test_sphere_values_equal_the_features_of_the_heads(viewer: Page, seed: int) 
     assert shown == pytest.approx({name: float(value) for name, value in expected.items()}, rel=1e-5)
 
 
+def test_a_sphere_without_a_voxel_has_no_values(viewer: Page) -> None:
+    """A sphere of 2 mm in the middle of eight voxels of 4 mm, whose centres are 3.5 mm away."""
+    affine = [[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 0]]
+    volume = {"dims": [2, 2, 2], "spacing": [4, 4, 4], "affine": affine, "values": [1] * 8}
+    assert viewer.evaluate(VALUES, {**volume, "centre": [2, 2, 2], "radius": 2}) is None
+
+
 def drag(page: Page, plane: int, start: list[float], end: list[float]) -> None:
     box = page.locator("#stage").bounding_box()
     assert box is not None

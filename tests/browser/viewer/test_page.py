@@ -113,6 +113,13 @@ def test_cases_are_sorted_by_a_teams_metric_worst_first(viewer: Page, team: str,
     assert names.all_text_contents()[0] == ("CASE-2" if team == "alpha" else HOSTILE)
 
 
+def test_cases_are_sorted_by_a_property_of_the_case(viewer: Page) -> None:
+    viewer.get_by_label("Sort by").select_option("GTVp volume (ml)")
+    assert viewer.get_by_label("Team", exact=True).is_disabled()
+    figures = viewer.locator("#cases .figure").all_text_contents()
+    assert figures == ["5.0", "4.0", "3.0", "2.0", "1.0"]
+
+
 def test_the_filter_narrows_the_list(viewer: Page) -> None:
     viewer.get_by_label("Filter").fill("case-")
     assert viewer.locator("#cases li span:first-child").all_text_contents() == [FIRST, "CASE-2"]

@@ -110,6 +110,20 @@ def test_stages_in_the_spellings_of_a_release(tmp_path, column):
     assert reference.cases == set("ABCDEFG")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("X;t4A", "X;T9", "line 4: T-stage is not usable, expected T1 or T2 or T3 or T4"),
+        (";Center;", ";T-stage;", "columns T-stage and T_stage mean the same"),
+        ("T_stage", "stage", "expected one CSV file with the columns PatientID, T-stage"),
+    ],
+)
+def test_stages_that_cannot_be_used(tmp_path, old, new, message):
+    (tmp_path / "a.csv").write_text(STAGES.replace(old, new))
+    with pytest.raises(GroundTruthError, match=message):
+        read_classes(tmp_path, T_STAGE)
+
+
 def test_a_patient_who_does_not_count_stands_once(tmp_path):
     (tmp_path / "a.csv").write_text(STAGES + "D;;T1\n")
     with pytest.raises(GroundTruthError, match="line 9: D stands twice"):

@@ -58,6 +58,11 @@ def test_missing_and_doubled_masks_are_named(masks, blank, grid):
     assert values(report)["gtvp_dsc_mean"] == 0.0
 
 
+def test_a_link_among_masks_is_no_mask(masks):
+    (masks.folder / "A.mha").symlink_to(masks.truth_dir / "A.mha")
+    assert "link" in masks.run(predictions=masks.folder)["cases"]["failed"][0]["why"]
+
+
 def test_no_folder_of_predictions(masks):
     with pytest.raises(PredictionError, match="no such folder"):
         masks.run(predictions=masks.root / "nowhere")

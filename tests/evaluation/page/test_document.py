@@ -6,7 +6,7 @@ import json
 import re
 
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, table
+from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table
 
 
 def luminance(colour: str) -> float:
@@ -31,6 +31,11 @@ def test_colours_of_teams_stand_out_from_the_page_in_both_schemes() -> None:
     assert len(set(TEAM_COLOURS)) == 10
 
 
+def test_the_leading_ten_teams_have_colours_of_their_own() -> None:
+    colours = colours_of([f"t{place}" for place in range(12)])
+    assert list(colours.values()) == [*TEAM_COLOURS, NEUTRAL, NEUTRAL]
+
+
 def test_texts_are_escaped_and_sections_linked() -> None:
     html = document_html(
         HtmlPage("<t>", "<l>", [Section("a", "<h>", "<p>x</p>")], "<f>", "<n>", {"</script>": "#1f86d6"})
@@ -41,6 +46,12 @@ def test_texts_are_escaped_and_sections_linked() -> None:
     assert '<section class="part" id="a" aria-labelledby="a-heading">' in html
     colours = json.loads(re.search(r"id=\"page-colours\">(.*?)</script>", html).group(1))
     assert colours["teams"] == {"</script>": "#1f86d6"}
+
+
+def test_bundles_come_with_their_licences() -> None:
+    html = document_html(HtmlPage("t", "l", (), "f"))
+    for words in ("Observable, Inc.", "Mike Bostock", "Permission to use, copy, modify"):
+        assert words in html
 
 
 def test_a_table_has_a_caption_and_headers() -> None:

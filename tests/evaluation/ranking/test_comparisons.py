@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from evaluation.editions.profile import load_profile
 from evaluation.metrics.classification import binary_metrics
 from evaluation.ranking.cli import main
+from evaluation.rows.classes import BINARY_METRICS, class_metrics
+from evaluation.rows.mask import mask_metrics
+from evaluation.rows.risk import RISK_METRICS
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_ranks
 from tests.evaluation.conftest import Phase
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
@@ -58,6 +62,24 @@ def risks(phase, values):
 def pair_of(pairs, team, than):
     (one,) = (pair for pair in pairs if (pair["team"], pair["than"]) == (team, than))
     return one
+
+
+def test_second_tests():
+    stage = load_profile("hecktor2026").task(None).answers["t_stage"].answer
+    tests = {
+        metric.name: metric.second_test
+        for metric in (*mask_metrics("both"), *RISK_METRICS, *BINARY_METRICS, *class_metrics(stage))
+        if metric.second_test
+    }
+    mcnemar = {"balanced_accuracy", "accuracy", "sensitivity", "specificity", *(f"recall_T{n}" for n in range(1, 5))}
+    ranks = {"gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_precision_mean", "gtvp_recall_mean"}
+    ranks |= {
+        f"{label}_{name}"
+        for label in ("gtvp", "gtvn")
+        for name in ("hd95_median_mm", "asd_median_mm", "surface_dsc_mean")
+    }
+    of_ranks, of_classes = dict.fromkeys(ranks, "wilcoxon_signed_rank"), dict.fromkeys(mcnemar, "mcnemar")
+    assert tests == {"c_index": "kang"} | of_ranks | of_classes
 
 
 def test_balanced_accuracy_is_not_compared_by_plain_accuracy(compare):
@@ -119,6 +141,31 @@ def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
         assert pair["p"] == pytest.approx(t.sf(difference / sd, pair["df"]))
         reach = t.ppf(0.975, pair["df"]) * sd
         assert (pair["ci95_low"], pair["ci95_high"]) == pytest.approx((difference - reach, difference + reach))
+
+
+@pytest.mark.parametrize(("negatives", "p"), [(2, 1 / 4), (4, 1 / 16)])
+def test_a_class_of_few_patients_is_decided_by_the_exchange(compare, negatives, p):
+    """The second team calls every negative patient positive; some positives are wrong, so that draws vary.
+
+    A difference of 0.5 over a deviation from the positives alone gave p = 4.6e-18; but of the 2^k ways to exchange the
+    answers of k negatives a 1/2^k is as large (the positives, right and wrong alike, change nothing). The page says so. The specificities,
+    1 and 0, differ by 1, and an exchange reaches -1: of 1 - 1 to 1 + 1 there can be only 0 to 1.
+    """
+    positive = np.arange(60) >= negatives
+    wrong = np.arange(60) % 7 == 6
+    teams = {
+        "right": list(zip(positive, positive ^ wrong, strict=True)),
+        "yes": list(zip(positive, np.where(positive, ~wrong, True), strict=True)),
+    }
+    by_metric = compare(HPV, statuses, teams, "--bootstraps", "100")
+    found = by_metric["balanced_accuracy"]
+    better, worse = pair_of(found["pairs"], "right", "yes"), pair_of(found["pairs"], "yes", "right")
+    assert (better["p"], worse["p"]) == pytest.approx((p, 1))
+    assert (better["ci95_low"], better["ci95_high"]) == pytest.approx((0, 1))
+    assert better["test"] == worse["test"] == "exact_exchange"
+    assert better["p_holm"] == pytest.approx(2 * p)
+    specificity = pair_of(by_metric["specificity"]["pairs"], "right", "yes")
+    assert (specificity["difference"], specificity["ci95_low"], specificity["ci95_high"]) == pytest.approx((1, 0, 1))
 
 
 def test_skipped_cases_are_left_out_of_the_tests_beside(compare):

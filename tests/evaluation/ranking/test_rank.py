@@ -116,6 +116,22 @@ def test_another_task_is_refused(files, tmp_path):
         main(["--task", "rfs", str(files["MEDAI"]), "--without-rows", "--output", str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", r"metrics\.json: found \[\], expected an object"),
+        ("{", "not valid JSON"),
+        (json.dumps({**metrics_of((1, 1, 1)), "results": {}}), r"metrics\.json\.results: found {}, expected a list"),
+        (json.dumps(metrics_of((1, 1, 1), format=9)), r"provenance\.format: found 9, expected 1"),
+        (json.dumps(metrics_of((True, 1, 1))), r"\.value: found true, expected a number"),
+    ],
+)
+def test_files_of_another_make(files, tmp_path, text, message):
+    files["MEDAI"].write_text(text)
+    with pytest.raises(HecktorError, match=message):
+        rank(files.values(), tmp_path / "out")
+
+
 def test_public_results_of_different_cases(files, tmp_path):
     files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), case_set_sha256="1")))
     with pytest.raises(

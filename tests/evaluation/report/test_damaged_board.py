@@ -76,6 +76,18 @@ def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str)
     assert not (tmp_path / "report.html").exists()
 
 
+def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> None:
+    """Without rows out of competition, taus of further metrics, and intervals of differences."""
+    file = results / "task1" / "leaderboard.json"
+    board = json.loads(file.read_text())
+    del board["unranked_entries"], board["tau"]
+    for comparison in board["comparisons"].values():
+        for pair in comparison["pairs"]:
+            del pair["sd"], pair["ci95_low"], pair["ci95_high"]
+    file.write_text(json.dumps(board))
+    assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
+
+
 @pytest.mark.parametrize(
     ("output", "page"), [("out", "out/index.html"), ("out.html", "out.html"), ("a.b", "a.b/index.html")]
 )

@@ -70,6 +70,14 @@ def test_outside_the_scan_and_a_plane_that_misses_it():
     assert (cut(scan, VIEWS[0], np.array([0.0, 0, 500]), outside=-7.0) == -7.0).all()
 
 
+def test_one_label_is_shown_apart():
+    scan = Volume(np.full((4, 4, 4), 2, np.uint8), Geometry((4, 4, 4), (5.0, 5.0, 5.0), (0.0, 0.0, 0.0)))
+    centre = centre_of_grid_mm(scan.geometry)
+    assert centre.tolist() == [7.5, 7.5, 7.5]
+    assert cut(scan, VIEWS[0], centre, outside=0.0, label=1).max() == 0.0
+    assert cut(scan, VIEWS[0], centre, outside=0.0, label=2).max() == 1.0
+
+
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
 def test_a_mask_that_fills_the_picture_has_no_outline(view):
     """GTVp of 500 mm around a picture of 171 mm: matplotlib gives one line without points."""

@@ -247,6 +247,15 @@ def test_only_scored_cases_are_drawn(demo):
         build(demo)
 
 
+def test_a_mask_of_another_run_is_not_drawn(demo):
+    """The scored mask of B-2 has 100 voxels of GTVp, the one in the folder 1."""
+    mask = np.zeros(GRID.array_shape, np.uint8)
+    mask[0, 0, 0] = 1
+    write_mask(demo / "demo" / "task1" / "ours" / "predictions" / "B-2.mha", mask, GRID)
+    note = "ours: B-2.mha: 1 voxel of GTVp, expected the 100 that were scored; is this another run?"
+    assert note in build(demo)
+
+
 def test_missing_masks_are_said(demo, capsys):
     """The second team has no masks in the results; a folder without a mask of any case is an error."""
     line = "no masks of &lt;b&gt;bold, whose contours are not shown"

@@ -123,6 +123,15 @@ def test_every_stated_value_follows_from_the_rows(valid_metrics, name, value, me
         ranked(content)
 
 
+def test_classes_of_one_reference_are_equal_for_all_teams(valid_metrics):
+    second = valid_metrics("classes")
+    row = second["results"][0]
+    row["hpv_positive"] = not row["hpv_positive"]
+    second["aggregates"] = {}
+    with pytest.raises(HecktorError, match="one and two: P1 was measured against different references"):
+        rank({"one": valid_metrics("classes"), "two": second}, bootstraps=0)
+
+
 def test_lesions_of_one_reference_are_equal_for_all_teams(valid_metrics):
     """The second team's row has two lesions in the same four reference voxels of A, where the first one's has one."""
     second = valid_metrics("masks")

@@ -56,6 +56,13 @@ def test_an_unusable_risk_is_non_concordant(rfs, text):
     json.loads(written, parse_constant=lambda constant: pytest.fail(f"{constant} in metrics.json"))
 
 
+def test_a_flipped_sign_is_pointed_at(rfs):
+    report = answer(rfs, P1="1", P2="2", P3="3", P4="4")
+    assert report["aggregates"]["c_index"]["value"] == 0.0
+    assert "sign may be flipped" in report["warnings"][0]
+    assert "higher = earlier" in report["warnings"][0]
+
+
 def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
     phase = phase_of(RFS)
     phase.truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")

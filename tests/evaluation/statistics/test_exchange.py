@@ -105,14 +105,16 @@ def test_every_exchange_of_balanced_accuracies(seed, patients, classes):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 14))
 def test_an_interval_holds_0_exactly_if_no_p_is_below_a_fortieth(seed, patients):
-    """The reach is the largest sum whose probability to be reached is above 0.025, by listing all sums."""
+    """The p and the reach, the largest sum with a probability above 0.025 to be reached, by listing all sums."""
     gaps = np.random.default_rng(seed).normal(0.3, 1, patients).round(2)
     there, back, reach = exchange(gaps)
     sums = np.array(list(itertools.product((1, -1), repeat=patients))) @ np.abs(gaps)
+    total = gaps.sum()
+    assert (there, back) == pytest.approx(((sums >= total - 1e-9).mean(), (sums <= total + 1e-9).mean()))
     expected = max((one for one in sums if (sums >= one - 1e-9).mean() > 0.025), default=0.0)
     assert reach == pytest.approx(expected, abs=1e-5)
-    if abs(abs(gaps.sum()) - expected) > 1e-4:
-        assert (abs(gaps.sum()) > reach) == (min(there, back) <= 0.025)
+    if abs(abs(total) - expected) > 1e-4:
+        assert (abs(total) > reach) == (min(there, back) <= 0.025)
 
 
 def test_a_lattice_of_many_sums_agrees_with_all_of_them(monkeypatch):

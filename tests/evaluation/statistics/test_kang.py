@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.metrics.concordance import comparable_pairs
 from evaluation.metrics.survival import SurvivalCohort, c_index_metric
 from evaluation.statistics.tests import TeamRisks, kang
 
@@ -73,6 +74,21 @@ def test_blocks_of_rows_give_the_numbers_of_one_block(monkeypatch, at_once, miss
     found = kang(patients)
     assert found.difference[0, 1] == pytest.approx(whole.difference[0, 1], rel=1e-12)
     assert found.p[0, 1] == pytest.approx(whole.p[0, 1], rel=1e-9)
+
+
+def test_memory_does_not_grow_with_the_square_of_patients(monkeypatch):
+    """With 3,000 patients and two teams no block holds more than 150,000 pairs, of nine million."""
+    monkeypatch.setattr("evaluation.statistics.tests._PAIRS_AT_ONCE", 300_000)
+    seen = []
+
+    def counted(times, events, rows):
+        seen.append(rows.size * times.size)
+        return comparable_pairs(times, events, rows)
+
+    monkeypatch.setattr("evaluation.statistics.tests.comparable_pairs", counted)
+    kang(cohort(4, 3000))
+    assert len(seen) > 3
+    assert max(seen) <= 150_000
 
 
 def test_a_bootstrap_agrees():

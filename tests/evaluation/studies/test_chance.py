@@ -64,6 +64,12 @@ def test_balanced_accuracy_of_coins():
     assert (best == 1.0).mean() == pytest.approx(15 / 64, abs=0.005)
 
 
+def test_more_draws_than_are_held_at_once(monkeypatch):
+    monkeypatch.setattr("evaluation.studies.best_of_k._DRAWS_AT_ONCE", 10)
+    best = best_of(random_balanced_accuracy(np.array([True, False])), 4, 7, np.random.default_rng(0))
+    assert best.shape == (7,)
+
+
 def test_no_pair_and_one_class_are_no_cohort():
     with pytest.raises(MetricError, match="no comparable pair"):
         random_c_index(np.array([1.0, 2.0]), np.array([False, True]))

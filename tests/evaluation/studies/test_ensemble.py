@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import evaluation
 from contract.errors import HecktorError, PredictionError
 from contract.images.volumes import read_volume, write_mask
 from evaluation.studies.cli import STUDIES, main
@@ -62,6 +63,17 @@ def test_an_ensemble_is_scored_as_any_submission(tmp_path, teams, blank, grid, p
     assert not (tmp_path / "out" / "all_average" / "B.mha").exists()
     report = phase.run(predictions=tmp_path / "out" / "all_average")
     assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+
+
+def test_the_consensus_of_annotators_is_a_reference(tmp_path, teams, blank):
+    """Of A the consensus is 2 x 2 x 4 voxels, a mask of 2 x 2 x 3 has a DSC of 6/7 against it; B equals its one vote."""
+    study(tmp_path, "--task", "1", *teams)
+    masks = {"predictions": tmp_path / "predictions", "ground_truth": tmp_path / "out" / "all_average"}
+    for case, annotator in (("A", "two"), ("B", "one")):
+        source = read_volume(tmp_path / annotator / f"{case}.mha")
+        write_mask(masks["predictions"] / f"{case}.mha", source.array, source.geometry)
+    scored = evaluation.evaluate(task="1", bootstraps=0, **masks)
+    assert scored.metrics["gtvp_dsc_mean"].value == pytest.approx((6 / 7 + 1) / 2)
 
 
 def test_the_first_of_a_leaderboard_are_combined_alone(tmp_path, teams, blank):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,14 @@ def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> Non
     write_mask(folder / "C-1.mha", other, GRID)
     with pytest.raises(GroundTruthError, match=f"C-1.mha: {re.escape(message)}"):
         find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+
+
+def test_only_scored_cases_are_shown(ranked: Path, nodes: np.ndarray) -> None:
+    cohort = ranked / "cohort"
+    shutil.copytree(cohort / "C-1", cohort / "D-1")
+    write_mask(cohort / "ground_truth" / "D-1.mha", nodes, GRID)
+    assert list(find_cohort(ViewerRequest(cohort, ranked / "results")).cases) == ["C-1", "C-2"]
+    assert list(find_cohort(ViewerRequest(cohort)).cases) == ["C-1", "C-2", "D-1"]
 
 
 def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nodes: np.ndarray) -> None:
@@ -129,3 +138,10 @@ def test_a_wrong_folder_is_an_error(toy: ToyCohort, nodes: np.ndarray, change: d
     toy.add("C-1", nodes)
     with pytest.raises(HecktorError, match=message):
         find_cohort(ViewerRequest(**{"cohort": toy.root / "cohort", **change}))
+
+
+def test_masks_of_other_cases_are_an_error(toy: ToyCohort, nodes: np.ndarray) -> None:
+    toy.add("C-1", nodes)
+    toy.predict("A", "C-7", nodes)
+    with pytest.raises(HecktorError, match="--masks A: no file of a case of the cohort, expected files of C-1"):
+        toy.find("A")

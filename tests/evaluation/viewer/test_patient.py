@@ -128,6 +128,14 @@ def test_rows_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     assert notes == ["table.csv has rows that are not shown: C-1: rows 2 and 3, C-2: row 4 has 1 cells"]
 
 
+def test_a_release_shows_the_table_beside_its_patients(toy: ToyCohort, nodes) -> None:
+    toy.add("C-1", nodes)
+    (toy.root / "cohort" / "table.csv").write_text(HEADER + "C-1,60,0,T4a,N0,0,1500\n")
+    case = find_cohort(ViewerRequest(toy.root / "cohort", edition="hecktor2026")).cases["C-1"]
+    assert dict(case.clinical)["Age"] == "60 years"
+    assert case.answers["rows"] == [{"name": "reference", "texts": ["T4", "N0", "1500 days, no relapse"]}]
+
+
 def test_a_task_folder_of_a_release_shows_the_other_tasks_tables(toy: ToyCohort, nodes) -> None:
     """In 2025 the masks are in `Task 1` and the follow-up in the table of `Task 2`."""
     toy.add("C-1", nodes)

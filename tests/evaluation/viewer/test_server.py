@@ -111,6 +111,11 @@ def test_another_host_name_gets_nothing(address: str, host: str) -> None:
     assert (response.status, content) == (404, b"")
 
 
+def test_localhost_is_the_same_machine(address: str) -> None:
+    response, _ = ask(address, f"{prefix(address)}/cases.json", host=f"localhost:{urlsplit(address).port}")
+    assert response.status == 200
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "ODD"])
 def test_other_methods_are_refused(address: str, method: str) -> None:
     response, content = ask(address, f"{prefix(address)}/cases.json", method)
