@@ -6,7 +6,7 @@ import json
 import re
 
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table
+from evaluation.page.html import NEUTRAL, TEAM_COLOURS, Cell, Row, colours_of, table, value_cell
 
 
 def luminance(colour: str) -> float:
@@ -59,3 +59,9 @@ def test_a_table_has_a_caption_and_headers() -> None:
     assert "<caption>About</caption>" in html
     assert '<tr data-team="x&quot;y"><th scope="row"><b>a</b></th><td data-sort="3">3</td></tr>' in html
     assert '<tr><th scope="row">b</th><td>-</td></tr>' in html
+
+
+def test_an_estimate_has_its_interval() -> None:
+    assert value_cell(0.5, None, None).html == '<span class="value">0.500</span>'
+    assert value_cell(0.5, 0.4, 0.6).html.endswith('<span class="interval">0.400 to 0.600</span>')
+    assert value_cell(None, None, None).html == "-"
