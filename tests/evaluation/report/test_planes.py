@@ -76,6 +76,8 @@ def test_one_label_is_shown_apart():
     assert centre.tolist() == [7.5, 7.5, 7.5]
     assert cut(scan, VIEWS[0], centre, outside=0.0, label=1).max() == 0.0
     assert cut(scan, VIEWS[0], centre, outside=0.0, label=2).max() == 1.0
+    gtvp, gtvn = _contours(Figure().subplots(), scan, VIEWS[0], centre, "team", {})
+    assert (gtvp, gtvn[0]) == ("", "M")
 
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda view: view.name)
