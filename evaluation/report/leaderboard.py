@@ -35,8 +35,7 @@ def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
     beaten = _beaten(board)
     if beaten:
         metrics = [_within(board["metrics"][metric]) for metric in deciding_metrics(board)]
-        counts = [f"{count or 'none'} in {one}" for count, one in zip(beaten[teams[0]], metrics, strict=True)]
-        sentences.append(_better_sentence(teams[0], counts, len(teams)))
+        sentences.append(_better_sentence(teams[0], beaten[teams[0]], metrics, len(teams)))
     sentences.append(_order_sentence(groups, len(deciding_metrics(board))) if groups else "")
     return " ".join(filter(None, sentences))
 
@@ -64,8 +63,11 @@ def _stability(board: Board) -> Mapping[str, Any]:
     return stable or {}
 
 
-def _better_sentence(leader: str, counts: Sequence[str], teams: int) -> str:
+def _better_sentence(leader: str, beaten: Sequence[int], metrics: Sequence[str], teams: int) -> str:
     others = f"the {teams - 1} other teams" if teams > 2 else "the one other team"
+    if not any(beaten):
+        return f"{leader} is not significantly better than {'any of ' if teams > 2 else ''}{others}."
+    counts = [f"{count or 'none'} in {metric}" for count, metric in zip(beaten, metrics, strict=True)]
     return f"Of {others}, {leader} is significantly better than {', '.join(counts)}."
 
 

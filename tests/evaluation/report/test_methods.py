@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from evaluation.report.leaderboard import in_words, inseparable_groups
 from evaluation.report.methods import facts_html, methods_text
 from tests.evaluation.report.challenge import cases, content, names
@@ -21,6 +23,18 @@ def test_the_result_in_words():
         "Kendall's tau between these rankings and the order below is 0.90 on average (95% interval 0.80 to 1.00; 1 means "
         f"the same order). Of the 3 other teams, {first} is significantly better than 2 in C-index."
     )
+
+
+@pytest.mark.parametrize(("teams", "others"), [(4, "any of the 3 other teams"), (2, "the one other team")])
+def test_a_leader_that_is_not_better(teams: int, others: str) -> None:
+    """With every corrected p at 1, no metric is listed."""
+    board = content(names(teams), cases(6)).results[1].board
+    compared = {
+        metric: {**of_metric, "pairs": [{**pair, "p_holm": 1.0} for pair in of_metric["pairs"]]}
+        for metric, of_metric in board["comparisons"].items()
+    }
+    words = in_words({**board, "comparisons": compared}, [])
+    assert words.endswith(f" {names(teams)[0]} is not significantly better than {others}.")
 
 
 def test_words_of_a_board_without_rivals_or_stability():
