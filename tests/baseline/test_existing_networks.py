@@ -61,6 +61,7 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
         assert getattr(manifest, key) == getattr(given.manifest, key)
     assert manifest.training == {
         "patients": PATIENTS, "centres": ["CHUM", "HMR"], "folds": 2, "seed": 0,
+        "heads_fitted_on": "out-of-fold masks",
     }  # fmt: skip
     sha256 = file_entry(tiny_package / "manifest.json")["sha256"]
     condition = "none of these patients was among the networks' training patients"
