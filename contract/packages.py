@@ -25,7 +25,7 @@ from contract.editions import (
     known_editions,
     load_edition,
 )
-from contract.editions.declaration import CT_AND_PET
+from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.files import MAX_JSON_BYTES, parse_json, read_json
 

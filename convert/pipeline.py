@@ -14,7 +14,7 @@ import numpy as np
 
 from contract.editions import Edition, load_edition
 from contract.editions.clinical import ClinicalValue, ClinicalVariable, ImpossibleValueError
-from contract.editions.declaration import CT, EHR, PET
+from contract.editions.inputs import CT, EHR, PET
 from contract.errors import Finding, InputError, OutputError, unwritable
 from contract.files import whole_folder, write_json
 from contract.images.geometry import Geometry

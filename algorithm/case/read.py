@@ -19,7 +19,7 @@ from algorithm.case.inputs import CaseFiles, input_path, single_image
 from algorithm.case.notices import Notices
 from contract import labels
 from contract.editions import Algorithm, Edition, Socket
-from contract.editions.declaration import CONTOURS, CT, EHR, MR, PET, RT_DOSE
+from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, find_single_image, read_header, read_volume

@@ -20,7 +20,7 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
-from contract.editions.declaration import CT_AND_PET, MR
+from contract.editions.inputs import CT_AND_PET, MR
 from contract.files import write_json
 from contract.patient import Patient, centres_of, listed
 from contract.release.layout import MASK, PatientFolders, ReleaseFiles, read_layout

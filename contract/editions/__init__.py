@@ -1,8 +1,9 @@
 """Editions of the challenge, each declared as data: inputs, clinical variables, algorithms and their answers."""
 
 from contract.editions.clinical import ClinicalVariable
-from contract.editions.declaration import Algorithm, Answer, Input, Socket
+from contract.editions.declaration import Algorithm, Answer
 from contract.editions.edition import Edition
+from contract.editions.inputs import Input, Socket
 from contract.editions.loading import (
     content_digest,
     declared_part,

@@ -1,28 +1,36 @@
-"""Sockets, answers and algorithms as an edition declares them.
+"""Answers and algorithms as an edition declares them.
 
 Code branches on an answer's kind, never on a name or a year.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import AfterValidator, AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
 from contract.editions.clinical import normalised_key, refuse_missing
+from contract.editions.inputs import (
+    CONTOURS,
+    CT,
+    CT_AND_PET,
+    MR,
+    REFERENCE_FILE,
+    Input,
+    Modality,
+    RelativePath,
+    ReleaseFile,
+    Socket,
+)
 from contract.editions.values import is_integer, is_member, is_text
 from contract.errors import Finding
 from contract.labels import FOREGROUND, NAMES
 
 Kind = Literal["mask", "risk", "class"]
-Modality = Literal["CT", "PET", "MR", "dose", "mask", "clinical"]
-Visit = Literal["earlier", "later"]
 Direction = Literal["risk", "time"]
 Rule = Literal["", "t_stage_7th", "n_stage_7th"]
 ClassValue = bool | int | str
@@ -30,30 +38,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
 # Rules that give a class from the mask, defined in `algorithm.heads.staging`.
 RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
-CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS = "ct", "pet", "ehr", "ct_planning", "rt_dose", "contours"
-INPUT_NAMES: Final = (CT, PET, EHR, CT_PLANNING, RT_DOSE, CONTOURS)
-MR: Final = "MR"
-# Inputs with a modality and a file in a release of their own; others state both.
-_MODALITIES: Final[Mapping[str, Modality]] = {
-    CT: "CT",
-    PET: "PET",
-    EHR: "clinical",
-    CT_PLANNING: "CT",
-    RT_DOSE: "dose",
-    CONTOURS: "mask",
-}
-REFERENCE_FILE: Final = "{id}.nii.gz"
-_RELEASE_FILES: Final[Mapping[str, str]] = {
-    CT: "{id}__CT.nii.gz",
-    PET: "{id}__PT.nii.gz",
-    CT_PLANNING: "{id}__CTPlanning.nii.gz",
-    RT_DOSE: "{id}__RTDOSE.nii.gz",
-    CONTOURS: REFERENCE_FILE,
-}
-# Input channels of the networks of an edition of CT and PET.
-CT_AND_PET: Final = ("CT", "PET")
 IMAGE_PREFIX: Final = "hecktor-"
-_IMAGE_KINDS: Final = ("Image", "Segmentation")
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}
 _LABELS: Final = {NAMES[label]: label for label in FOREGROUND}
 # Keys of each kind of answer: those required, then those allowed.
@@ -66,84 +51,6 @@ _KEYS_OF_KIND: Final[Mapping[Kind, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     ),
 }
 _COLUMNS: Final[Mapping[Kind, tuple[str, ...]]] = {"mask": (), "risk": ("time", "event"), "class": ("class",)}
-
-
-def _below_its_folder(text: str) -> str:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError("a relative path without ..")
-    return text
-
-
-RelativePath = Annotated[Text, AfterValidator(_below_its_folder)]
-
-
-def _nifti_of_patient(text: str) -> str:
-    if "{id}" not in text or not text.endswith(".nii.gz") or set("{}") & set(text.replace("{id}", "")):
-        raise ValueError("a path such as preRT/{id}_T2.nii.gz")
-    return text
-
-
-ReleaseFile = Annotated[RelativePath, AfterValidator(_nifti_of_patient)]
-
-
-class Socket(Document):
-    """An input or output of an algorithm.
-
-    `relative_path` (`path` in the declaration) is the image folder or the JSON file below `/input` or `/output`.
-    """
-
-    slug: Text
-    title: Text
-    kind: Text
-    relative_path: RelativePath = Field(alias="path")
-
-    @property
-    def pk(self) -> int:
-        """A number for the platform's documents, from the slug."""
-        return zlib.crc32(self.slug.encode())
-
-    @property
-    def is_image(self) -> bool:
-        """True for a folder with one image, False for a JSON file."""
-        return self.kind in _IMAGE_KINDS
-
-    @property
-    def super_kind(self) -> str:
-        """The platform's coarser kind."""
-        return "Image" if self.is_image else "Value"
-
-    def path_under(self, root: Path) -> Path:
-        """The socket's folder (image) or file (JSON) below `root`."""
-        return root / self.relative_path
-
-
-class Input(Socket):
-    """An input socket of an edition.
-
-    Attributes:
-        modality: what the image shows; stated for names other than those of `INPUT_NAMES`.
-        visit: of an MR or its mask, the examination: "earlier", or "later" for the current one.
-        registered: True for an image or mask of the earlier visit on the later scan's patient position.
-        release: the image's file below a patient's folder of a release, with `{id}` for the patient's ID.
-    """
-
-    modality: Modality | None = None
-    visit: Visit = "later"
-    registered: bool = False
-    release: ReleaseFile | None = None
-
-    def named(self, name: str) -> Input:
-        """The input with what its name implies. Raises ValueError for a name without a modality, or another one."""
-        modality = self.modality or _MODALITIES.get(name)
-        if modality is None or modality != _MODALITIES.get(name, modality):
-            raise ValueError(f"{_MODALITIES.get(name, 'MR or mask')} as the modality of {name}")
-        if name not in INPUT_NAMES and modality not in (MR, "mask"):
-            raise ValueError(f"inputs among {', '.join(INPUT_NAMES)}, or of the modality MR or mask, not {name}")
-        if self.is_image != (name != EHR):
-            raise ValueError(f"{'a JSON value' if name == EHR else 'Image'} as the kind of {name}")
-        file = self.release or _RELEASE_FILES.get(name) or ("" if name == EHR else f"{{id}}__{name}.nii.gz")
-        return self.model_copy(update={"modality": modality, "release": file or None})
 
 
 class Answer(Document):

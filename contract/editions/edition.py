@@ -9,7 +9,8 @@ from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
-from contract.editions.declaration import CT, EHR, MR, PET, Algorithm, Input
+from contract.editions.declaration import Algorithm
+from contract.editions.inputs import CT, EHR, MR, PET, Input
 from contract.editions.values import is_text
 from contract.errors import HecktorError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from contract.editions import Algorithm, Edition
-from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, REFERENCE_FILE, RT_DOSE
+from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
 from contract.release.problems import ERROR, WARNING, Problem
 from contract.release.tables import ID, read_columns
@@ -24,13 +24,7 @@ _DEEPEST: Final = 2
 MASK: Final = "mask"
 _ROLES: Final = {CT: "CT", PET: "PET", CT_PLANNING: "planning CT", RT_DOSE: "dose", CONTOURS: MASK}
 # Files that every release of CT and PET may hold, by role.
-_FILES: Final = {
-    "CT": "{id}__CT.nii.gz",
-    "PET": "{id}__PT.nii.gz",
-    MASK: REFERENCE_FILE,
-    "planning CT": "{id}__CTPlanning.nii.gz",
-    "dose": "{id}__RTDOSE.nii.gz",
-}
+_FILES: Final = {_ROLES[name]: file for name, file in RELEASE_FILES.items()}
 # Folder names that look like a misspelled task folder.
 _LIKE_A_TASK: Final = re.compile(r"task[\W_]*[123]\b", re.IGNORECASE)
 # The organisers' cross-validation splits name patients who are not in the release.

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.editions.declaration import CT_PLANNING, RT_DOSE
+from contract.editions.inputs import CT_PLANNING, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
-from contract.editions.declaration import CT, PET
+from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images

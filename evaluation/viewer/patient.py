@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable
-from contract.editions.declaration import EHR
+from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders

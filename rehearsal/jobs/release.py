@@ -8,7 +8,7 @@ from typing import Any
 
 from contract.editions import Algorithm, Edition, Socket
 from contract.editions.clinical import ImpossibleValueError
-from contract.editions.declaration import EHR
+from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import listed
 from contract.release.factors import has_factors, read_suv_factors

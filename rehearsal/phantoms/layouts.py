@@ -16,7 +16,7 @@ import SimpleITK as sitk
 
 from contract import files
 from contract.editions import Algorithm, Edition, Socket
-from contract.editions.declaration import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
+from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, PET, RT_DOSE
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry

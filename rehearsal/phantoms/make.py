@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contract import files
 from contract.editions import Edition, load_edition
-from contract.editions.declaration import MR
+from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from contract import labels
 from contract.editions import Input
-from contract.editions.declaration import MR, Visit
+from contract.editions.inputs import MR, Visit
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 from rehearsal.phantoms.anatomy.lesions import Lesion, lesion_extent

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.archives import pack
 from contract.editions import Algorithm, load_edition
-from contract.editions.declaration import CT, EHR, PET
+from contract.editions.inputs import CT, EHR, PET
 from contract.files import read_json, write_json
 from contract.images.volumes import read_header, read_volume, write_volume
 from contract.packages import package_identity

@@ -11,7 +11,7 @@ import pytest
 
 from contract.archives import pack
 from contract.editions import load_edition
-from contract.editions.declaration import CT, EHR, PET
+from contract.editions.inputs import CT, EHR, PET
 from contract.errors import EngineError
 from contract.files import write_json
 from contract.images.geometry import Geometry

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from contract.editions import load_edition
-from contract.editions.declaration import CT, EHR, PET
+from contract.editions.inputs import CT, EHR, PET
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume

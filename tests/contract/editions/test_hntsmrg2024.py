@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from contract.editions import load_edition
-from contract.editions.declaration import CT_AND_PET
+from contract.editions.inputs import CT_AND_PET
 from contract.errors import HecktorError
 
 DECLARED = json.loads((Path(__file__).parents[3] / "contract" / "editions" / "hntsmrg2024.json").read_text())

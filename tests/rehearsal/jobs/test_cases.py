@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from contract.editions import load_edition
-from contract.editions.declaration import CT, RT_DOSE
+from contract.editions.inputs import CT, RT_DOSE
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume, write_volume
 from rehearsal.jobs.cases import find_cases, stage_job

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from contract.editions import Edition, load_edition
-from contract.editions.declaration import CT, EHR, PET, RT_DOSE
+from contract.editions.inputs import CT, EHR, PET, RT_DOSE
 from contract.errors import GroundTruthError, InputError
 from contract.files import read_json
 from contract.images.geometry import Geometry

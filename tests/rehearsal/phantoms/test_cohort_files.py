@@ -15,7 +15,7 @@ from algorithm.heads.measure import clinical_features
 from baseline.heads.models.targets import targets_of
 from contract import patient
 from contract.editions import load_edition
-from contract.editions.declaration import CT, EHR
+from contract.editions.inputs import CT, EHR
 from contract.errors import OutputError
 from contract.files import read_json, write_json
 from contract.images import volumes as images
