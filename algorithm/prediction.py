@@ -162,9 +162,8 @@ class RunRecord:
     answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
     "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
     (`Region.as_json`), None for a method without images. `device` and `plan` describe the passes and are None without
-    any. `package` is the
-    model package, None for a method without one; a notice says if it is the shipped one. `seconds` has the finished
-    stages, `unfinished` those that were still running after an early end.
+    any. `package` is the model package, None for a method without one; a notice says if it is the shipped one.
+    `seconds` has the finished stages, `unfinished` those that were still running after an early end.
     """
 
     edition: str

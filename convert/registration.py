@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import SimpleITK as sitk
 
-from contract import labels
-from contract.errors import Finding, InputError
-from contract.images.volumes import Volume, read_volume, to_sitk, write_mask, write_volume
+from contract.errors import Finding, InputError, OutputError
+from contract.images.volumes import Volume, image_suffix, labelled, read_volume, to_sitk, write_mask, write_volume
 
+_SUFFIXES: Final = (".mha", ".nii.gz")
 _BINS: Final = 48
 # Voxels that the metric samples at each resolution.
 _SAMPLES: Final = 30_000
@@ -53,27 +52,32 @@ def register_files(
         InputError: a file cannot be used, see `register`.
         OutputError: a file cannot be written.
     """
+    for target in (image_to, mask_to):
+        if target is not None and image_suffix(target) not in _SUFFIXES:
+            raise OutputError(target.name, "found another ending", " or ".join(_SUFFIXES))
     fixed, moving = read_volume(later, "float32"), read_volume(earlier, "float32")
-    drawn = None if mask is None else read_volume(mask)
-    if drawn is not None:
+    drawn = None
+    if mask is not None:
+        drawn = labelled(read_volume(mask), mask.name)
         if differences := drawn.geometry.differences(moving.geometry):
             found = f"not on the grid of {earlier.name} ({differences[0]})"
-            raise InputError(str(mask and mask.name), found, "the mask of this image")
-        if others := sorted(set(np.unique(drawn.array).tolist()) - set(labels.NAMES)):
-            expected = ", ".join(f"{value} {name}" for value, name in labels.NAMES.items())
-            raise InputError(str(mask and mask.name), f"label {others[0]:g}", expected)
+            raise InputError(mask.name, found, "the mask of this image")
     for path, volume in ((later, fixed), (earlier, moving)):
         if not volume.array.any():
             raise InputError(path.name, "all voxels are zero", "an image")
-    registered = register(fixed, moving, drawn, rigid=rigid)
+    registered = register(fixed, moving, drawn, rigid=rigid, name=f"{earlier.name} to {later.name}")
     write_volume(image_to, registered.image)
     if registered.mask is not None and mask_to is not None:
         write_mask(mask_to, registered.mask.array, registered.mask.geometry)
     return registered
 
 
-def register(later: Volume, earlier: Volume, mask: Volume | None = None, *, rigid: bool = False) -> Registration:
+def register(
+    later: Volume, earlier: Volume, mask: Volume | None = None, *, rigid: bool = False, name: str = "registration"
+) -> Registration:
     """The earlier image and its mask on the grid of the later image; with `rigid` without deformation.
+
+    `name` is that of the images in messages.
 
     Raises:
         InputError: the images cannot be registered, as when they are of different parts of the body.
@@ -84,17 +88,16 @@ def register(later: Volume, earlier: Volume, mask: Volume | None = None, *, rigi
         bend = None if rigid else _deformable(fixed, moving, pose)
     except RuntimeError as problem:
         reason = next((line for line in str(problem).splitlines()[::-1] if line.strip()), "no reason").strip()
-        raise InputError("registration", reason, "two images of the same neck") from None
+        raise InputError(name, f"cannot be registered ({reason})", "two images of the same neck") from None
     transform, finding = sitk.CompositeTransform([pose]), None
     if bend is not None and _folds(bend, fixed):
-        finding = Finding("registration", "the deformation folds", "a smooth one", "the rigid transform is used alone")
+        finding = Finding(name, "the deformation folds", "a smooth one", "the rigid transform is used alone")
     elif bend is not None:
         transform.AddTransform(bend)
     image = sitk.GetArrayFromImage(sitk.Resample(moving, fixed, transform, sitk.sitkLinear, 0.0))
     moved = None
     if mask is not None:
-        drawn = to_sitk(Volume(mask.array.astype(np.uint8), mask.geometry))
-        resampled = sitk.Resample(drawn, fixed, transform, sitk.sitkNearestNeighbor, 0)
+        resampled = sitk.Resample(to_sitk(mask), fixed, transform, sitk.sitkNearestNeighbor, 0)
         moved = Volume(sitk.GetArrayFromImage(resampled), later.geometry)
     return Registration(Volume(image, later.geometry), moved, finding)
 

@@ -22,7 +22,7 @@ from contract.editions import Algorithm, Edition, Socket
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, read_header, read_volume
+from contract.images.volumes import Volume, find_single_image, labelled, read_header, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 LOGGER = logging.getLogger("hecktor")
@@ -134,7 +134,7 @@ def read_contours(path: Path, ct: Geometry) -> Volume:
     mask = read_volume(path)
     if differences := mask.geometry.differences(ct):
         raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
-    return _labelled(mask, path.name)
+    return labelled(mask, path.name)
 
 
 def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
@@ -167,7 +167,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
         if name in channels:
             registered.append(_clean_mr(image, path.name, notices))
             continue
-        earlier = _labelled(image, path.name)
+        earlier = labelled(image, path.name)
         parts = [(earlier.array == label).astype(np.uint8) for label in labels.FOREGROUND]
         registered += [Volume(part, image.geometry) for part in parts]
     return Case(scan, None, Patient(), is_mr=True, registered=tuple(registered), earlier=earlier)
@@ -179,13 +179,6 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
     if not array.any():
         notices.warn(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
     return Volume(array, image.geometry)
-
-
-def _labelled(mask: Volume, name: str) -> Volume:
-    """A mask as uint8. Raises `InputError` for an unknown label."""
-    if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
-        raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
-    return Volume(mask.array.astype(np.uint8), mask.geometry)
 
 
 def _read_source(reader: _Reader, source: CaseSource, algorithm: Algorithm) -> Case:

@@ -191,6 +191,13 @@ def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
         raise RuntimeError(fault[0])
 
 
+def labelled(mask: Volume, name: str) -> Volume:
+    """A mask that was read, as uint8; `name` is its file's. Raises `InputError` for a label that is unknown."""
+    if others := [value for value in np.unique(mask.array).tolist() if value not in labels.NAMES]:
+        raise InputError(name, f"label {others[0]:g}", ", ".join(f"{k} {v}" for k, v in labels.NAMES.items()))
+    return Volume(mask.array.astype(np.uint8), mask.geometry)
+
+
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 atomically.
 

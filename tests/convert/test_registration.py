@@ -85,3 +85,26 @@ def test_unusable_files_are_named(tmp_path: Path, change: str, message: str) -> 
     files = [f"--{name}={tmp_path / name}.nii.gz" for name in ("later", "earlier", "mask")]
     with pytest.raises(HecktorError, match=re.escape(message)):
         main(["register", *files, f"--output={tmp_path / 'a.mha'}", f"--output-mask={tmp_path / 'b.mha'}"])
+
+
+@pytest.mark.parametrize(("output", "mask"), [("a.nii", "b.mha"), ("a.mha", "b")])
+def test_an_output_with_another_ending_is_refused_before_the_registration(
+    tmp_path: Path, output: str, mask: str
+) -> None:
+    files = [f"--{name}={tmp_path / name}.nii.gz" for name in ("later", "earlier", "mask")]
+    wrong = output if output == "a.nii" else mask
+    with pytest.raises(HecktorError, match=rf"^{wrong}: found another ending, expected \.mha or \.nii\.gz"):
+        main(["register", *files, f"--output={tmp_path / output}", f"--output-mask={tmp_path / mask}"])
+
+
+def test_images_that_cannot_be_registered_are_named(tmp_path: Path) -> None:
+    """Two slices of one value have no structure to align: one line with both names."""
+    image, _ = neck()
+    write_volume(tmp_path / "later.nii.gz", image)
+    write_volume(
+        tmp_path / "earlier.nii.gz",
+        Volume(np.ones((2, 44, 40), np.float32), Geometry((40, 44, 2), GRID.spacing_mm, GRID.origin_mm)),
+    )
+    files = [f"--{name}={tmp_path / name}.nii.gz" for name in ("later", "earlier")]
+    with pytest.raises(HecktorError, match=r"^earlier\.nii\.gz to later\.nii\.gz: cannot be registered \("):
+        main(["register", *files, f"--output={tmp_path / 'a.mha'}"])
