@@ -202,7 +202,7 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     own = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:
         own |= one_slice(plans["configurations"]["2d"])
-    # As in inference: the scale of MR is that of all voxels.
+    # As in inference: the scale of an image is that of all voxels.
     own["use_mask_for_norm"] = [False] * len(own["use_mask_for_norm"])
     own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
     if plan.pet_normalisation == "fixed":

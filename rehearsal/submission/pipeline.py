@@ -75,10 +75,11 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
     manifest = _verified_manifest(options.package)
-    check_edition(manifest, options.edition)
+    tasks = options.tasks or options.edition.algorithms
+    for task in tasks:
+        check_edition(manifest, options.edition, task)
     for changed in check_code(manifest, Code.of(options.code), is_given=True):
         report(f"warning: {changed}")
-    tasks = options.tasks or options.edition.algorithms
     _check_heads(manifest, tasks)
     check_folder(options.output, RECORD, "submission")
     with scratch_folder(options.output) as scratch:

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -299,6 +299,20 @@ def test_a_package_of_another_edition_is_refused_before_images_are_built(
 
 
 @pytest.mark.slow
+def test_a_package_of_one_task_is_refused_for_the_others_before_images_are_built(
+    tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]
+) -> None:
+    """The networks of the two tasks of 2024 see different images: `--task pre-rt` makes the upload of this package."""
+    package, images = Path(shutil.copytree(tiny_package, tmp_path / "package")), StubImages()
+    sign_package(package, edition="hntsmrg2024", channels=["mr_before"])
+    options = request(package, tmp_path / "submission", edition=load_edition("hntsmrg2024"))
+    with pytest.raises(
+        ModelPackageError, match=r"found channels mr_before, expected mr_during, .*images of task mid-rt"
+    ):
+        make_submission(options, images, ignore)
+    assert (images.built, names(tmp_path)) == ([], ["package"])
+
+
 def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
     submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
