@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,14 +61,17 @@ def map_items(
     """Apply `work` to every item with a progress bar; yield the results in the order in which they are ready.
 
     `work` is picklable if `jobs`, the number of processes, is above 1.
+
+    Raises:
+        HecktorError: a process ended without a result.
     """
     with tqdm(total=len(items), desc=title, unit=unit, disable=not items) as bar:
-        for result in _results(work, items, jobs):
+        for result in _results(work, items, jobs, title):
             bar.update()
             yield result
 
 
-def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[Result]:
+def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, title: str) -> Iterator[Result]:
     if min(jobs, len(items)) <= 1:
         yield from map(work, items)
         return
@@ -77,6 +81,9 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -
         try:
             for future in results:
                 yield future.result()
+        except BrokenProcessPool:
+            found = "a process ended without a result (a crash, or killed for its memory)"
+            raise HecktorError(title, found, "fewer processes at once: --jobs 1") from None
         finally:
             pool.shutdown(cancel_futures=True)
 

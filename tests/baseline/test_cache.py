@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from baseline.cache import cache, key_of, load_cached, map_items
-from contract.errors import InputError
+from contract.errors import HecktorError, InputError
 
 
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
@@ -69,3 +69,9 @@ def test_results_of_processes_are_not_held() -> None:
         assert all(one() is None for one in earlier[:-1])
         earlier.append(weakref.ref(array))
     assert len(earlier) == 5
+
+
+def test_a_process_that_dies_is_one_line() -> None:
+    """As one that the system kills for its memory."""
+    with pytest.raises(HecktorError, match=r"^measure: a process ended without a result .*, expected fewer processes"):
+        list(map_items(os._exit, [3, 3], 2, "measure"))
