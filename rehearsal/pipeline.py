@@ -43,6 +43,7 @@ from rehearsal.platform import (
 )
 
 REHEARSAL_JSON: Final = "rehearsal.json"
+_WORK_PREFIX: Final = ".rehearsal-"
 _OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
 
 
@@ -113,14 +114,14 @@ def rehearse(
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
     output_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".rehearsal-", dir=output_dir) as temporary:
+    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=output_dir) as temporary:
         work_dir, input_dir = Path(temporary), output_dir / "evaluation" / "input"
         work_dir.chmod(0o755)  # an image's user enters it
         given = None
         if rehearsal.model is not None:
             model, given = given_model(rehearsal.model, work_dir / "model")
             rehearsal = replace(rehearsal, model=model)
-        _clear(output_dir)
+        _clear(output_dir, work_dir)
         rehearsal, unscored = with_ground_truth(rehearsal, cohort, input_dir.with_name("ground_truth"))
         on_start(len(cases))
         jobs = (invoke_jobs if api_method == "invoke" else run_jobs)(cases, rehearsal, work_dir, on_job)
@@ -172,9 +173,10 @@ def _evaluate(rehearsal: Rehearsal, jobs: Jobs, input_dir: Path, work_dir: Path)
     return run_evaluation(rehearsal.evaluation, input_dir, rehearsal.ground_truth_dir, rehearsal.output_dir, work_dir)
 
 
-def _clear(output_dir: Path) -> None:
-    for name in _OWN_NAMES:
-        path = output_dir / name
+def _clear(output_dir: Path, work_dir: Path) -> None:
+    """Remove the results of an earlier rehearsal, and the work folder of one that was killed."""
+    killed = set(output_dir.glob(f"{_WORK_PREFIX}*")) - {work_dir}
+    for path in (*(output_dir / name for name in _OWN_NAMES), *killed):
         if path.is_dir():
             shutil.rmtree(path)
         else:
