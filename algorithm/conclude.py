@@ -224,6 +224,8 @@ def peak_memory_mib() -> float:
 def gpu_peak_memory_mib() -> float | None:
     """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
     torch = sys.modules.get("torch")  # asking must not cost an import
-    if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+    # After an early end another thread may still be importing it.
+    is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
+    if torch is None or is_initialized is None or not is_initialized():
         return None
     return float(torch.cuda.max_memory_reserved() / 2**20)

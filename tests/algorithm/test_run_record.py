@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import ndimage
 
-from algorithm.conclude import peak_memory_mib
+from algorithm.conclude import gpu_peak_memory_mib, peak_memory_mib
 from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
 from contract.files import read_json, write_json
@@ -62,6 +64,15 @@ def test_stages_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
             assert stages.unfinished() == {"read": 1.5}
     assert (stages.seconds, stages.unfinished()) == ({"read": 3.0}, {})
     assert peak_memory_mib() > 10
+
+
+def test_torch_that_is_still_being_imported_used_no_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an early end the record is made while another thread imports torch."""
+    torch = ModuleType("torch")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert gpu_peak_memory_mib() is None
+    torch.cuda = ModuleType("torch.cuda")  # type: ignore[attr-defined]
+    assert gpu_peak_memory_mib() is None
 
 
 def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package: Path, tmp_path: Path) -> None:
