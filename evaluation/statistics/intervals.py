@@ -45,7 +45,7 @@ def wilson_interval(found: float, cases: float) -> tuple[float, float]:
     share, spread = found / cases, _Z**2 / cases
     middle = (share + spread / 2) / (1 + spread)
     half = _Z * float(np.sqrt(share * (1 - share) / cases + spread / (4 * cases))) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return 0.0 if found == 0 else middle - half, 1.0 if found == cases else middle + half
 
 
 def interval_of_fractions(groups: WeightedGroups) -> tuple[float, float]:
