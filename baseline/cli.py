@@ -41,7 +41,7 @@ _LARGEST_SEED: Final = 2**31
 _PLANS: Final = "name of the plan, or A+B for an ensemble of plans"
 # These steps refuse an ensemble.
 _OF_ONE_PLAN: Final = ("all", "prepare", "plan", "fold")
-_DEFAULT_SIZES: Final = "default: small on a CPU, full on a GPU"
+_DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, full on a GPU"
 # The value of LesionTracer in autoPET III.
 _MISALIGN: Final = 0.1
 _SWITCH: Final = {"on": True, "off": False}
@@ -105,7 +105,8 @@ def _add_networks(step: _AddStep) -> None:
         nargs="?",
         const=True,
         choices=tuple(OUTCOME_PRESETS),
-        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); off without this option",
+        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); loss and --joint are those of the "
+        "trained one, see `hecktor train outcome`; off without this option",
     )
     first = step("prepare", [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -139,15 +140,14 @@ def _add_heads(step: _AddStep) -> None:
     outcome.add_argument(
         "--loss",
         choices=RISK_LOSSES,
-        default="cox",
-        help="loss of a risk: Cox's partial likelihood (default), or multi-task logistic regression, a hazard in "
-        "discrete time",
+        help="loss of a risk: Cox's partial likelihood, or multi-task logistic regression, a hazard in discrete time "
+        "(default: that of the trained network, else cox)",
     )
     outcome.add_argument(
         "--joint",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
         help="train a segmentation of the reference masks jointly with the outcomes, as DeepMTS; the network then sees "
-        "no mask",
+        "no mask (default: as the trained network, else not)",
     )
     heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(

@@ -45,11 +45,12 @@ from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.network.progress import duration
 from baseline.outcome.folds import (
+    OutcomeSettings,
     TooFewOutcomesError,
+    check_fits,
     code_of_fits,
     fit_over_folds,
     fitted_hooks,
-    forget_fits,
     outcome_features,
     own_fit,
     train_outcome,
@@ -91,7 +92,7 @@ class TrainingOptions:
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
-        outcome: size of the outcome network, a key of `OUTCOME_PRESETS`; None trains none.
+        outcome: settings of the outcome network; None trains none.
         name: name of the plan.
         code: folders of your own code, whose heads and features compete with ours.
     """
@@ -103,7 +104,7 @@ class TrainingOptions:
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
-    outcome: str | None = None
+    outcome: OutcomeSettings | None = None
     name: str = DEFAULT_PLAN
     code: tuple[Path, ...] = ()
 
@@ -122,7 +123,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     check_trainer(work, plan)
     description = read_description(options.description)
     code.offered(HEAD)
-    own_features(code)
+    check_fits(work, own_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     if work.images != work.shared:
@@ -307,7 +308,7 @@ def _features_of_code(
     work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[FeatureHook], jobs: int, device: str
 ) -> list[dict[str, Features]]:
     """The features of an entrant's classes by patient ID: measured once, or fitted over the folds."""
-    forget_fits(work, hooks)
+    check_fits(work, hooks)
     plain = measure_own_features(work, cases, [hook for hook in hooks if not hook.is_fitted], jobs)
     fitted = [fit_over_folds(work, cases, own_fit(hook), device, jobs) for hook in hooks if hook.is_fitted]
     return [plain, *fitted]

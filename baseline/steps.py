@@ -18,7 +18,7 @@ from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfini
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
 from baseline.network.plans import PRESETS, NetworkPlan, default_size
-from baseline.outcome.folds import train_outcome
+from baseline.outcome.folds import OutcomeSettings, train_outcome, trained_outcome
 from baseline.package.cli import TRAINING_OPTIONS
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
@@ -114,12 +114,12 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     prepare, machine = prepare_options(arguments), machine_of(arguments)
-    description, networks, outcome = arguments.description, arguments.networks, arguments.outcome_network
+    description, networks, size = arguments.description, arguments.networks, arguments.outcome_network
+    # True without a size
+    outcome = None if size is None else _outcome_settings(arguments, work, None if size is True else size)
     if networks is not None:
         _refuse_plan_options(arguments)
     plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
-    if outcome is True:  # without a size
-        outcome = default_size(chosen_device(arguments.device))
     options = TrainingOptions(
         work.shared,
         arguments.output,
@@ -207,10 +207,21 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    size = arguments.size or default_size(chosen_device(arguments.device))
-    options = {"loss": arguments.loss, "joint": arguments.joint}
-    train_outcome(work, size, arguments.device, arguments.jobs, _show, **options)
+    settings = _outcome_settings(arguments, work, arguments.size, loss=arguments.loss, joint=arguments.joint)
+    train_outcome(work, settings, arguments.device, arguments.jobs, _show)
     return 0
+
+
+def _outcome_settings(
+    arguments: argparse.Namespace, work: WorkFolders, size: str | None, **given: Any
+) -> OutcomeSettings:
+    """The settings of the options that are given; the others are those of the trained network, or the defaults."""
+    trained = trained_outcome(work)
+    settings = trained or OutcomeSettings(size or default_size(chosen_device(arguments.device)))
+    settings = settings.changed(size=size, **given)
+    if trained is not None:
+        _show(f"outcome network: {settings}; options that are not given are those of the trained one")
+    return settings
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:

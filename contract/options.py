@@ -112,6 +112,15 @@ def permuted_numbers(names: Sequence[str], first: int) -> Callable[[str], tuple[
     return _numbers_reader(names, expected, lambda numbers: sorted(numbers) == list(usual))
 
 
+def named_numbers(text: str) -> dict[str, int]:
+    """Read different numbers by name, such as CT=1,PET=0; argparse.ArgumentTypeError for any other text."""
+    pairs = [part.strip().partition("=")[::2] for part in text.split(",")]
+    numbers = {name: int(value) for name, value in pairs if name and value.isdecimal()}
+    if len(set(numbers.values())) < len(pairs):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected different numbers by name, such as CT=1,PET=0")
+    return numbers
+
+
 def distinct_numbers(names: Sequence[str]) -> Callable[[str], tuple[int, ...]]:
     """A reader of a different number from 1 for each of `names`, such as GTVp=7,GTVn=3.
 

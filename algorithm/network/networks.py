@@ -60,7 +60,8 @@ class Networks:
             fold = named.index(name)
             if is_own(configuration := self.package.configuration_of(fold)):
                 reference = configuration["architecture"][OWN]
-                declaration_of(self.package.code.find(reference, "network"), reference)
+                network = self.package.code.find(reference, "network")
+                declaration_of(network, reference, self.package.manifest.channels)
             else:
                 self._waiting[name] = self._without_memory(fold)
 
@@ -167,10 +168,9 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision; organs count as background."""
-    channels, classes = len(package.manifest.channels), len(package.manifest.labels)
-    configuration = package.configuration_of(fold)
+    configuration, classes = package.configuration_of(fold), len(package.manifest.labels)
     organs = organ_count(configuration)
-    network = untrained_network(configuration, channels, classes + organs)
+    network = untrained_network(configuration, len(package.sources_of(fold)), classes + organs)
     if organs:
         network.register_forward_hook(organs_as_background)
     return network

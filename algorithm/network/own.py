@@ -6,7 +6,7 @@ given or built into the image (`contract.code`), never in a package.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -23,7 +23,6 @@ from contract import labels
 from contract.code import check_spelling, failure_of
 from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
-from contract.packages import CHANNELS
 
 _Float = npt.NDArray[np.float32]
 _Size = Annotated[int, Field(gt=0, le=1024)]
@@ -33,9 +32,9 @@ _LEAST: Final = 1e-7
 
 
 class OwnChannel(Document):
-    """One channel: its image, and its normalisation as plans name it."""
+    """One channel: the name of its image, and its normalisation as plans name it."""
 
-    image: Literal["CT", "PET"]
+    image: str
     normalisation: str
 
 
@@ -45,8 +44,9 @@ class NetworkDeclaration(Document):
     Attributes:
         spacing_mm: voxel spacing (x, y, z) of the network's grid.
         patch: voxels (z, y, x) of a patch.
-        channels: pairs of CT or PET and a normalisation: the name of one of nnU-Net's four, a window (low, high) that
-            becomes 0 to 1, or a function from an array (z, y, x) of HU or SUV to one of the same shape.
+        channels: pairs of one of the edition's channels (CT, PET, or an MR or a structure of a mask) and a
+            normalisation: the name of one of nnU-Net's four, a window (low, high) that becomes 0 to 1, or a function
+            from an array (z, y, x), CT in HU and PET in SUV, to one of the same shape.
         labels: names of the outputs, in their order; others than background, GTVp and GTVn count as background.
         mirror_axes: axes of (z, y, x) along which a patch may be mirrored.
         returns: logits, or probabilities that sum to 1.
@@ -74,14 +74,14 @@ class NetworkDeclaration(Document):
                 raise ValueError(f"intensities of channel {number}, which CTNormalization needs")
         return self
 
-    def configuration(self, reference: str) -> dict[str, Any]:
-        """The network as a configuration of nnU-Net's plans."""
+    def configuration(self, reference: str, channels: Sequence[str]) -> dict[str, Any]:
+        """The network as a configuration of nnU-Net's plans; `channels` are those of the edition."""
         resampling = {f"resampling_fn_{kind}": "resample_torch_fornnunet" for kind in ("data", "probabilities")}
         outputs = {"labels": list(self.labels), "returns": self.returns, "half_precision": self.half_precision}
         return {
             "spacing": list(self.spacing_mm[::-1]),
             "patch_size": list(self.patch),
-            "channels": [CHANNELS.index(channel.image) for channel in self.channels],
+            "channels": [channels.index(channel.image) for channel in self.channels],
             "normalization_schemes": [channel.normalisation for channel in self.channels],
             **resampling,
             INTENSITIES: self.intensities,
@@ -89,8 +89,11 @@ class NetworkDeclaration(Document):
         }
 
 
-def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
-    """The declaration of an entrant's class, from its attributes. Raises `ModelPackageError`."""
+def declaration_of(network: Any, reference: str, channels: Sequence[str]) -> NetworkDeclaration:
+    """The declaration of an entrant's class, from its attributes. Raises `ModelPackageError`.
+
+    `channels` are the names of those that the edition has.
+    """
     check_spelling(network, NetworkDeclaration.model_fields, f"network {reference}")
     given = {name: getattr(network, name) for name in NetworkDeclaration.model_fields if hasattr(network, name)}
     try:
@@ -99,7 +102,12 @@ def declaration_of(network: Any, reference: str) -> NetworkDeclaration:
         expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
         raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
     given["channels"] = [{"image": image, "normalisation": scheme_of(one)} for image, one in pairs]
-    return parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
+    declaration = parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
+    for number, channel in enumerate(declaration.channels):
+        if channel.image not in channels:
+            what = f"network {reference}.channels[{number}].image"
+            raise ModelPackageError(what, f"found {channel.image!r}", f"one of {', '.join(channels)}")
+    return declaration
 
 
 class OwnNetwork(nn.Module):

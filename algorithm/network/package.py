@@ -132,12 +132,20 @@ class ModelPackage:
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
-        """The image of each channel of `configuration`: 0 for CT, 1 for PET. nnU-Net's networks have all in turn."""
-        return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
+        """For each channel of the networks of `configuration` its number among the manifest's: 0 for CT, 1 for PET."""
+        return self._sources(self.configuration)
+
+    def sources_of(self, fold: int) -> tuple[int, ...]:
+        """`channel_sources` of one fold's network."""
+        return self._sources(self.configuration_of(fold))
+
+    def _sources(self, configuration: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(configuration.get("channels", range(len(self.manifest.channels))))
 
     def sees_pet_alone(self, fold: int) -> bool:
-        """Whether this fold's nnU-Net network uses the PET alone."""
-        return bool(self.configuration_of(fold)["architecture"].get("sees") == "PET")
+        """Whether this fold's network uses the PET alone."""
+        images = {self.manifest.channels[number] for number in self.sources_of(fold)}
+        return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
     @property
     def intensities(self) -> Mapping[str, Any]:

@@ -56,6 +56,22 @@ class TooFewOutcomesError(HecktorError):
 
 
 @dataclass(frozen=True)
+class OutcomeSettings:
+    """Settings of an outcome network: its size, a key of `OUTCOME_PRESETS`, and those of `train_outcome`."""
+
+    size: str
+    loss: RiskLoss = "cox"
+    joint: bool = False
+
+    def __str__(self) -> str:
+        return f"--size {self.size} --loss {self.loss}{' --joint' if self.joint else ''}"
+
+    def changed(self, **given: Any) -> OutcomeSettings:
+        """The settings with those that are given; None keeps one."""
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
 class Fit:
     """A fitted hook, its `fit`, and the settings that determine its files.
 
@@ -76,20 +92,29 @@ def own_fit(hook: FeatureHook) -> Fit:
     return Fit(hook, one.fit, one.cube, getattr(one, "margin", 0), {"code": hook.code.digest(hook.name)})
 
 
+def trained_outcome(work: WorkFolders) -> OutcomeSettings | None:
+    """Settings of the trained outcome network; None without one, or for a size that is no longer known."""
+    content = _result(work, OUTCOME_NETWORK)
+    if content is None:
+        return None
+    settings, sizes = content.settings, [(asdict(one), name) for name, one in OUTCOME_PRESETS.items()]
+    size = next((name for preset, name in sizes if preset == settings["preset"]), None)
+    joint = bool(settings["plan"].get("joint"))
+    return None if size is None else OutcomeSettings(size, settings.get("loss", "cox"), joint)
+
+
 def train_outcome(
     work: WorkFolders,
-    preset: str,
+    settings: OutcomeSettings,
     device: str = "auto",
     threads: int = 1,
     show: _Show = lambda _: None,
-    *,
-    loss: RiskLoss = "cox",
-    joint: bool = False,
 ) -> dict[str, Features]:
     """Fit the outcome network over all folds and return its out-of-fold features by patient ID.
 
-    Answers that cannot be learnt are left out, with a line to `show`. `loss` is the loss of risks; with `joint` the
-    network learns to segment the tumour as well.
+    Answers that cannot be learnt are left out, with a line to `show`; another line names the settings of a network that
+    is replaced. `settings.loss` is the loss of risks; with `settings.joint` the network learns to segment the tumour as
+    well.
 
     Raises:
         TooFewOutcomesError: no answer can be learnt, or a fold has too few patients.
@@ -98,17 +123,20 @@ def train_outcome(
     from baseline.outcome.cohort import margin_of, plan_outcome
     from baseline.outcome.trainer import OutcomeFit
 
-    cases, size = read_cases(work), OUTCOME_PRESETS[preset]
+    cases, size = read_cases(work), OUTCOME_PRESETS[settings.size]
     _check_masks(work, cases)
-    plan, why_not = plan_outcome(edition_of(work), cases, read_splits(work), size, joint=joint)
+    plan, why_not = plan_outcome(edition_of(work), cases, read_splits(work), size, joint=settings.joint)
     for name, reason in why_not.items():
         show(f"outcome network without {name}: {reason}")
     if plan is None:
         raise TooFewOutcomesError("outcome network", "no outcome to learn from", "patients with outcomes")
     hook = FeatureHook(Code({}), OUTCOME_NETWORK)
-    settings = {"plan": plan.model_dump(mode="json"), "preset": asdict(size), "loss": loss}
-    cube, fit = (plan.voxels, plan.spacing_mm), OutcomeFit(plan, size, threads, loss)
-    return fit_over_folds(work, cases, Fit(hook, fit, cube, margin_of(plan), settings, joint), device, threads, show)
+    if (trained := trained_outcome(work)) is not None and trained != settings:
+        show(f"outcome network: {settings} replaces the one with {trained}")
+    recorded = {"plan": plan.model_dump(mode="json"), "preset": asdict(size), "loss": settings.loss}
+    cube, trainer = (plan.voxels, plan.spacing_mm), OutcomeFit(plan, size, threads, settings.loss)
+    fit = Fit(hook, trainer, cube, margin_of(plan), recorded, settings.joint)
+    return fit_over_folds(work, cases, fit, device, threads, show)
 
 
 def fit_over_folds(
@@ -247,10 +275,16 @@ def code_of_fits(work: WorkFolders) -> dict[str, str]:
     return {name: one.settings["code"] for name, one in _results(work).items() if name not in BUILT_IN}
 
 
-def forget_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
-    """Remove the fitted features of code that is not among these hooks."""
-    for name in code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}:
-        shutil.rmtree(_root(work, name))
+def check_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
+    """Refuse to go on without the code of fitted features, which would be lost.
+
+    Raises:
+        HecktorError: features of code that is not among these hooks were fitted before.
+    """
+    for name in sorted(code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}):
+        folder = _root(work, name)
+        expected = f"it (or remove {folder.parent.name}/{folder.name})"
+        raise HecktorError("--code", f"found no {name}, whose features were fitted before", expected)
 
 
 def _forget_folds(work: WorkFolders, name: str, number: int) -> None:

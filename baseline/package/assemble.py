@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FeatureHook, folders_of
@@ -35,7 +35,7 @@ from contract.packages import HEADS, edition_entries
 # Schemes that normalise by statistics of the image itself.
 _OWN_SCALE: Final = ("ZScoreNormalization", "RescaleTo01Normalization")
 
-Numbers = tuple[int, ...]
+_Given = TypeVar("_Given")
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,14 @@ class PackageRequest:
             scans (`scan`), or the head and neck as `hecktor train prepare` crops it (`region`).
         edition: name of the edition, or path of its declaration; it defines the heads. None stands for that of the
             working directory that holds the heads, else for the default one.
-        channels: numbers of CT and PET in the trainings: one entry for all, or one for each folder; none if all have
-            them in this order.
+        channels: numbers of the trainings' channels by name, such as CT and PET: one entry for all, or one for each
+            folder; none if each `dataset.json` names them in the edition's order.
         labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
         postprocessing: `postprocessing.json` of `hecktor train postprocess`; None keeps every lesion.
         code: folders of the user's own code.
         network: class of the user's own network, such as `my_model:Network`; None stands for `Network` of `code`.
         weights: for each fold the folder that the user's own network is made from; none packs no such network.
+        task: algorithm of the edition, if its algorithms have different channels.
     """
 
     nnunet: tuple[Path, ...]
@@ -73,12 +74,13 @@ class PackageRequest:
     trust_checkpoint: bool = False
     normalised_over: str = "scan"
     edition: str | None = None
-    channels: tuple[tuple[int, ...], ...] | None = None
+    channels: tuple[Mapping[str, int], ...] | None = None
     labels: tuple[tuple[int, ...], ...] | None = None
     postprocessing: Path | None = None
     code: tuple[Path, ...] | None = None
     network: str | None = None
     weights: tuple[Path, ...] | None = None
+    task: str | None = None
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,16 @@ class _Trained:
 
 def package_training(request: PackageRequest) -> WrittenPackage:
     """Check the results, convert them, and write and verify the package."""
-    edition = _edition(request)
+    edition = _edition(request).for_training(request.task)
+    channels = edition.algorithms[0].channels
     code = Code.of(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
     masks_of_heads = of_heads.pop("training", {})
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
-    own = own_member(code, request.network, request.weights or ())
+    own = own_member(code, request.network, request.weights or (), channels)
     about_heads = check_own_heads(heads.values(), code)
     code_of_features = {name: code.digest(name) for name in folders_of(heads.values())}
-    trained = _all_trained(request)
+    trained = _all_trained(request, channels)
     resampling = _resampling(trained, request.normalised_over, own)
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
@@ -159,6 +162,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "name": request.name or " + ".join(names),
             "purpose": DEFAULTS["purpose"],
             **edition_entries(edition),
+            "channels": list(channels),
             **of_heads,
             **({"postprocessing": rules} if rules else {}),
             "normalised_over": request.normalised_over,
@@ -194,14 +198,14 @@ def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMembe
     return "nnunet"
 
 
-def _all_trained(request: PackageRequest) -> list[_Trained]:
+def _all_trained(request: PackageRequest, names: tuple[str, ...]) -> list[_Trained]:
     """The trainings in the order of their folders; with several, an error names the folder."""
     channels = _one_each("--channels", request.channels, len(request.nnunet))
     lesions = _one_each("--labels", request.labels, len(request.nnunet))
     trained = []
-    for folder, *numbers in zip(request.nnunet, channels, lesions, strict=True):
+    for folder, of_channels, of_labels in zip(request.nnunet, channels, lesions, strict=True):
         try:
-            trained.append(_trained(folder, request, *numbers))
+            trained.append(_trained(folder, request, of_channels, of_labels, names))
         except ModelPackageError as problem:
             if len(request.nnunet) == 1:
                 raise
@@ -212,7 +216,7 @@ def _all_trained(request: PackageRequest) -> list[_Trained]:
     return trained
 
 
-def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Sequence[Numbers | None]:
+def _one_each(option: str, given: Sequence[_Given] | None, folders: int) -> Sequence[_Given | None]:
     if given is None or len(given) == 1:
         return [given[0] if given else None] * folders
     if len(given) != folders:
@@ -221,12 +225,18 @@ def _one_each(option: str, given: Sequence[Numbers] | None, folders: int) -> Seq
     return given
 
 
-def _trained(folder: Path, request: PackageRequest, channels: Numbers | None, lesions: Numbers | None) -> _Trained:
+def _trained(
+    folder: Path,
+    request: PackageRequest,
+    channels: Mapping[str, int] | None,
+    lesions: tuple[int, ...] | None,
+    names: tuple[str, ...],
+) -> _Trained:
     results = read_results(folder, request.folds, request.checkpoint)
     first = _read_checkpoint(next(iter(results.checkpoints.values())), results, request.trust_checkpoint)
     plans = trained_plans(results.plans, first.configuration)
     check_same_training(first, first, results.plans, results.dataset)
-    order = trained_order(results.dataset, channels, lesions)
+    order = trained_order(results.dataset, channels, lesions, names)
     return _Trained(results, first, ordered_plans(plans, order), order)
 
 

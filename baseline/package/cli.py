@@ -11,8 +11,7 @@ from typing import Final
 
 from contract import labels
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_code_option, add_edition_option, package_output, permuted_numbers
-from contract.packages import CHANNELS
+from contract.options import add_code_option, add_edition_option, named_numbers, package_output, permuted_numbers
 
 # Attributes of the options that describe a finished nnU-Net training.
 TRAINING_OPTIONS: Final = ("checkpoint", "normalised_over", "channels", "trust_checkpoint")
@@ -90,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
     add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
+    parser.add_argument(
+        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
+    )
     return parser
 
 
@@ -109,11 +111,11 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--channels",
-        type=permuted_numbers(CHANNELS, 0),
+        type=named_numbers,
         action="append",
         metavar="CT=0,PET=1",
-        help="numbers of the channels in the training, if they differ from these; once for all --nnunet, or once for "
-        "each in the same order",
+        help="numbers of the channels in the training, if dataset.json does not name them in the edition's order; once "
+        "for all --nnunet, or once for each in the same order",
     )
     parser.add_argument(
         "--trust-checkpoint",

@@ -22,6 +22,7 @@ from baseline.package.nnunet_results import NnunetResults, read_results
 from baseline.package.order import trained_order
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import read_training_case
+from baseline.release.record import edition_of, read_preparation
 from baseline.work import WorkFolders
 from contract import labels
 from contract.documents import Document, parse_document
@@ -73,6 +74,8 @@ def fold_masks(work: WorkFolders, request: PackageRequest, splits: Path, passes:
         HecktorError: the splits do not fit the results, or a patient was in the training of its fold or of all folds.
     """
     cases, folder = read_cases(work), request.nnunet[0]
+    edition, task = edition_of(work), read_preparation(work).options.task
+    request = replace(request, edition=edition.source, task=task)
     results = read_results(folder, None, request.checkpoint)
     folds = _read_splits(splits)
     fold_of = _held_out_folds(splits.name, folds, cases, results)
@@ -80,8 +83,9 @@ def fold_masks(work: WorkFolders, request: PackageRequest, splits: Path, passes:
     others = {name for fold in folds for name in fold.val} - fold_of.keys()
     rest = f"; {listed(sorted(others), _MOST_NAMES)} of {splits.name} not prepared, left out" if others else ""
     if passes is None and fold_of.keys() <= own.keys():
-        channels, lesions = (None if one is None else one[0] for one in (request.channels, request.labels))
-        order = trained_order(results.dataset, channels, lesions)
+        channels = None if request.channels is None else request.channels[0]
+        lesions = None if request.labels is None else request.labels[0]
+        order = trained_order(results.dataset, channels, lesions, edition.algorithms[0].channels)
         origin = f"masks of nnU-Net's own validation, {folder.resolve().name}/fold_*/validation{rest}"
         return FoldMasks({name: own[name] for name in fold_of}, order.labels[1 : 1 + len(LESIONS)], origin)
     segmenter = _Segmenter(work.measured / "nnunet", request, results, passes, device)
@@ -158,7 +162,7 @@ class _Segmenter:
         made_from = {"version": _VERSION, "package": manifest_sha256(package.root)}
         keys = {
             case.patient_id: key_of(
-                (case.ct, case.pet),
+                (case.ct, case.pet, *case.registered.values()),
                 made_from | {"passes": str(steps[fold_of[case.patient_id]]), "suv_factor": case.suv_factor},
             )
             for case in cases

@@ -60,7 +60,7 @@ class EnsembleMember:
         plans: nnU-Net's plans; only `configuration`, which inherits from no other, is written.
         configuration: name of the trained configuration.
         checkpoints: one per fold, read one at a time; only their weights are written, floating ones as float16.
-        order: the training's channels and labels; `plans` have CT and PET in this order already.
+        order: the training's channels and labels; `plans` have them in this package's order already.
     """
 
     plans: Mapping[str, Any]
@@ -144,7 +144,8 @@ def _write_folds(
 
 
 def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
-    return untrained_network(configuration, channels, len(labels.NAMES) + organ_count(configuration))
+    seen = len(configuration.get("channels", range(channels)))
+    return untrained_network(configuration, seen, len(labels.NAMES) + organ_count(configuration))
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:

@@ -1,7 +1,8 @@
 """Order of a training's axes, channels and labels, and networks rearranged to the algorithm's own.
 
 Permuting the input channels of the first convolution and the outputs of the segmentation heads gives a network that
-takes CT and PET and returns background, GTVp and GTVn, so inference needs no mapping.
+takes the edition's channels in their order (CT, PET) and returns background, GTVp and GTVn. The configuration of a
+network with only some of the channels names them.
 
 nnU-Net may also permute the axes: `transpose_forward` puts the axis of the largest spacing first. A convolutional
 network gives the same result for (z, y, x) if kernels, strides and patch are permuted too, so plans and weights are
@@ -10,6 +11,7 @@ turned once instead of every image.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,22 +35,33 @@ _ALIASES: Final = {"pt": "pet"}
 
 @dataclass(frozen=True)
 class TrainedOrder:
-    """Numbers of a training's CT and PET, and of its background, GTVp, GTVn and organs, with the organs' names."""
+    """Numbers of a training's channels, and of its background, GTVp, GTVn and organs, with the organs' names.
+
+    `names` are the edition's channels, `sees` the numbers of the training's channels among them, in ascending order.
+    """
 
     channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
     labels: tuple[int, ...] = tuple(range(len(LESIONS) + 1))
     organs: tuple[str, ...] = ()
+    names: tuple[str, ...] = CHANNELS
+    sees: tuple[int, ...] = tuple(range(len(CHANNELS)))
 
     @property
     def permutes_channels(self) -> bool:
-        """True if the training has CT and PET in another order."""
-        return self.channels != TrainedOrder.channels
+        """True if the training has its channels in another order than the edition."""
+        return self.channels != tuple(sorted(self.channels))
+
+    @property
+    def sees_all(self) -> bool:
+        """True if the training has all of the edition's channels."""
+        return len(self.sees) == len(self.names)
 
     def as_json(self) -> dict[str, Any]:
         """The numbers that differ from the algorithm's, by name, for the manifest."""
         record: dict[str, Any] = {}
-        if self.permutes_channels:
-            record["channels"] = dict(zip(CHANNELS, self.channels, strict=True))
+        if self.permutes_channels or not self.sees_all:
+            seen = [self.names[number] for number in self.sees]
+            record["channels"] = dict(zip(seen, self.channels, strict=True))
         numbers = self.labels[: len(LESIONS) + 1]
         if numbers != TrainedOrder.labels:
             record["labels"] = dict(zip(LESIONS, numbers[1:], strict=True))
@@ -59,29 +72,36 @@ OWN_ORDER: Final = TrainedOrder()
 
 
 def trained_order(
-    dataset: Mapping[str, Any], channels: tuple[int, ...] | None, lesions: tuple[int, ...] | None
+    dataset: Mapping[str, Any],
+    channels: Mapping[str, int] | None,
+    lesions: tuple[int, ...] | None,
+    wanted: tuple[str, ...] = CHANNELS,
 ) -> TrainedOrder:
     """Numbers of channels and labels in a training.
 
     Args:
         dataset: nnU-Net's `dataset.json`.
-        channels: numbers of CT and PET; None if the training has them in this order.
+        channels: numbers of the training's channels by name; None if `dataset.json` has these names in order.
         lesions: numbers of GTVp and GTVn; None for 1 and 2.
+        wanted: names of the edition's channels, of which the training has all or some.
     """
-    numbered = {str(number): name for number, name in enumerate(CHANNELS)}
-    found = channel_names(dataset)
-    names = {str(key): str(name) for key, name in found.items()} if isinstance(found, dict) else {}
-    if names.keys() != numbered.keys():
-        raise ModelPackageError("dataset.json", f"channel_names {found!r}", f"two channels, {' and '.join(CHANNELS)}")
-    of_channels = _numbers({int(key): name for key, name in names.items()}, CHANNELS, "channel", channels)
+    names = _channel_names(channel_names(dataset), wanted)
+    seen = _seen(names, wanted, channels)
+    chosen = None if channels is None else tuple(channels[name] for name in seen)
+    of_channels = _numbers(names, seen, "channel", chosen)
     named = _label_names(dataset.get("labels"))
     of_labels = _numbers(_lesion_names(named), LESIONS, "label", lesions)
     organs = sorted(named.keys() - set(of_labels))
-    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels, *organs), tuple(named[one] for one in organs))
+    sees = tuple(wanted.index(name) for name in seen)
+    organ_names = tuple(named[one] for one in organs)
+    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels, *organs), organ_names, wanted, sees)
 
 
 def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    """Plans whose normalisation and intensities are those of CT and PET, in this order."""
+    """Plans whose normalisation and intensities are in the order of the edition's channels, with those that it sees."""
+    if not order.sees_all:
+        configurations = {name: {**one, "channels": list(order.sees)} for name, one in plans["configurations"].items()}
+        plans = {**plans, "configurations": configurations}
     if order.organs:
         configurations = {name: _with_organs(one, order) for name, one in plans["configurations"].items()}
         plans = {**plans, "configurations": configurations}
@@ -121,6 +141,44 @@ def _with_organs(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[
     return {**configuration, "architecture": {**configuration["architecture"], "organs": list(order.organs)}}
 
 
+def _channel_names(found: Any, wanted: Sequence[str]) -> dict[int, str]:
+    """Name of each channel by its number."""
+    names = {str(key): str(name) for key, name in found.items()} if isinstance(found, dict) else {}
+    if not names or names.keys() != set(map(str, range(len(names)))) or len(names) > len(wanted):
+        expected = f"channels 0, 1, ... with all or some of {', '.join(wanted)}"
+        raise ModelPackageError("dataset.json", f"channel_names {found!r}", expected)
+    return {int(number): name for number, name in names.items()}
+
+
+def _seen(names: Mapping[int, str], wanted: Sequence[str], chosen: Mapping[str, int] | None) -> list[str]:
+    """The edition's channels that a training has, in the order of the edition."""
+    if chosen is not None:
+        if len(chosen) != len(names) or not chosen.keys() <= set(wanted):
+            expected = f"one of {', '.join(wanted)} for each of {_numbered(names)} of dataset.json"
+            raise ModelPackageError("--channels", f"found {mapping_text(chosen)}", expected)
+        return [name for name in wanted if name in chosen]
+    if len(names) == len(wanted):
+        return list(wanted)
+    known = _known(names, wanted)
+    if len(known) < len(names):
+        by_number = {number: name for name, number in known.items()}
+        numbers = ",".join(f"{by_number.get(number, 'NAME')}={number}" for number in sorted(names))
+        expected = f"names among {', '.join(wanted)}, or --channels {shlex.quote(numbers)} with such names"
+        raise ModelPackageError("dataset.json", f"channels {_numbered(names)}", expected)
+    return list(known)
+
+
+def _known(names: Mapping[int, str], wanted: Sequence[str]) -> dict[str, int]:
+    """Numbers of those of `wanted` that occur among the names once: a name that occurs twice says nothing."""
+    spelled = {number: _ALIASES.get(name.casefold(), name.casefold()) for number, name in names.items()}
+    by_name = {name: number for number, name in spelled.items() if list(spelled.values()).count(name) == 1}
+    return {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
+
+
+def _numbered(names: Mapping[int, str]) -> str:
+    return ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
+
+
 def _label_names(found: Any) -> dict[int, str]:
     """Name of each label but the background: the tumours, and perhaps organs."""
     wanted = {name: value for value, name in labels.NAMES.items()}
@@ -150,18 +208,15 @@ def _numbers(
     names: Mapping[int, str], wanted: Sequence[str], kind: str, chosen: tuple[int, ...] | None
 ) -> tuple[int, ...]:
     """The number of each of `wanted`; `names` has a name for each number, which may be one of other wording."""
-    spelled = {number: _ALIASES.get(name.casefold(), name.casefold()) for number, name in names.items()}
-    # A name that occurs twice says nothing.
-    by_name = {name: number for number, name in spelled.items() if list(spelled.values()).count(name) == 1}
-    known = {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
+    known = _known(names, wanted)
     if chosen is None and len(known) == len(wanted) and kind == "label" and max(known.values()) > len(wanted):
         return tuple(known.values())  # among organs the names decide
     in_order = dict(zip(wanted, sorted(names), strict=True))
     if chosen is not None:
         given = dict(zip(wanted, chosen, strict=True))
         if not set(chosen) <= names.keys():
-            numbers = ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
-            raise ModelPackageError(f"--{kind}s", f"found {mapping_text(given)}", f"{numbers} of dataset.json")
+            expected = f"{_numbered(names)} of dataset.json"
+            raise ModelPackageError(f"--{kind}s", f"found {mapping_text(given)}", expected)
         for name, number in known.items():
             if given[name] != number:
                 raise ModelPackageError(
@@ -170,10 +225,9 @@ def _numbers(
         return chosen
     if known == in_order:
         return tuple(in_order.values())
-    numbered = ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
     expected = ", ".join(f"{number} {name!r}" for name, number in in_order.items())
     raise ModelPackageError(
-        "dataset.json", f"{kind}s {numbered}", f"{expected}, or {_suggestion(known, in_order, kind)}"
+        "dataset.json", f"{kind}s {_numbered(names)}", f"{expected}, or {_suggestion(known, in_order, kind)}"
     )
 
 
@@ -182,11 +236,11 @@ def _suggestion(known: Mapping[str, int], in_order: Mapping[str, int], kind: str
     unknown = [name for name in in_order if name not in known]
     if len(unknown) > 1:
         form = ",".join(f"{name}=NUMBER" for name in in_order)
-        return f"--{kind}s {form} with the numbers of the training"
+        return f"--{kind}s {shlex.quote(form)} with the numbers of the training"
     left = [number for number in in_order.values() if number not in known.values()]
     inferred = {**known, **dict(zip(unknown, left, strict=True))}
     condition = f" if {unknown[0]} is {kind} {left[0]}" if unknown else ""
-    return f"--{kind}s {mapping_text({name: inferred[name] for name in in_order})}{condition}"
+    return f"--{kind}s {shlex.quote(mapping_text({name: inferred[name] for name in in_order}))}{condition}"
 
 
 def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:

@@ -25,12 +25,14 @@ class OwnMember:
         declaration: what the class declares.
         folders: the files of each fold, which are copied as they are.
         digest: sha256 of the code.
+        channels: names of the edition's channels.
     """
 
     reference: str
     declaration: NetworkDeclaration
     folders: tuple[Path, ...]
     digest: str
+    channels: tuple[str, ...]
 
     @property
     def code(self) -> dict[str, str]:
@@ -40,11 +42,13 @@ class OwnMember:
     @property
     def configuration(self) -> dict[str, Any]:
         """The network as a configuration of nnU-Net's plans."""
-        return self.declaration.configuration(self.reference)
+        return self.declaration.configuration(self.reference, self.channels)
 
 
-def own_member(code: Code, network: str | None, weights: Sequence[Path]) -> OwnMember | None:
+def own_member(code: Code, network: str | None, weights: Sequence[Path], channels: tuple[str, ...]) -> OwnMember | None:
     """The entrant's network of `--code`, `--network` and `--weights`; None if none was given.
+
+    `channels` are the names of the edition's.
 
     Raises:
         HecktorError: some of the three are missing, or a folder of weights is absent or empty.
@@ -62,5 +66,6 @@ def own_member(code: Code, network: str | None, weights: Sequence[Path]) -> OwnM
     for folder in weights:
         if not folder.is_dir() or not any(path.is_file() for path in folder.rglob("*")):
             raise HecktorError(f"--weights {folder.name}", "found no files", "the folder that the network is made from")
-    declaration = declaration_of(code.find(network, NETWORK), network)
-    return OwnMember(network, declaration, tuple(weights), code.digest(split_reference(network, NETWORK)[0]))
+    declaration = declaration_of(code.find(network, NETWORK), network, channels)
+    digest = code.digest(split_reference(network, NETWORK)[0])
+    return OwnMember(network, declaration, tuple(weights), digest, channels)

@@ -12,6 +12,7 @@ from baseline import Machine, PrepareOptions, TrainingOptions, prepare_release, 
 from baseline.cli import main, parser
 from baseline.network.jobs import usable_machine
 from baseline.network.plans import NetworkPlan
+from baseline.outcome.folds import OutcomeSettings
 from baseline.steps import STEPS, plan_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -80,7 +81,7 @@ def test_a_card_that_answers_is_the_default_device(
     train_outcome = MagicMock()
     monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
     main(["outcome", "--work", str(tmp_path)])
-    assert train_outcome.call_args.args[1] == size
+    assert train_outcome.call_args.args[1] == OutcomeSettings(size)
     assert usable_machine(Machine()).device == ("cuda" if has_card else "cpu")
 
 
@@ -169,7 +170,8 @@ def test_the_size_of_the_outcome_network_follows_the_device(
     places = ["--work", str(tmp_path), "--device", device]
     for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
         main(["all", *places, "--release", "r", "--output", "p", "--preset", "short", *options])
-    assert [call.args[0].outcome for call in train.call_args_list] == [None, size, "full"]
+    expected = [None, OutcomeSettings(size), OutcomeSettings("full")]
+    assert [call.args[0].outcome for call in train.call_args_list] == expected
     for options in ([], ["--size", "small"]):
         main(["outcome", *places, *options])
-    assert [call.args[1] for call in train_outcome.call_args_list] == [size, "small"]
+    assert [call.args[1].size for call in train_outcome.call_args_list] == [size, "small"]

@@ -244,8 +244,11 @@ def test_features_that_are_fitted_to_outcomes(
     assert "features of my_code" in record.seconds
     assert "my_code" not in str(record.notices)
 
-    heads(work, masks)
-    assert not root.exists()
+    with pytest.raises(
+        HecktorError, match=r"^--code: found no my_code, whose features were fitted before, expected it"
+    ):
+        heads(work, masks)
+    assert (root / "fold_0" / "fit.json").stat().st_mtime_ns == stamp[0]
 
 
 def images(case: CaseFolder) -> FeatureImages:

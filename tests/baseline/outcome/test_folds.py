@@ -19,7 +19,7 @@ from baseline.network.given_masks import measure_masks
 from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
-from baseline.outcome.folds import fits_stamp, fitted_hooks, outcome_features, train_outcome
+from baseline.outcome.folds import OutcomeSettings, fits_stamp, fitted_hooks, outcome_features, train_outcome
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import read_cases, write_cases
@@ -119,7 +119,23 @@ def check_export(work: WorkFolders, networks: Path, root: Path) -> None:
     assert "features/outcome_network/fold_1/weights.safetensors" in package.manifest.files
 
 
-def test_a_joint_training_is_recorded_and_compared_by_name(prepared: tuple[WorkFolders, Path]) -> None:
+def _check_settings_are_kept(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Size, loss and `--joint` that are not given are those of the trained network, alone and in a whole training."""
+    before, train = Folders(work).result.read_bytes(), MagicMock()
+    assert main(["outcome", "--work", str(work.root), "--jobs", "1"]) == 0
+    assert Folders(work).result.read_bytes() == before
+    monkeypatch.setattr("baseline.steps.train", train)
+    places = ["--work", str(work.root), "--release", "r", "--output", "p", "--preset", "short"]
+    main(["all", *places, "--outcome-network"])
+    assert train.call_args.args[0].outcome == OutcomeSettings("small", "mtlr", joint=True)
+    monkeypatch.setattr("baseline.steps.train_outcome", train)
+    main(["outcome", "--work", str(work.root), "--no-joint", "--size", "full"])
+    assert train.call_args.args[1] == OutcomeSettings("full", "mtlr")
+
+
+def test_a_joint_training_is_recorded_and_compared_by_name(
+    prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cubes get the reference masks as two more channels, NaN for a patient without one. Other references make the
     networks out of date. `train compare` gives the network alone beside the heads.
     """
@@ -141,6 +157,7 @@ def test_a_joint_training_is_recorded_and_compared_by_name(prepared: tuple[WorkF
     assert main(["outcome", "--work", str(work.root), *options]) == 0
     settings = read_json(Folders(work).result)["settings"]
     assert (settings["loss"], settings["plan"]["joint"]) == ("mtlr", True)
+    _check_settings_are_kept(work, monkeypatch)
     heads(work, masks)
     nested = read_json(work.cross_validation_json)["rfs"]["nested"]
     assert "outcome_network" in nested["comparators"]
@@ -225,7 +242,7 @@ def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Pa
     write_cases(work, [replace(case, outcomes={}) for case in cases])
     lines: list[str] = []
     with pytest.raises(HecktorError, match="no outcome to learn from"):
-        train_outcome(work, "small", show=lines.append)
+        train_outcome(work, OutcomeSettings("small"), show=lines.append)
     assert lines[1].startswith("outcome network without hpv: 0 training patients outside the most frequent class")
 
 
@@ -244,7 +261,7 @@ def test_a_whole_training_goes_on_without_an_outcome_network_that_cannot_be_trai
     monkeypatch.setattr(pipeline, "check_release", MagicMock())
     lines: list[str] = []
     prepare = PrepareOptions(str(masks), (9.0, 9.0, 9.0))
-    options = TrainingOptions(work.root, masks / "package", prepare, networks=masks, outcome="small")
+    options = TrainingOptions(work.root, masks / "package", prepare, networks=masks, outcome=OutcomeSettings("small"))
     assert train(options, lines.append) == masks / "package"
     at = lines.index("outcome network: no outcome to learn from, expected patients with outcomes")
     assert lines[at + 1] == "fit_heads"

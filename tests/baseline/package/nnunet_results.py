@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,20 @@ SEGRESNET = {
 }
 
 
-def write_raw_dataset(folder: Path) -> None:
+def write_raw_dataset(folder: Path, dataset: dict[str, Any] = DATASET, spacing: Sequence[float] = SPACING) -> None:
     """What nnU-Net's planners read: a dataset, its fingerprint, and the names of its images."""
+    channels = list(dataset["channel_names"])
     raw, preprocessed = folder / "raw" / "Dataset001_Tiny", folder / "preprocessed" / "Dataset001_Tiny"
     fingerprint = {
-        "spacings": [SPACING] * 2,
+        "spacings": [spacing] * 2,
         "shapes_after_crop": [[26, 8, 30]] * 2,
         "median_relative_size_after_cropping": 1.0,
-        "foreground_intensity_properties_per_channel": {"0": CHANNEL, "1": CHANNEL},
+        "foreground_intensity_properties_per_channel": dict.fromkeys(channels, CHANNEL),
     }
-    for path, content in ((raw / "dataset.json", DATASET), (preprocessed / "dataset_fingerprint.json", fingerprint)):
+    for path, content in ((raw / "dataset.json", dataset), (preprocessed / "dataset_fingerprint.json", fingerprint)):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(content))
-    for case, channel in ((case, channel) for case in "ab" for channel in (0, 1)):
+    for case, channel in ((case, channel) for case in "ab" for channel in channels):
         (raw / "imagesTr").mkdir(exist_ok=True)
         (raw / "imagesTr" / f"{case}_000{channel}.nii.gz").touch()
 
@@ -86,7 +88,7 @@ def trainer_of(configuration: str) -> Any:
     return SegResNetTrainer if configuration == "3d_segresnet" else nnUNetTrainer
 
 
-def train(plans_path: Path, folds: int, configuration: str = "3d_fullres") -> Path:
+def train(plans_path: Path, folds: int, configuration: str = "3d_fullres", dataset: dict[str, Any] = DATASET) -> Path:
     """Let nnU-Net's trainer save what it would begin with."""
     for fold in range(folds):
         torch.manual_seed(fold)
@@ -95,7 +97,7 @@ def train(plans_path: Path, folds: int, configuration: str = "3d_fullres") -> Pa
         data.mkdir(exist_ok=True)
         (data / "a.b2nd").touch()  # tells nnU-Net how preprocessed images would be stored
         own = plans | {"continue_training": False}
-        trainer = trainer_of(configuration)(own, configuration, fold, dict(DATASET), CPU)
+        trainer = trainer_of(configuration)(own, configuration, fold, dict(dataset), CPU)
         trainer.enable_deep_supervision = configuration == "3d_fullres"
         trainer.initialize()
         with torch.no_grad():
@@ -108,17 +110,24 @@ def train(plans_path: Path, folds: int, configuration: str = "3d_fullres") -> Pa
         trainer.save_checkpoint(os.path.join(trainer.output_folder, "checkpoint_final.pth"))  # noqa: PTH118
     results = Path(trainer.output_folder_base)
     shutil.copy(plans_path, results / "plans.json")
-    (results / "dataset.json").write_text(json.dumps(DATASET))
+    (results / "dataset.json").write_text(json.dumps(dataset))
     return results
 
 
-def train_presets(folder: Path) -> dict[str, Path]:
-    """Results by preset: the default U-Net of two folds; ResEnc-M, ResEnc-L and a SegResNet of one."""
+@contextmanager
+def nnunet_folders(folder: Path) -> Iterator[None]:
+    """nnU-Net's folders below `folder`."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("raw", "preprocessed", "results"):
             patch.setenv(f"nnUNet_{name}", str(folder / name))
         patch.setenv("nnUNet_n_proc_DA", "1")
         patch.setenv("nnUNet_compile", "f")
+        yield
+
+
+def train_presets(folder: Path) -> dict[str, Path]:
+    """Results by preset: the default U-Net of two folds; ResEnc-M, ResEnc-L and a SegResNet of one."""
+    with nnunet_folders(folder):
         from nnunetv2.experiment_planning.experiment_planners import default_experiment_planner
         from nnunetv2.experiment_planning.experiment_planners.residual_unets import residual_encoder_unet_planners
 
@@ -130,6 +139,15 @@ def train_presets(folder: Path) -> dict[str, Path]:
             "resenc_m": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncM, folder), 1),
             "resenc_l": train(plan(residual_encoder_unet_planners.nnUNetPlannerResEncL, folder), 1),
         }
+
+
+def train_once(folder: Path, dataset: dict[str, Any], spacing: Sequence[float]) -> Path:
+    """Results of the default U-Net of one fold on a data set of this spacing (z, y, x)."""
+    with nnunet_folders(folder):
+        from nnunetv2.experiment_planning.experiment_planners.default_experiment_planner import ExperimentPlanner
+
+        write_raw_dataset(folder, dataset, spacing)
+        return train(plan(ExperimentPlanner, folder), 1, dataset=dataset)
 
 
 # What is done to them

@@ -113,19 +113,28 @@ def dataset(first: str = "CT", second: str = "PET", **lesions: int) -> dict[str,
 
 
 def test_names_of_other_wording_need_the_option() -> None:
-    assert trained_order(dataset("zscore", "zscore"), (1, 0), (2, 1)) == TrainedOrder((1, 0), (0, 2, 1))
-    assert trained_order(dataset("noNorm", "pt", GTVP=1, gtvn=2), (0, 1), None) == TrainedOrder()
+    swapped, in_order = {"CT": 1, "PET": 0}, {"CT": 0, "PET": 1}
+    assert trained_order(dataset("zscore", "zscore"), swapped, (2, 1)) == TrainedOrder((1, 0), (0, 2, 1))
+    assert trained_order(dataset("noNorm", "pt", GTVP=1, gtvn=2), in_order, None) == TrainedOrder()
+
+
+def test_a_training_may_lack_a_channel() -> None:
+    """PET alone is the second of the two channels; the manifest has its number in the training."""
+    order = trained_order({**dataset(GTVp=1, GTVn=2), "channel_names": {"0": "PET"}}, None, None)
+    assert (order.channels, order.sees, order.as_json()) == ((0,), (1,), {"channels": {"PET": 0}})
+    plans = {"configurations": {"3d_fullres": {"architecture": {}}}}
+    assert ordered_plans(plans, order)["configurations"]["3d_fullres"]["channels"] == [1]
 
 
 @pytest.mark.parametrize(
     ("channels", "lesions", "message"),
     [
-        ((0, 1), (1, 2), "--channels: found CT=0,PET=1, expected CT=1, as in dataset.json"),
-        ((1, 0), (1, 2), "--labels: found GTVp=1,GTVn=2, expected GTVn=1, as in dataset.json"),
+        ({"CT": 0, "PET": 1}, (1, 2), "--channels: found CT=0,PET=1, expected CT=1, as in dataset.json"),
+        ({"CT": 1, "PET": 0}, (1, 2), "--labels: found GTVp=1,GTVn=2, expected GTVn=1, as in dataset.json"),
     ],
     ids=["channels", "labels"],
 )
-def test_options_that_contradict_the_names(channels: tuple[int, ...], lesions: tuple[int, ...], message: str) -> None:
+def test_options_that_contradict_the_names(channels: dict[str, int], lesions: tuple[int, ...], message: str) -> None:
     """One name is enough: the other channel and the other label have names of their own wording."""
     with pytest.raises(ModelPackageError) as error:
         trained_order(dataset("SUVbw", "CT", GTVn=1, tumour=2), channels, lesions)
@@ -133,16 +142,30 @@ def test_options_that_contradict_the_names(channels: tuple[int, ...], lesions: t
 
 
 @pytest.mark.parametrize("option", ["--channels", "--labels"])
-@pytest.mark.parametrize("value", ["", "CT", "CT=0", "CT=0,PET=0", "CT=0,PET=2", "PET=0,GTVp=1", "CT=0,PET=1,SUV=2"])
+@pytest.mark.parametrize("value", ["", "CT", "CT=-1,PET=0", "CT=0,PET=0", "CT=0,CT=1"])
 def test_options_that_are_no_mapping(
     option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         package(tmp_path, tmp_path / "out", option, value)
-    form = {"--channels": "CT=0,PET=1", "--labels": "GTVp=1,GTVn=2"}[option]
-    assert f"argument {option}: found {value!r}, expected {form} or these numbers in another order" in (
-        capsys.readouterr().err
-    )
+    expected = {
+        "--channels": "different numbers by name, such as CT=1,PET=0",
+        "--labels": "GTVp=1,GTVn=2 or these numbers in another order",
+    }[option]
+    assert f"argument {option}: found {value!r}, expected {expected}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("channels", "expected"),
+    [
+        ({"CT": 0, "PET": 2}, "found CT=0,PET=2, expected 0 'CT', 1 'PET' of dataset.json"),
+        ({"CT": 0}, "found CT=0, expected one of CT, PET for each of 0 'CT', 1 'PET' of dataset.json"),
+        ({"PET": 0, "GTVp": 1}, "found PET=0,GTVp=1, expected one of CT, PET for each of 0 'CT', 1 'PET' of"),
+    ],
+)
+def test_options_that_are_not_the_channels(channels: dict[str, int], expected: str) -> None:
+    with pytest.raises(ModelPackageError, match=f"^--channels: {expected}"):
+        trained_order(dataset(), channels, None)
 
 
 NAMES = st.sampled_from(["CT", "ct", "PET", "pt", "zscore", "noNorm"])
@@ -153,16 +176,20 @@ LESION_NAMES = st.permutations(["GTVp", "gtvn", "tumour", "node"])
 def test_a_suggested_option_is_accepted(first: str, second: str, lesions: list[str]) -> None:
     """One error for the channels and one for the labels at most; with what they suggest there is no other."""
     names = dataset(first, second, **{lesions[0]: 1, lesions[1]: 2})
-    # Where no name is known, any numbers will do.
-    numbers: dict[str, tuple[int, ...] | None] = {"channels": None, "labels": None}
-    any_numbers = {"channels": (1, 0), "labels": (2, 1)}
-    for _ in numbers:
+    channels: dict[str, int] | None = None
+    labels: tuple[int, ...] | None = None
+    for _ in range(2):
         try:
-            trained_order(names, *numbers.values())
+            trained_order(names, channels, labels)
         except ModelPackageError as error:
-            ((option, one, other),) = re.findall(r"--(\w+) \w+=(\w+),\w+=(\w+)", str(error))
-            numbers[option] = any_numbers[option] if one == "NUMBER" else (int(one), int(other))
-    order = trained_order(names, *numbers.values())
+            ((option, *pairs),) = re.findall(r"--(\w+) (\w+)=(\w+),(\w+)=(\w+)", str(error))
+            numbers = pairs[1::2]
+            # Where no name is known, any numbers will do.
+            if option == "channels":
+                channels = dict(zip(pairs[::2], (1, 0) if numbers[0] == "NUMBER" else map(int, numbers), strict=True))
+            else:
+                labels = (2, 1) if numbers[0] == "NUMBER" else tuple(map(int, numbers))
+    order = trained_order(names, channels, labels)
     assert sorted(order.channels) == [0, 1]
     assert sorted(order.labels) == [0, 1, 2]
 

@@ -60,9 +60,13 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         edit("plans.json", lambda plans: plans.pop("foreground_intensity_properties_per_channel")),
         r"plans\.json: no 'foreground_intensity_properties_per_channel', expected nnU-Net's plans$",
     ),
-    "one channel": (
-        edit_dataset(channel_names={"0": "CT"}),
-        r"dataset\.json: channel_names \{'0': 'CT'\}, expected two channels, CT and PET",
+    "channels without number 0": (
+        edit_dataset(channel_names={"1": "CT"}),
+        r"dataset\.json: channel_names \{'1': 'CT'\}, expected channels 0, 1, \.\.\. with all or some of CT, PET$",
+    ),
+    "one channel of another name": (
+        edit_dataset(channel_names={"0": "MR"}),
+        r"channels 0 'MR', expected names among CT, PET, or --channels NAME=0 with such names$",
     ),
     "channels the other way round": (
         edit_dataset(channel_names={"0": "PT", "1": "CT"}),
