@@ -25,7 +25,7 @@ from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.ranking.unranked import UnrankedSource
 from evaluation.results.metrics_json import parse_metrics
-from evaluation.rows.comparison import MaskArrays, compare_masks
+from evaluation.rows.comparison import compare_masks
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate
 
@@ -245,7 +245,7 @@ def score_masks(
     """
     rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
-    row = compare_masks("", MaskArrays(mine, x * y * z, theirs), (z, y, x), rules)
+    row = compare_masks("", mine, theirs, (z, y, x), rules)
     return MaskScores(
         _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3),
         _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3),
@@ -281,9 +281,8 @@ def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
 
 
 def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> LabelScores:
-    counts = (overlap.intersection, overlap.reference, overlap.predicted)
     return LabelScores(
-        *scores_of_case(*counts, failed=False, rule="skip"),
+        *scores_of_case(overlap, failed=False, rule="skip"),
         surface.values["hd95_mm"],
         surface.values["asd_mm"],
         surface.values["surface_dsc"],

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias, TypeVar
 from tqdm import tqdm
 
 from contract.errors import HecktorError
-from contract.processes import fresh_processes
+from contract.processes import fresh_processes, usable_cpus
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
@@ -60,25 +60,20 @@ class Workers:
         return executor.submit(_limited, work, item, Path.cwd(), CASE_TIME_LIMIT_S)
 
 
-@dataclass(frozen=True)
-class AutomaticWorkers:
-    """As many local processes as pay, up to `most`."""
-
-    most: int
-
-    def count(self, n_cases: int, voxels: int) -> int:
-        """The number of processes for cases of about this many voxels.
-
-        Comparing takes about 1.5 ns a voxel, starting interpreters and their libraries about a second, whatever their
-        number: W processes pay if they save more than they take, work (1 - 1/W) > 1 s. Twelve masks of 27 million
-        voxels (0.5 s) are compared in one process, a test set of a hundred (4 s) in all.
-        """
-        processes = min(self.most, n_cases)
-        saved_s = n_cases * voxels * _SECONDS_A_VOXEL * (1 - 1 / max(1, processes))
-        return processes if saved_s > _START_S else ONE_FOR_ALL_CALLS
+# The number of local processes, 0 for one that later calls use again; None is as many as pay.
+AnyWorkers: TypeAlias = int | Workers | None
 
 
-AnyWorkers: TypeAlias = int | Workers | AutomaticWorkers
+def processes_that_pay(n_cases: int, voxels: int) -> int:
+    """The number of local processes for cases of about this many voxels.
+
+    Comparing takes about 1.5 ns a voxel, starting interpreters and their libraries about a second, whatever their
+    number: W processes pay if they save more than they take, work (1 - 1/W) > 1 s. Twelve masks of 27 million voxels
+    (0.5 s) are compared in one process, a test set of a hundred (4 s) in all.
+    """
+    processes = min(usable_cpus(), n_cases)
+    saved_s = n_cases * voxels * _SECONDS_A_VOXEL * (1 - 1 / max(1, processes))
+    return processes if saved_s > _START_S else ONE_FOR_ALL_CALLS
 
 
 def local_processes(count: int) -> Workers:

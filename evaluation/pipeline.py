@@ -18,13 +18,12 @@ from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from contract.processes import usable_cpus
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
-from evaluation.execution import ONE_FOR_ALL_CALLS, AnyWorkers, AutomaticWorkers, dask_workers
+from evaluation.execution import ONE_FOR_ALL_CALLS, dask_workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
-from evaluation.inputs.submission import JobSockets, NothingMatchedError, Submission, read_submission
+from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_options, public_report
@@ -167,7 +166,6 @@ def read_submissions(
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
         table, findings = find_table(table, task.algorithm.heads)
-    outputs = tuple(answer.socket for answer in task.algorithm.answers)
     submissions = {}
     for name, one in task.answers.items():
         cases = references[name].targets.keys()
@@ -175,8 +173,7 @@ def read_submissions(
         if path is not None:
             submissions[name] = one.scorer.read_files(path, cases, known - cases)
         else:
-            sockets = JobSockets(task.algorithm.scan, one.answer.socket, outputs)
-            submissions[name] = read_submission(request.submission, sockets, cases, known - cases)
+            submissions[name] = read_submission(request.submission, task.algorithm, one.answer, cases, known - cases)
     return submissions, findings
 
 
@@ -187,20 +184,13 @@ def _score(
     reference: Reference[Any],
     submission: Submission,
 ) -> ScoredAnswer:
-    rows = profile.scorer.score(reference, submission, _workers(request))
+    workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
+    rows = profile.scorer.score(reference, submission, workers)
     scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
     # A public null would reveal the class, or the follow-up, of all patients.
     if scored.measurement.undefined and (request.public or not task.has_several_answers):
         raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
     return scored
-
-
-def _workers(request: EvaluationRequest) -> AnyWorkers:
-    if request.scheduler is not None:
-        return dask_workers(request.scheduler)
-    if request.workers is None:
-        return AutomaticWorkers(usable_cpus())
-    return request.workers
 
 
 def scored_answer(

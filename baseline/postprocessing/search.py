@@ -19,11 +19,12 @@ from evaluation.editions.profile import TaskProfile, profile_of
 from evaluation.metrics.lesions import f1_agg_metric
 from evaluation.metrics.overlap import (
     Difference,
+    Overlap,
     WeightedMetric,
     WeightedSum,
     dsc_agg_metric,
-    dsc_of_case,
     mean_metric,
+    scores_of_case,
 )
 from evaluation.metrics.rules import MaskRules
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
@@ -147,7 +148,7 @@ class MaskCohort:
             return dsc_agg_metric(common * mm3, reference * mm3, predicted * mm3)
         rule = getattr(self.score.rules, f"{label}_empty")
         cases = zip(common, reference, predicted, strict=True)
-        dsc = [dsc_of_case(int(c), int(r), int(p), failed=False, rule=rule) for c, r, p in cases]
+        dsc = [scores_of_case(Overlap(int(c), int(r), int(p)), failed=False, rule=rule).dsc for c, r, p in cases]
         return mean_metric(np.array(dsc, dtype=np.float64))  # None, a patient that does not count, becomes NaN
 
 

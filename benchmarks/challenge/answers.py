@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from benchmarks.challenge.patients import SimulatedPatient
 from evaluation.editions.profile import AnswerProfile
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import Overlap, dsc_of_case, scores_of_case
+from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
 from evaluation.rows import CaseRow
-from evaluation.rows.classes import ClassRow
+from evaluation.rows.classes import ClassRow, ClassScorer
 from evaluation.rows.mask import MaskRow
 from evaluation.rows.risk import RiskRow
 
@@ -58,7 +58,7 @@ def simulated_rows(
 def _class_row(
     patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, error: str | None, rng: np.random.Generator
 ) -> ClassRow:
-    answer = profile.scored_answer
+    answer = cast("ClassScorer", profile.scorer).answer
     actual = patient.classes[answer.name]
     if actual is None:
         raise ValueError(f"{patient.case} has no {answer.name}")
@@ -91,28 +91,24 @@ def _mask_row(
         if patient.primary_voxels == 0 and rng.random() < 0.3:
             gtvp = Overlap(0, 0, int(rng.integers(20, 900)))
         gtvn, lesions = _nodes(patient, ease, rules, rng)
-    counts = [(one.intersection, one.reference, one.predicted) for one in (gtvp, gtvn)]
     without = error is not None
-    dsc, precision, recall = scores_of_case(*counts[0], failed=without, rule=rules.gtvp_empty)
     overlaps = {"gtvp": gtvp, "gtvn": gtvn}
     surfaces = {
         label: without_prediction() if without else _surface(overlaps[label], rules, rng)
         for label in SURFACES_OF[rules.surfaces]
     }
-    return MaskRow(
+    row = MaskRow(
         case=patient.case,
         voxel_volume_mm3=patient.voxel_volume_mm3,
         gtvp=gtvp,
         gtvn=gtvn,
         gtvn_lesions=lesions,
-        gtvp_dsc=dsc,
+        gtvp_dsc=None,
         error=error,
         failed=failed,
-        gtvp_precision=precision,
-        gtvp_recall=recall,
         surfaces=surfaces,
-        gtvn_dsc=dsc_of_case(*counts[1], failed=without, rule=rules.gtvn_empty),
     )
+    return row.with_scores(rules)
 
 
 def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:

@@ -14,7 +14,9 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.overlap import Floats
 from evaluation.metrics.rules import Metric
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows import find_metric
+from evaluation.rows.classes import class_metrics, with_all_classes
+from evaluation.rows.mask import mask_metrics
+from evaluation.rows.risk import RISK_METRICS
 from evaluation.statistics.intervals import quantiles
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
@@ -62,10 +64,17 @@ def answer_of(name: str, results: TaskResults) -> Answer | None:
 def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
     for answer in results.task.answers:
         prefix = results.prefixes.get(answer.name, "")
-        metric = find_metric(answer, name.removeprefix(prefix)) if name.startswith(prefix) else None
-        if metric is not None:
-            return answer, metric
+        for metric in _metrics(answer) if name.startswith(prefix) else ():
+            if metric.name == name.removeprefix(prefix):
+                return answer, metric
     return None
+
+
+def _metrics(answer: Answer) -> tuple[Metric, ...]:
+    """The metrics of an answer under any rules."""
+    if answer.kind == "mask":
+        return mask_metrics("both")
+    return RISK_METRICS if answer.kind == "risk" else (*class_metrics(answer), *class_metrics(with_all_classes(answer)))
 
 
 Row: TypeAlias = Mapping[str, Any]

@@ -31,8 +31,10 @@ from evaluation.editions.document import (
     metrics_of_scheme,
     ranked_metrics,
 )
-from evaluation.metrics.rules import RULES_OF_KIND, ClassRules, MaskRules, Metric, RiskRules, Rules
-from evaluation.rows import metrics_of, scorer_for, with_all_classes
+from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, Metric, RiskRules, Rules
+from evaluation.rows.classes import ClassScorer, with_all_classes
+from evaluation.rows.comparison import MaskScorer
+from evaluation.rows.risk import RiskScorer
 from evaluation.rows.scorer import Scorer
 
 
@@ -44,12 +46,6 @@ class AnswerProfile:
     rules: Rules
     prefix: str = ""
 
-    @property
-    def scored_answer(self) -> Answer:
-        """The answer with all classes that are scored, also those that the declaration does not count."""
-        scores_all = isinstance(self.rules, ClassRules) and self.rules.not_counted == "class"
-        return with_all_classes(self.answer) if scores_all else self.answer
-
     def completed(self, rules: Any) -> Any:
         """Rules of a metrics.json, with the defaults of those that did not exist when it was written."""
         fields = type(self.rules).model_fields.items()
@@ -58,12 +54,16 @@ class AnswerProfile:
 
     @property
     def scorer(self) -> Scorer:
-        return scorer_for(self.scored_answer, self.rules)
+        if isinstance(self.rules, MaskRules):
+            return MaskScorer(self.rules)
+        if isinstance(self.rules, RiskRules):
+            return RiskScorer(self.answer, self.rules)
+        return ClassScorer(with_all_classes(self.answer) if self.rules.not_counted == "class" else self.answer)
 
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics that the rules measure, by name without the prefix."""
-        return metrics_of(self.scored_answer, self.rules)
+        return {metric.name: metric for metric in self.scorer.metrics}
 
 
 @dataclass(frozen=True)

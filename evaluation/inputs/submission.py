@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from contract import platform
-from contract.editions import Answer, Socket
+from contract.editions import Algorithm, Answer, Socket
 from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError, printable
@@ -93,24 +93,8 @@ class Submission:
     duplicate: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class JobSockets:
-    """Sockets of an algorithm's jobs: the CT, whose file name is the case, the answer, and all outputs."""
-
-    ct: Socket
-    answer: Socket
-    outputs: tuple[Socket, ...]
-
-    def undeclared(self, job: Job) -> list[str]:
-        """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
-        declared = {name for output in self.outputs for name in (output.slug, output.relative_path)}
-        others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
-        names = [output.relative_path or output.slug for output in others]
-        return [name for name in names if name.endswith(".json") != self.answer.is_image]
-
-
 def read_submission(
-    input_dir: Path, sockets: JobSockets, cases: Collection[str], not_evaluated: Collection[str]
+    input_dir: Path, algorithm: Algorithm, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]
 ) -> Submission:
     """Match the jobs of `predictions.json`, beside `<job>/output/...`, to cases by the file name of their CT.
 
@@ -123,11 +107,11 @@ def read_submission(
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found or no regular file", "the platform's list of jobs")
     for job in read_predictions(jobs_file):
-        name = job.input_image_name(sockets.ct.slug)
+        name = job.input_image_name(algorithm.scan.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
         jobs_of.setdefault(case, []).append(job)
     unknown = [case for case in jobs_of if case not in cases and case not in not_evaluated for _ in jobs_of[case]]
-    answer_of = partial(_answer_of_job, input_dir=input_dir, sockets=sockets)
+    answer_of = partial(_answer_of_job, input_dir=input_dir, algorithm=algorithm, socket=answer.socket)
     return matched(jobs_of, cases, unknown, answer_of, what=jobs_file.name, plural="jobs")
 
 
@@ -173,25 +157,33 @@ def unusable(case: str, problem: str) -> SubmittedAnswer:
     return SubmittedAnswer(case, None, problem, failed=True)
 
 
-def _answer_of_job(case: str, job: Job, input_dir: Path, sockets: JobSockets) -> SubmittedAnswer:
-    output = sockets.answer
+def _answer_of_job(case: str, job: Job, input_dir: Path, algorithm: Algorithm, socket: Socket) -> SubmittedAnswer:
     if job.status != SUCCEEDED:
         return unusable(case, f"the job's status is {job.status[:40]!r}, expected {SUCCEEDED!r}")
-    path = output.path_under(input_dir / job.pk / "output")
+    path = socket.path_under(input_dir / job.pk / "output")
     try:
-        with hostile(output.relative_path):
+        with hostile(socket.relative_path):
             # A link could lead to the ground truth, so a path outside the submission is refused.
             inside, present = path.resolve().is_relative_to(input_dir.resolve()), path.exists()
     except PredictionError as problem:
         return unusable(case, problem.message)
     if not inside:
-        return unusable(case, f"{output.relative_path} leads outside the submission")
+        return unusable(case, f"{socket.relative_path} leads outside the submission")
     if present:
         return SubmittedAnswer(case, path)
-    undeclared = sockets.undeclared(job)
+    undeclared = _undeclared(job, algorithm, socket)
     if undeclared:
-        return unusable(case, f"no {output.relative_path}, found {', '.join(undeclared)[:200]} instead")
-    return SubmittedAnswer(case, None, f"no {output.relative_path}")
+        return unusable(case, f"no {socket.relative_path}, found {', '.join(undeclared)[:200]} instead")
+    return SubmittedAnswer(case, None, f"no {socket.relative_path}")
+
+
+def _undeclared(job: Job, algorithm: Algorithm, socket: Socket) -> list[str]:
+    """Outputs of a job, images for an image and JSON files for a value, that the algorithm does not declare."""
+    sockets = [answer.socket for answer in algorithm.answers]
+    declared = {name for one in sockets for name in (one.slug, one.relative_path)}
+    others = [output for output in job.outputs if not declared.intersection((output.slug, output.relative_path))]
+    names = [output.relative_path or output.slug for output in others]
+    return [name for name in names if name.endswith(".json") != socket.is_image]
 
 
 def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:

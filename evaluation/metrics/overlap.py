@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -82,26 +82,28 @@ def count_overlaps(reference: npt.NDArray[np.uint8], predicted: npt.NDArray[np.u
     ]
 
 
-def scores_of_case(
-    intersection: int, reference: int, predicted: int, *, failed: bool, rule: str
-) -> tuple[float | None, float | None, float | None]:
-    """Dice similarity coefficient, precision and recall of one label in one case, from voxel counts; in [0, 1].
+class OverlapScores(NamedTuple):
+    """Scores of one label in one case, in [0, 1]; None if the case does not count."""
+
+    dsc: float | None
+    precision: float | None
+    recall: float | None
+
+
+def scores_of_case(voxels: Overlap, *, failed: bool, rule: str) -> OverlapScores:
+    """Dice similarity coefficient, precision and recall of one label in one case.
 
     2 intersection / (reference + predicted), the fraction of the predicted voxels that are correct, and the fraction of
-    the reference voxels that are predicted; all None if the case does not count by `rule`, a key of `EMPTY_RULES`. An
-    empty prediction of a tumour has precision 0; `failed` (no usable prediction) has no predicted voxel.
+    the reference voxels that are predicted. `rule`, a key of `EMPTY_RULES`, decides about an empty reference. An empty
+    prediction of a tumour has precision 0; `failed` (no usable prediction) has no predicted voxel.
     """
+    common, reference, predicted = voxels.intersection, voxels.reference, voxels.predicted
     if reference > 0:
-        precision = intersection / predicted if predicted > 0 else 0.0
-        return 2 * intersection / (reference + predicted), precision, intersection / reference
+        precision = common / predicted if predicted > 0 else 0.0
+        return OverlapScores(2 * common / (reference + predicted), precision, common / reference)
     # An empty reference does not excuse a failed case, unless the rule drops every empty reference.
     score = EMPTY_RULES[rule][predicted > 0 or failed]
-    return score, score, score
-
-
-def dsc_of_case(intersection: int, reference: int, predicted: int, *, failed: bool, rule: str) -> float | None:
-    """The DSC alone; arguments as in `scores_of_case`."""
-    return scores_of_case(intersection, reference, predicted, failed=failed, rule=rule)[0]
+    return OverlapScores(score, score, score)
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:

@@ -46,10 +46,6 @@ class ClassRow:
     probability: float | None = None
 
     @property
-    def reference(self) -> tuple[object, ...]:
-        return (self.actual,)
-
-    @property
     def correct(self) -> bool:
         return self.predicted is not None and self.predicted == self.actual
 
@@ -159,6 +155,11 @@ def _recall(value: ClassValue, code: int) -> Metric:
     return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code), lambda row: row.actual == value)
 
 
+def with_all_classes(answer: Answer) -> Answer:
+    """The answer with the classes that its declaration does not count."""
+    return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
+
+
 @dataclass(frozen=True)
 class ClassScorer:
     """Scores the classes of one answer."""
@@ -172,6 +173,10 @@ class ClassScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_class_table(source, self.answer, cases, not_evaluated)
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return class_metrics(self.answer)
+
     def score(self, reference: Reference[ClassValue], submission: Submission, _workers: AnyWorkers) -> list[ClassRow]:
         return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
 
@@ -184,7 +189,7 @@ class ClassScorer:
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
         """Recall, accuracy and, of two classes, the metrics of the probabilities; with the tables behind them."""
         cohort = ClassCohort(rows, self.answer)
-        metrics = measured(class_metrics(self.answer), cohort)
+        metrics = measured(self.metrics, cohort)
         one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
         return RowMetrics(metrics, analyses=cohort.tables(), undefined=(ONE_CLASS_ONLY,) if one_class else ())
 
@@ -201,4 +206,4 @@ class ClassScorer:
         return ClassRow(raw.case, answer, actual, predicted, error, failed, probability)
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
-        return row.reference
+        return (row.actual,)

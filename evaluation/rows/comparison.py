@@ -13,15 +13,15 @@ import numpy.typing as npt
 from contract import labels
 from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import read_header
-from evaluation.execution import DEATH, AnyWorkers, AutomaticWorkers, map_cases
+from evaluation.execution import DEATH, AnyWorkers, map_cases, processes_that_pay
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.areas import Spacing
 from evaluation.metrics.lesions import compare_lesions
-from evaluation.metrics.overlap import MM3_A_ML, Box, count_overlaps, dsc_by_volume, foreground_box
-from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, foreground_box
+from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
@@ -39,20 +39,6 @@ class MaskPair:
     box: BoundingBox | None = None
 
 
-@dataclass(frozen=True)
-class MaskArrays:
-    """A reference and a predicted mask of one shape, (z, y, x), with values 0, 1 and 2.
-
-    Without a prediction `error` gives the reason, and `tried` whether anything was submitted.
-    """
-
-    reference: npt.NDArray[Any]
-    voxel_volume_mm3: float
-    predicted: npt.NDArray[Any] | None = None
-    error: str | None = None
-    tried: bool = False
-
-
 def compare_pair(pair: MaskPair) -> MaskRow:
     """Compare a prediction with its reference on the reference's grid.
 
@@ -63,50 +49,49 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
-    masks = MaskArrays(region.cut(reference.array), reference.geometry.voxel_volume_mm3)
+    predicted: npt.NDArray[Any] | str
     try:
         path = answer_file(pair.answer, is_image=True)
-        predicted = read_prediction(path, reference.geometry, pair.rules.geometry)
-        masks = replace(masks, predicted=region.cut(predicted))
+        predicted = region.cut(read_prediction(path, reference.geometry, pair.rules.geometry))
     except PredictionError as problem:
-        masks = replace(masks, error=problem.message, tried=pair.answer.tried)
-    return compare_masks(pair.answer.case, masks, reference.geometry.array_spacing_mm, pair.rules)
+        predicted = problem.message
+    mine, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
+    row = compare_masks(pair.answer.case, mine, predicted, spacing_mm, pair.rules)
+    return replace(row, failed=row.error is not None and pair.answer.tried)
 
 
-def compare_masks(case: str, masks: MaskArrays, spacing_mm: Spacing, rules: MaskRules) -> MaskRow:
-    """The row of one case; `spacing_mm` holds the distances of voxel centres, (z, y, x)."""
-    mine, theirs = _compact(masks)
-    failed = masks.error is not None
+def compare_masks(
+    case: str, reference: npt.NDArray[Any], predicted: npt.NDArray[Any] | str, spacing_mm: Spacing, rules: MaskRules
+) -> MaskRow:
+    """The row of two masks of one shape, (z, y, x), with values 0, 1 and 2; the spacing has the same order.
+
+    In place of a prediction that cannot be used stands the reason.
+    """
+    error = predicted if isinstance(predicted, str) else None
+    box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
+    mine = reference[box].astype(np.uint8)
+    theirs = np.zeros_like(mine) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
+    z_mm, y_mm, x_mm = spacing_mm
     overlaps = count_overlaps(mine, theirs, _N_LABELS)
     lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
     row = MaskRow(
         case=case,
-        voxel_volume_mm3=masks.voxel_volume_mm3,
+        voxel_volume_mm3=x_mm * y_mm * z_mm,
         gtvp=overlaps[labels.GTVP],
         gtvn=overlaps[labels.GTVN],
         gtvn_lesions=lesions.counts,
         gtvn_lesion_voxels=lesions.voxels,
         gtvn_lesion_dsc=lesions.dsc,
         gtvp_dsc=None,
-        error=masks.error,
-        failed=failed and masks.tried,
+        error=error,
         surfaces={
             name: without_prediction()
-            if failed
+            if error is not None
             else compare_surfaces(mine == LABELS[name], theirs == LABELS[name], spacing_mm, rules)
             for name in SURFACES_OF[rules.surfaces]
         },
     )
     return row.with_scores(rules)
-
-
-def _compact(masks: MaskArrays) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Both masks cut to their foreground, one byte for each voxel; an absent prediction is empty."""
-    if masks.predicted is None:
-        mine = masks.reference[foreground_box(masks.reference)].astype(np.uint8)
-        return mine, np.zeros_like(mine)
-    box: Box = foreground_box(masks.reference, masks.predicted)
-    return masks.reference[box].astype(np.uint8), masks.predicted[box].astype(np.uint8)
 
 
 @dataclass(frozen=True)
@@ -122,15 +107,19 @@ class MaskScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_mask_files(source, cases, not_evaluated)
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return mask_metrics(self.rules.surfaces)
+
     def score(self, reference: Reference[Path], submission: Submission, workers: AnyWorkers) -> list[MaskRow]:
         """One row for each case, compared inside its bounding box if there is one."""
         pairs = [
             MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
             for answer in submission.answers
         ]
-        if isinstance(workers, AutomaticWorkers):
+        if workers is None:
             header = read_header(pairs[0].reference, error=GroundTruthError)
-            workers = workers.count(len(pairs), header.geometry.voxel_count)
+            workers = processes_that_pay(len(pairs), header.geometry.voxel_count)
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
@@ -143,7 +132,7 @@ class MaskScorer:
         volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / MM3_A_ML for row in counted)
         by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
         return RowMetrics(
-            measured(mask_metrics(self.rules.surfaces), MaskColumns(rows, self.rules)),
+            measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
         )
@@ -152,9 +141,10 @@ class MaskScorer:
         return restored_row(raw, self.rules)
 
     def reference_of(self, row: MaskRow) -> tuple[object, ...]:
-        """The row's own part and, where each lesion has one partner, the number of lesions."""
+        """Volumes and, where each lesion has one partner, the number of lesions."""
+        volumes = row.voxel_volume_mm3, row.gtvp.reference, row.gtvn.reference
         lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
-        return row.reference if self.rules.matching == "any_overlap" else (*row.reference, lesions)
+        return volumes if self.rules.matching == "any_overlap" else (*volumes, lesions)
 
 
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:

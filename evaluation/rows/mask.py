@@ -18,7 +18,6 @@ from evaluation.metrics.overlap import (
     WeightedMetric,
     average_metric,
     dsc_agg_metric,
-    dsc_of_case,
     harmonic_mean_metric,
     mean_metric,
     scores_of_case,
@@ -60,15 +59,11 @@ class MaskRow:
     gtvn_lesion_voxels: tuple[int, ...] | None = None
     gtvn_lesion_dsc: tuple[float | None, ...] | None = None
 
-    @property
-    def reference(self) -> tuple[object, ...]:
-        return self.voxel_volume_mm3, self.gtvp.reference, self.gtvn.reference
-
     def with_scores(self, rules: MaskRules) -> MaskRow:
         """The row with the DSC, precision and recall that follow from its counts."""
         without = self.error is not None
-        dsc, precision, recall = scores_of_case(*_counts(self.gtvp), failed=without, rule=rules.gtvp_empty)
-        gtvn_dsc = dsc_of_case(*_counts(self.gtvn), failed=without, rule=rules.gtvn_empty)
+        dsc, precision, recall = scores_of_case(self.gtvp, failed=without, rule=rules.gtvp_empty)
+        gtvn_dsc = scores_of_case(self.gtvn, failed=without, rule=rules.gtvn_empty).dsc
         return replace(self, gtvp_dsc=dsc, gtvp_precision=precision, gtvp_recall=recall, gtvn_dsc=gtvn_dsc)
 
     def as_json(self) -> dict[str, Any]:
@@ -117,10 +112,6 @@ CASE_VALUES: Final = (
     CaseValue("gtvn_lesions_fn", "GTVn lesions missed", higher_is_better=False, digits=0),
     CaseValue("gtvn_lesions_fp", "GTVn lesions false", higher_is_better=False, digits=0),
 )
-
-
-def _counts(overlap: Overlap) -> tuple[int, int, int]:
-    return overlap.intersection, overlap.reference, overlap.predicted
 
 
 # Rows read back from metrics.json

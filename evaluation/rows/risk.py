@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,6 @@ class RiskRow:
     risk: float | None
     error: str | None = None
     failed: bool = False
-
-    @property
-    def reference(self) -> tuple[object, ...]:
-        return tuple(vars(self.follow_up).values())
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -98,6 +94,7 @@ class RiskScorer:
     answer: Answer
     rules: RiskRules
     scores_outcomes: bool = True
+    metrics: tuple[Metric, ...] = RISK_METRICS
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:
         return read_follow_up(source, self.answer, centre_columns)
@@ -112,7 +109,7 @@ class RiskScorer:
     def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""
         cohort = RiskCohort(survival_cohort(rows, self.rules), self.rules.missing_risk)
-        metrics = measured(RISK_METRICS, cohort)
+        metrics = measured(self.metrics, cohort)
         value = whole_cohort(metrics["c_index"], len(rows))
         undefined = (NO_COMPARABLE_PAIR.format(n=len(rows)),) if np.isnan(value) else ()
         answered = any(row.risk is not None for row in rows)  # no sign is wrong where there is no risk
@@ -132,4 +129,4 @@ class RiskScorer:
         return RiskRow(raw.case, follow_up, risk, error, failed)
 
     def reference_of(self, row: RiskRow) -> tuple[object, ...]:
-        return row.reference
+        return astuple(row.follow_up)

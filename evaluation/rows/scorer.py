@@ -137,6 +137,10 @@ class Scorer(Protocol):
     @property
     def scores_outcomes(self) -> bool: ...
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics that the rules measure."""
+
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Any]:
         """The targets of all cases, from a folder or file; `centre_columns` are spellings of the centre's column."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
-from evaluation.metrics.overlap import Booleans, Floats, dsc_of_case, mean_metric
+from evaluation.metrics.overlap import Booleans, Floats, mean_metric, scores_of_case
 from evaluation.options import add_bootstrap
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
@@ -137,7 +137,7 @@ def compare(
     """
     answer_of = {answer.case: answer for answer in answers}
     true_dsc = {
-        row.case: dsc_of_case(*astuple(getattr(row, label)), failed=row.error is not None, rule="skip") for row in rows
+        row.case: scores_of_case(getattr(row, label), failed=row.error is not None, rule="skip").dsc for row in rows
     }
     given = {case: answer_of[case].value for case in true_dsc}
     both = [

@@ -26,9 +26,9 @@ from evaluation.metrics.overlap import (
     WeightedMetric,
     average_metric,
     dsc_agg_metric,
-    dsc_of_case,
     median_metric,
     ratio,
+    scores_of_case,
 )
 from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
 from evaluation.metrics.surface import compare_surfaces
@@ -72,10 +72,9 @@ def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], 
         overlaps, measures = {}, {}
         for name, label in LABELS.items():
             mine, theirs = masks[first] == label, masks[second] == label
-            both, sizes = int((mine & theirs).sum()), (int(mine.sum()), int(theirs.sum()))
             surface = compare_surfaces(mine, theirs, spacing_mm, rules)
-            overlaps[name] = Overlap(both, *sizes)
-            dsc = dsc_of_case(both, *sizes, failed=False, rule="skip")
+            overlaps[name] = Overlap(int((mine & theirs).sum()), int(mine.sum()), int(theirs.sum()))
+            dsc = scores_of_case(overlaps[name], failed=False, rule="skip").dsc
             values = (dsc, surface.values["hd95_mm"], surface.values["asd_mm"], surface.values["surface_dsc"])
             measures[name] = dict(zip(MEASURES, values, strict=True))
         rows.append(Agreement(case, (first, second), float(np.prod(spacing_mm)), overlaps, measures))

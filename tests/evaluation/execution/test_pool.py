@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import GroundTruthError
 from evaluation import execution as pool
-from evaluation.execution import AutomaticWorkers, map_cases
+from evaluation.execution import map_cases, processes_that_pay
 
 PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 SCORES = """
@@ -113,5 +113,6 @@ def test_a_script_needs_no_guard(tmp_path):
         (1, 500_000_000, 0),
     ],
 )
-def test_processes_start_where_they_save_more_than_they_take(cases, voxels, processes):
-    assert AutomaticWorkers(4).count(cases, voxels) == processes
+def test_processes_start_where_they_save_more_than_they_take(cases, voxels, processes, monkeypatch):
+    monkeypatch.setattr("evaluation.execution.usable_cpus", lambda: 4)
+    assert processes_that_pay(cases, voxels) == processes

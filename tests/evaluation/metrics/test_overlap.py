@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from evaluation.metrics.overlap import count_overlaps, dsc_agg_metric, dsc_of_case, foreground_box, mean_metric
+from evaluation.metrics.overlap import (
+    Overlap,
+    count_overlaps,
+    dsc_agg_metric,
+    foreground_box,
+    mean_metric,
+    scores_of_case,
+)
 
 label_masks = hnp.arrays(np.uint8, (4, 5, 6), elements=st.integers(0, 2))
 
@@ -84,14 +91,14 @@ def test_mean_leaves_cases_out_and_follows_weights():
     ],
 )
 def test_empty_reference(rule, both_empty, only_predicted, failed):
-    assert dsc_of_case(0, 0, 0, failed=False, rule=rule) == both_empty
-    assert dsc_of_case(0, 0, 9, failed=False, rule=rule) == only_predicted
-    assert dsc_of_case(0, 0, 0, failed=True, rule=rule) == failed
+    assert scores_of_case(Overlap(0, 0, 0), failed=False, rule=rule).dsc == both_empty
+    assert scores_of_case(Overlap(0, 0, 9), failed=False, rule=rule).dsc == only_predicted
+    assert scores_of_case(Overlap(0, 0, 0), failed=True, rule=rule).dsc == failed
 
 
 @pytest.mark.parametrize("rule", ["skip", "one", "zero", "drop_empty_reference"])
 def test_present_reference_counts_by_the_formula(rule):
     """2 * 3 / (4 + 8) = 0.5; an empty or failed prediction shares nothing."""
-    assert dsc_of_case(3, 4, 8, failed=False, rule=rule) == 0.5
-    assert dsc_of_case(0, 4, 0, failed=False, rule=rule) == 0.0
-    assert dsc_of_case(0, 4, 0, failed=True, rule=rule) == 0.0
+    assert scores_of_case(Overlap(3, 4, 8), failed=False, rule=rule).dsc == 0.5
+    assert scores_of_case(Overlap(0, 4, 0), failed=False, rule=rule).dsc == 0.0
+    assert scores_of_case(Overlap(0, 4, 0), failed=True, rule=rule).dsc == 0.0
