@@ -12,7 +12,7 @@ import atexit
 import os
 import resource
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -28,7 +28,6 @@ from contract.processes import fresh_processes, usable_cpus
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
-Step = TypeVar("Step")
 
 ONE_FOR_ALL_CALLS: Final = 0
 # Far more than any scan takes: a floating mask of 2^30 voxels with its reference takes 12 GiB.
@@ -181,7 +180,8 @@ def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Wo
         except workers.deaths:
             return
         try:
-            for future in _progress(as_completed(futures), len(futures)):
+            done = as_completed(futures)
+            for future in tqdm(done, total=len(futures), desc="cases", unit="case", disable=None, leave=False):
                 with suppress(*workers.deaths):
                     rows[futures[future]] = future.result()
         except BaseException:
@@ -201,8 +201,3 @@ def _process_one_by_one(
         except workers.deaths:
             return current
     return None
-
-
-def _progress(steps: Iterable[Step], total: int | None = None) -> Iterator[Step]:
-    shown: Iterator[Step] = iter(tqdm(steps, total=total, desc="cases", unit="case", disable=None, leave=False))
-    return shown

@@ -240,7 +240,7 @@ def report_of(
     report = {
         "aggregates": metrics_json.aggregates(shown.by_metric, with_half_width=True),
         "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
-        "analyses": cohort.prefixed("analyses"),
+        "analyses": cohort.analyses,
         "cases": metrics_json.case_counts(cohort),
         "warnings": [
             *map(str, about_files),

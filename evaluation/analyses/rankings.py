@@ -8,14 +8,15 @@ from typing import Any, Final
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded, scheme_title, title_of
+from evaluation.metrics.rules import KANG, MCNEMAR, SIGNED_RANK
+from evaluation.ranking.comparisons import BOOTSTRAP, EXCHANGE
 
-_EXCHANGE: Final = "exact_exchange"
 TESTS: Final = {
-    "wilcoxon_signed_rank": "Wilcoxon's signed-rank test",
-    "bootstrap_difference": "Student's t of the difference over its bootstrap deviation",
-    "kang": "Kang's test",
-    "mcnemar": "McNemar's test",
-    _EXCHANGE: "the exact exchange of the two teams' answers",
+    SIGNED_RANK: "Wilcoxon's signed-rank test",
+    BOOTSTRAP: "Student's t of the difference over its bootstrap deviation",
+    KANG: "Kang's test",
+    MCNEMAR: "McNemar's test",
+    EXCHANGE: "the exact exchange of the two teams' answers",
 }
 
 
@@ -176,7 +177,7 @@ def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
     columns: dict[str, dict[tuple[str, str], float | None]] = {}
     for test, pairs in comparison.get("other_tests", {}).items():
         of_pairs = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
-        columns["p_exchange" if test == _EXCHANGE else "p_second"] = of_pairs
+        columns["p_exchange" if test == EXCHANGE else "p_second"] = of_pairs
     names = [(pair["team"], pair["than"]) for pair in comparison["pairs"]]
     return [{key: of_pairs.get(name) for key, of_pairs in columns.items()} for name in names]
 
@@ -194,7 +195,7 @@ def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
         by_test.setdefault(", beside it ".join(tests), []).append(title)
     notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
     exchanged = {
-        title: sum(pair.get("test") == _EXCHANGE for pair in of["pairs"]) // 2 for title, of in comparisons.items()
+        title: sum(pair.get("test") == EXCHANGE for pair in of["pairs"]) // 2 for title, of in comparisons.items()
     }
     decided = [
         f"{title} in {count} of {len(comparisons[title]['pairs']) // 2} pairs of teams"

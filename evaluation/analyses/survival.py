@@ -74,17 +74,13 @@ def kaplan_meier(days: Floats, events: Booleans) -> SurvivalCurve | None:
     """The estimate at each time of a recurrence or of an end of follow-up; None without patients."""
     if not days.size:
         return None
-    estimate = stats.ecdf(_censored(days, events)).sf
+    estimate = stats.ecdf(stats.CensoredData(days[events], right=days[~events])).sf
     with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # the interval at 1 and 0 is undefined
         interval: Any = estimate.confidence_interval(0.95, method="log-log")
     free, ends = estimate.probabilities, [end.probabilities for end in (interval.low, interval.high)]
     ends = [np.where(np.isfinite(end), end, free) for end in ends]
     curves = (np.concatenate([[start], rest]) for start, rest in zip((1.0, 1.0, 1.0), (free, *ends), strict=True))
     return SurvivalCurve(np.concatenate([[0.0], estimate.quantiles]), *curves)
-
-
-def _censored(days: Floats, events: Booleans) -> stats.CensoredData:
-    return stats.CensoredData(days[events], right=days[~events])
 
 
 def survival_curve(curve: SurvivalCurve | None) -> list[dict[str, float]]:

@@ -13,7 +13,7 @@ from evaluation.metrics.overlap import Booleans, Floats, WeightedSum, fractions_
 from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, Metric, RiskRules
 from evaluation.ranking.rank import TeamsTable
 from evaluation.results.scored import places_among
-from evaluation.results.validation import StoredCohort
+from evaluation.results.teams import StoredCohort
 from evaluation.rows.classes import ClassRow
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out

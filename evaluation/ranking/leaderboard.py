@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -17,8 +17,8 @@ from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
 from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entries
 from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, absent_metrics
-from evaluation.results.validation import StoredCohort
+from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, StoredCohort, absent_metrics
+from evaluation.rows.scorer import whole_cohort
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
 from evaluation.statistics.tests import kendall_tau
@@ -91,32 +91,27 @@ def _of_tau(ranks: Floats, whole: Floats) -> dict[str, Any]:
     return {"mean": float(taus.mean()), "ci95_low": low, "ci95_high": high, "replicates": int(taus.size)}
 
 
-@dataclass(frozen=True)
-class Extras:
-    """Shown beside the ranking without a change to it: unranked entries, and taus of further metrics.
-
-    `mean` adds the mean of all ranked teams; `taus` names any metrics that the rows measure.
-    """
-
-    unranked: Sequence[UnrankedEntry] = ()
-    mean: bool = False
-    taus: Sequence[str] = ()
-
-
 def leaderboard(
-    teams: ComparableTeams, bootstraps: int = DEFAULT_RANKINGS, seed: int | None = None, extras: Extras | None = None
+    teams: ComparableTeams,
+    bootstraps: int = DEFAULT_RANKINGS,
+    seed: int | None = None,
+    *,
+    unranked: Sequence[UnrankedEntry] = (),
+    mean: bool = False,
+    taus: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
-    evaluation, and so the draws of its intervals. Raises HecktorError: no team with every ranked metric; or a tau of a
-    metric that is not measured, or of results without rows.
+    evaluation, and so the draws of its intervals. `unranked` entries, the `mean` of all ranked teams and Kendall's
+    `taus` of further measured metrics are shown without a change to the ranking. Raises HecktorError: no team with
+    every ranked metric; or a tau of a metric that is not measured, or of results without rows.
     """
-    extras, profile = extras or Extras(), teams.profile
+    profile = teams.profile
     table = table_of(teams.require_ranked_teams())
     board = rank_teams(table, profile.ranking)
     resampling = _resampling(teams, bootstraps, seed)
-    mean = [mean_entry(table, resampling.draws, resampling.cohort)] if extras.mean else []
+    mean_of_teams = [mean_entry(table, resampling.draws, resampling.cohort)] if mean else []
     return {
         "task": profile.algorithm.name,
         "edition": profile.edition,
@@ -124,10 +119,10 @@ def leaderboard(
         "ties": profile.ranking.ties,
         "metrics": {name: metric.title for name, metric in profile.metrics.items()},
         "teams": [_entry(teams.ranked[index], index, board, profile) for index in board.order],
-        "unranked_entries": unranked_entries([*extras.unranked, *mean], teams),
+        "unranked_entries": unranked_entries([*unranked, *mean_of_teams], teams),
         "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
         **_uncertainty(table, resampling),
-        "tau": {name: _tau(name, resampling) for name in extras.taus},
+        "tau": {name: _tau(name, resampling) for name in taus},
         "provenance": {
             **{key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
             **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition}),
@@ -157,7 +152,7 @@ def _resampling(teams: ComparableTeams, bootstraps: int, seed: int | None) -> _R
         return _Resampling(why=why)
     cohort = teams.cohort
     seed = int(teams.ranked[0].provenance.get("seed", 0) if seed is None else seed)
-    draws, redraws = _draw(cohort, bootstraps, seed)
+    draws, redraws = _draw(cohort, tuple(cohort.profile.metrics), bootstraps, seed)
     return _Resampling(cohort, draws, "", bootstraps, seed, redraws)
 
 
@@ -182,27 +177,25 @@ def _tau(name: str, resampling: _Resampling) -> dict[str, Any]:
     if cohort is None:
         raise HecktorError("--tau", resampling.why, "per-case rows and bootstrap rankings")
     metric = measured_metric(cohort.profile, name, "--tau")
-    absent = [team.team for team in cohort.teams if name not in team.measured]
-    alone = replace(
-        cohort, teams=tuple(replace(team, metrics={name: team.measured[name]}) for team in cohort.teams if not absent)
-    )
-    ones = np.ones((1, len(cohort.cases)))
-    values = np.array([float(team.metrics[name](ones)[0]) for team in alone.teams])
-    absent += [team.team for team, value in zip(alone.teams, values, strict=True) if np.isnan(value)]
-    if absent:
-        raise HecktorError("--tau", f"{absent[0]} has no {name}", "a metric of all ranked teams")
-    draws, _ = _draw(alone, resampling.bootstraps, resampling.seed)
-    table = TeamsTable(tuple(team.team for team in alone.teams), {name: values}, {name: metric})
+    values = []
+    for team in cohort.teams:
+        values.append(whole_cohort(team.metrics[name], len(cohort.cases)) if name in team.metrics else np.nan)
+        if np.isnan(values[-1]):
+            raise HecktorError("--tau", f"{team.team} has no {name}", "a metric of all ranked teams")
+    draws, _ = _draw(cohort, (name,), resampling.bootstraps, resampling.seed)
+    table = TeamsTable(tuple(team.team for team in cohort.teams), {name: np.array(values)}, {name: metric})
     tau: dict[str, Any] = _of_scheme(table, _replicates(table, draws), name, cohort.profile.ranking.ties)["kendall_tau"]
     return tau
 
 
-def _draw(cohort: StoredCohort, bootstraps: int, seed: int) -> tuple[dict[tuple[str, str], Floats], int]:
-    """Each team's metrics in each replicate, by (team, metric), from common draws of cases; and the redraws.
+def _draw(
+    cohort: StoredCohort, names: Sequence[str], bootstraps: int, seed: int
+) -> tuple[dict[tuple[str, str], Floats], int]:
+    """Each team's metrics of these names in each replicate, by (team, metric), from common draws; and the redraws.
 
     With the seed of the evaluation the draws equal those of its intervals.
     """
-    metrics = {(team.team, name): metric for team in cohort.teams for name, metric in team.metrics.items()}
+    metrics = {(team.team, name): team.metrics[name] for team in cohort.teams for name in names}
     return replicates(metrics, len(cohort.cases), bootstraps, np.random.default_rng(seed))
 
 

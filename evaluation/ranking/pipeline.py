@@ -12,7 +12,7 @@ from contract.files import read_json
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
-from evaluation.ranking.leaderboard import Extras, leaderboard
+from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
@@ -86,8 +86,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
         observers_entry(one, observers[one.team], loaded) if one.team in observers else unranked_entry(one, loaded)
         for one in request.unranked
     ]
-    extras = Extras(entries, request.mean, request.tau)
-    board = leaderboard(ranked, request.bootstraps, request.seed, extras)
+    board = leaderboard(ranked, request.bootstraps, request.seed, unranked=entries, mean=request.mean, taus=request.tau)
     files = {name: path for name, path in (*request.teams, *unranked_files) if isinstance(path, Path)}
     files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
     shown = loaded.select({**counted, **{name: name for name in unranked}})
@@ -126,7 +125,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
     names = [*(team.team for team in teams.teams), *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
     _check_folder_names(names)
-    board = leaderboard(teams, 0, None, Extras(entries, request.mean))
+    board = leaderboard(teams, 0, unranked=entries, mean=request.mean)
     ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
     return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}
 

@@ -20,8 +20,8 @@ from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
 from evaluation.results.board import file_in_folder
 from evaluation.results.documents import ObserversDocument, check_document
 from evaluation.results.metrics_json import aggregates, estimate_of
-from evaluation.results.teams import ComparableTeams
-from evaluation.results.validation import StoredCohort, check_ranges
+from evaluation.results.teams import ComparableTeams, StoredCohort
+from evaluation.results.validation import check_ranges
 from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.intervals import interval, interval_of_fractions
 

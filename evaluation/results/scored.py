@@ -69,12 +69,13 @@ class ScoredCohort:
             counts |= Counter(answer.submission.unknown)
         return sorted(counts.elements())
 
-    def prefixed(self, part: str) -> dict[str, Any]:
-        """A mapping of the measurements, such as `analyses`, under the answers' prefixes."""
+    @property
+    def analyses(self) -> dict[str, Any]:
+        """The tables that are not metrics, under the answers' prefixes."""
         return {
-            f"{answer.profile.prefix}{name}": value
+            f"{answer.profile.prefix}{name}": table
             for answer in self.answers
-            for name, value in getattr(answer.measurement, part).items()
+            for name, table in answer.measurement.analyses.items()
         }
 
     @property

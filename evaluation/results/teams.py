@@ -12,20 +12,40 @@ from contract.errors import HecktorError
 from contract.patient import difference_of_ids, listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
+from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
-from evaluation.results.validation import (
-    StoredCohort,
-    ValidatedTeam,
-    check_ranges,
-    check_same_reference,
-    stored_cohort,
-    validate,
-)
+from evaluation.results.validation import ValidatedTeam, check_ranges, check_same_reference, validate
+from evaluation.rows import CaseRow
 
 MUST_AGREE = ("task", "edition", "options")
 OWN_EDITION: Final = "own_edition"
 # A metrics.json: its path, its content, or what was read from it.
 Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
+
+
+@dataclass(frozen=True)
+class StoredTeam:
+    """One team's rows that count, by answer, and all metrics that they measure, ranked or not.
+
+    `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
+    """
+
+    team: str
+    rows: Mapping[str, Sequence[CaseRow]]
+    metrics: Mapping[str, WeightedMetric]
+
+
+@dataclass(frozen=True)
+class StoredCohort:
+    """Teams over the same cases, and the profile with the rules of their evaluations.
+
+    `cases` are those that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
+    their evaluation.
+    """
+
+    cases: tuple[str, ...]
+    profile: TaskProfile
+    teams: tuple[StoredTeam, ...]
 
 
 @dataclass(frozen=True)
@@ -51,9 +71,12 @@ class ComparableTeams:
 
     @property
     def cohort(self) -> StoredCohort:
-        """The ranked teams over their common cases, if all of them have rows."""
+        """The ranked teams, of which there is at least one, if all of them have rows."""
         ranked = {team.team for team in self.ranked}
-        return stored_cohort([one for one in self.validated if one.team.team in ranked])
+        teams = [one for one in self.validated if one.team.team in ranked]
+        cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
+        stored = tuple(StoredTeam(team.team.team, team.counted, team.metrics_over(cases)) for team in teams)
+        return StoredCohort(tuple(cases), teams[0].profile, stored)
 
     def select(self, names: Mapping[str, str] | Iterable[str]) -> ComparableTeams:
         """Some of these teams in the order of `names`, a mapping gives them other names."""

@@ -129,32 +129,6 @@ def _shown(value: float | None) -> str:
     return "no value" if value is None or math.isnan(value) else f"{value:.6g}"
 
 
-@dataclass(frozen=True)
-class StoredTeam:
-    """One team's rows that count, by answer, its ranked metrics, and all that its rows measure.
-
-    `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
-    """
-
-    team: str
-    rows: Mapping[str, Sequence[CaseRow]]
-    metrics: Mapping[str, WeightedMetric]
-    measured: Mapping[str, WeightedMetric]
-
-
-@dataclass(frozen=True)
-class StoredCohort:
-    """Teams over the same cases, and the profile with the rules of their evaluations.
-
-    `cases` are those that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
-    their evaluation.
-    """
-
-    cases: tuple[str, ...]
-    profile: TaskProfile
-    teams: tuple[StoredTeam, ...]
-
-
 def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
     """Raise HecktorError for rows of other cases, or of another reference, than those of the first team."""
     for other in teams[1:]:
@@ -190,14 +164,3 @@ def identical_answers(teams: Sequence[ValidatedTeam]) -> list[dict[str, Any]]:
         for name, answers, names in groups
         if len(names) > 1
     ]
-
-
-def stored_cohort(teams: Sequence[ValidatedTeam]) -> StoredCohort:
-    """The teams, of which there is at least one, over the union of the cases that count for them."""
-    cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
-    stored = []
-    for team in teams:
-        measured = team.metrics_over(cases)
-        metrics = {name: measured[name] for name in team.profile.metrics if name in measured}
-        stored.append(StoredTeam(team.team.team, team.counted, metrics, measured))
-    return StoredCohort(tuple(cases), teams[0].profile, tuple(stored))
