@@ -60,7 +60,7 @@ def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Ana
     rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
     teams = tuple(TeamMetrics(kind, {}, of_kind, {}, (), {}) for kind, of_kind in rows.items())
     cases = tuple(str(number) for number in range(len(outcomes.values)))
-    table = AnswerRows(answer, "", "", teams, cases, tuple(map(tuple, rows.values())), {})
+    table = AnswerRows(answer, "", teams, cases, tuple(map(tuple, rows.values())), {})
     if answer.kind == "risk":
         analyses = survival_by_risk(table)
     else:

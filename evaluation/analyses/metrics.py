@@ -9,6 +9,7 @@ from typing import Any, Final
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import metric_titles, rounded
+from evaluation.results.documents import figure_of
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 _IN_MM: Final = "_mm"
@@ -47,9 +48,7 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
             if key in figures:
                 shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
                 rows.append({"metric": of_metric, "team": team, **shown})
-            # Leaderboards list infinite figures, since JSON has no infinity.
-            of_team = figures.get(key, {})
-            if math.isinf(of_team.get("value") or 0.0) or "value" in of_team.get("infinite", ()):
+            if math.isinf(figure_of(figures.get(key, {})) or 0.0):
                 infinite.append(f"{team}: {of_metric} is infinite.")
     ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
     fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")

@@ -21,7 +21,7 @@ from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
-from evaluation.results.documents import MAX_METRICS_BYTES
+from evaluation.results.documents import MAX_METRICS_BYTES, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
 from evaluation.results.validation import ValidatedTeam, identical_answers
@@ -253,7 +253,7 @@ def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where:
         if team is None:
             continue
         for name, figures in entry["metrics"].items():
-            ranked = math.inf if "value" in figures.get("infinite", ()) else figures["value"]
+            ranked = figure_of(figures)
             stated = team.estimates[name].value if name in team.estimates else None
             if ranked != stated:
                 found = f"{name} of {entry['team']!r} is {_shown(ranked)}"

@@ -99,7 +99,6 @@ class AnswerRows:
 
     Attributes:
         answer: the declared answer.
-        prefix: of the names of its metrics.
         heading: precedes titles, empty for a task with one answer.
         teams: the teams that have rows; `--public` writes none.
         cases: every case that any of them has.
@@ -108,7 +107,6 @@ class AnswerRows:
     """
 
     answer: Answer
-    prefix: str
     heading: str
     teams: tuple[TeamMetrics, ...]
     cases: tuple[str, ...]
@@ -165,7 +163,6 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
     cases = sorted({case for _, rows in by_team for case in rows})
     return AnswerRows(
         answer=answer,
-        prefix=results.prefixes.get(answer.name, ""),
         heading=f"{answer_title(answer)}: " if several else "",
         teams=tuple(team for team, _ in by_team),
         cases=tuple(cases),

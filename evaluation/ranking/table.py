@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contract.files import csv_text
+from evaluation.results.documents import FIGURES, figure_of
 
 OUT_OF_COMPETITION: Final = "out of competition"
 
@@ -52,9 +53,8 @@ def identical_lines(board: Mapping[str, Any]) -> list[str]:
 
 
 def _value_text(figures: Mapping[str, Any]) -> str:
-    if figures["value"] is None:
-        return "inf" if "value" in figures.get("infinite", ()) else "-"
-    return f"{figures['value']:.4f}"
+    value = figure_of(figures)
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _tau_text(tau: Mapping[str, Any]) -> str:
@@ -91,9 +91,7 @@ def as_csv(board: Mapping[str, Any]) -> str:
     for entry in in_places(board):
         line: dict[str, Any] = {"rank": entry.get("rank"), "team": entry["team"]}
         for name, figures in entry["metrics"].items():
-            parts = ("value", "ci95_low", "ci95_high", "rank")
-            infinite = figures.get("infinite", ())
-            line |= {f"{name}_{part}": "inf" if part in infinite else figures.get(part) for part in parts}
+            line |= {f"{name}_{part}": figure_of(figures, part) for part in (*FIGURES, "rank")}
         for name, figures in entry.get("rankings", {}).items():
             line |= {f"{name}_{part}": value for part, value in figures.items()}
         if entry["team"] in stable:

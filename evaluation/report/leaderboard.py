@@ -9,6 +9,7 @@ from typing import Any, Final
 from evaluation.analyses.sources import DECIDING
 from evaluation.analyses.tables import scheme_title
 from evaluation.page.html import Cell, Row, choice, paragraph, swatch, table, value_cell
+from evaluation.results.documents import FIGURES, figure_of
 
 SIGNIFICANT: Final = 0.05
 _MOST_GROUPS: Final = 3
@@ -192,10 +193,7 @@ def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
 
 
 def _metric(figures: Mapping[str, Any]) -> Cell:
-    infinite = figures.get("infinite", ())
-    parts = ("value", "ci95_low", "ci95_high")
-    shown = (float("inf") if part in infinite else figures.get(part) for part in parts)
-    return value_cell(*shown, best=figures.get("rank") == 1)
+    return value_cell(*(figure_of(figures, part) for part in FIGURES), best=figures.get("rank") == 1)
 
 
 def _beaten(board: Board) -> dict[str, list[int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -37,6 +39,12 @@ class MetricFigures(Document):
         if self.ci95_low is not None and self.ci95_high is not None and self.ci95_low > self.ci95_high:
             raise ValueError("an interval with its lower end first")
         return self
+
+
+def figure_of(figures: Mapping[str, Any], part: str = "value") -> float | None:
+    """A figure of a metric's JSON object, such as its value, infinity included; None if it is undefined or absent."""
+    figure: float | None = math.inf if part in figures.get("infinite", ()) else figures.get(part)
+    return figure
 
 
 class CentreValue(Document):

@@ -15,6 +15,7 @@ from contract.errors import HecktorError
 from contract.options import name_path
 from evaluation.analyses.tasks import OFFICIAL, tau_and_p
 from evaluation.results.board import read_board
+from evaluation.results.documents import figure_of
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION
 from evaluation.studies.outputs import StudyResult, by_name
 
@@ -94,17 +95,12 @@ def _line(
 ) -> dict[str, Any]:
     """Ranks and values of a team on both boards, and second minus first; null if either is absent."""
     parts = {"rank": [entry.get("rank") for entry in entries]}
-    parts |= {name: [_value(entry["metrics"][name]) for entry in entries] for name in metrics}
+    parts |= {name: [figure_of(entry["metrics"][name]) for entry in entries] for name in metrics}
     line: dict[str, Any] = {"team": team}
     for part, (one, other) in parts.items():
         difference = None if one is None or other is None or math.isinf(one) or math.isinf(other) else other - one
         line |= {f"{part}_{names[0]}": one, f"{part}_{names[1]}": other, f"{part}_difference": difference}
     return line
-
-
-def _value(figures: Mapping[str, Any]) -> float | None:
-    value: float | None = math.inf if "value" in figures.get("infinite", ()) else figures["value"]
-    return value
 
 
 def _taus(

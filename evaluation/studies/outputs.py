@@ -16,6 +16,7 @@ from contract.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, named_algorithm
 from evaluation.editions.profile import tasks_of_edition
 from evaluation.execution import DEATH, map_cases
+from evaluation.results.documents import FIGURES, figure_of
 
 if TYPE_CHECKING:  # matplotlib takes seconds, and --help needs no picture
     from matplotlib.figure import Figure
@@ -111,10 +112,8 @@ def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: i
 
 def interval_text(figures: Mapping[str, Any]) -> str:
     """A value of `aggregates` with its interval, for a line on the screen."""
-    value, low, high = (
-        "inf" if key in figures.get("infinite", ()) else "null" if figures[key] is None else f"{figures[key]:.4f}"
-        for key in ("value", "ci95_low", "ci95_high")
-    )
+    parts = (figure_of(figures, part) for part in FIGURES)
+    value, low, high = ("null" if figure is None else f"{figure:.4f}" for figure in parts)
     return f"{value}  [{low}, {high}]"
 
 
