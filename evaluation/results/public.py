@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from contract.errors import HecktorError
@@ -86,7 +87,7 @@ def public_estimates(estimates: Estimates, cohort: ScoredCohort, task: TaskProfi
         places = max(0, digits - _FEWER_DIGITS_OF_MM) if name in in_mm else digits
         figures = (one.value, one.ci95_low, one.ci95_high)
         rounded[name] = Estimate(*(None if figure is None else round(figure, places) for figure in figures))
-    return Estimates(rounded, estimates.redraws, estimates.extra_redraws)
+    return replace(estimates, by_metric=rounded)
 
 
 def public_report(report: Mapping[str, Any], cohort: ScoredCohort, task: TaskProfile) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,37 +101,41 @@ class ScoredCohort:
 def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
     """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = sorted({row.case for answer in answers for row in answer.counted})
-    measured: dict[str, WeightedMetric] = {}
-    of_outcomes: set[str] = set()
-    for answer in answers:
-        own = metrics_on(places_among(cases, answer.counted), len(cases), answer.profile, answer.measurement)
-        measured |= own
-        of_outcomes |= set(own) if answer.profile.scorer.scores_outcomes else set()
+    measured = [(answer.profile, answer.counted, answer.measurement) for answer in answers]
+    of_outcomes = {
+        f"{answer.profile.prefix}{name}"
+        for answer in answers
+        if answer.profile.answer.kind != "mask"
+        for name in answer.measurement.metrics
+    }
     of_outcomes |= {name for name, metric in ranked.items() if of_outcomes.intersection(metric.terms)}
-    metrics = {**measured, **weighted_sums(measured, ranked)}
-    return ScoredCohort(tuple(answers), tuple(cases), metrics, frozenset(of_outcomes))
+    return ScoredCohort(tuple(answers), tuple(cases), metrics_over(cases, measured, ranked), frozenset(of_outcomes))
 
 
-def weighted_sums(
-    measured: Mapping[str, WeightedMetric], ranked: Mapping[str, MetricProfile]
+def metrics_over(
+    cases: Sequence[str],
+    answers: Iterable[tuple[AnswerProfile, Sequence[CaseRow], RowMetrics]],
+    ranked: Mapping[str, MetricProfile],
 ) -> dict[str, WeightedMetric]:
-    """The weighted sums among the ranked metrics whose terms are all measured."""
-    return {
+    """The metrics of all answers, under their prefixes, as functions of the weights of these cases.
+
+    Each answer comes with its rows that count. The weighted sums among the ranked metrics are included if all of their
+    terms are measured.
+    """
+    measured: dict[str, WeightedMetric] = {}
+    for profile, rows, measurement in answers:
+        places = places_among(cases, rows)
+        for name, metric in measurement.metrics.items():
+            measured[f"{profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
+    sums = {
         name: WeightedSum([(weight, measured[term]) for term, weight in metric.terms.items()])
         for name, metric in ranked.items()
         if metric.terms and set(metric.terms) <= set(measured)
     }
+    return {**measured, **sums}
 
 
 def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:
     """The place of each row's case among the cases."""
     place_of = {case: place for place, case in enumerate(cases)}
     return np.array([place_of[row.case] for row in rows], dtype=np.intp)
-
-
-def metrics_on(
-    places: Integers, n_cases: int, profile: AnswerProfile, measurement: RowMetrics
-) -> dict[str, WeightedMetric]:
-    """An answer's metrics, under its prefix, as functions of the weights of all cases."""
-    metrics = measurement.metrics.items()
-    return {f"{profile.prefix}{name}": on_cohort(metric, places, n_cases) for name, metric in metrics}

@@ -14,7 +14,7 @@ from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metric
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.scored import metrics_on, places_among, weighted_sums
+from evaluation.results.scored import metrics_over
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RawRow, RowMetrics, whole_cohort
 from evaluation.statistics.bootstrap import Estimate
@@ -38,11 +38,9 @@ class ValidatedTeam:
 
     def metrics_over(self, cases: Sequence[str]) -> dict[str, WeightedMetric]:
         """All metrics as functions of the weights of these cases, which hold the team's own, weighted sums included."""
-        measured: dict[str, WeightedMetric] = {}
-        for name, one in self.profile.answers.items():
-            places = places_among(cases, self.counted[name])
-            measured |= metrics_on(places, len(cases), one, self.measurements[name])
-        return {**measured, **weighted_sums(measured, self.profile.metrics)}
+        answers = self.profile.answers.items()
+        measured = [(one, self.counted[name], self.measurements[name]) for name, one in answers]
+        return metrics_over(cases, measured, self.profile.metrics)
 
 
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:

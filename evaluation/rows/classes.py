@@ -165,7 +165,6 @@ class ClassScorer:
     """Scores the classes of one answer."""
 
     answer: Answer
-    scores_outcomes: bool = True
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[ClassValue]:
         return read_classes(source, self.answer, centre_columns)

@@ -99,7 +99,6 @@ class MaskScorer:
     """Scores masks."""
 
     rules: MaskRules
-    scores_outcomes: bool = False
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[Path]:
         return read_mask_folder(source, centre_columns)

@@ -93,7 +93,6 @@ class RiskScorer:
 
     answer: Answer
     rules: RiskRules
-    scores_outcomes: bool = True
     metrics: tuple[Metric, ...] = RISK_METRICS
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:

@@ -128,14 +128,7 @@ class RowMetrics:
 
 
 class Scorer(Protocol):
-    """Scores the answers of one kind.
-
-    `scores_outcomes` says whether the answers are outcomes of patients, such as an HPV status, and not masks: public
-    results show fewer metrics of these.
-    """
-
-    @property
-    def scores_outcomes(self) -> bool: ...
+    """Scores the answers of one kind."""
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
