@@ -65,7 +65,7 @@ def compare_masks(
 ) -> MaskRow:
     """The row of two masks of one shape, (z, y, x), with values 0, 1 and 2; the spacing has the same order.
 
-    In place of a prediction that cannot be used stands the reason.
+    `predicted` is a text, the reason, if there is no usable prediction.
     """
     error = predicted if isinstance(predicted, str) else None
     box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
