@@ -6,10 +6,11 @@ Unusable input raises an `InputError`; degenerate input is repaired and listed i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from algorithm.case import hounsfield, uptake
 from algorithm.case.inputs import CaseFiles, input_path, single_image
 from algorithm.case.notices import Notices
 from contract import labels
-from contract.editions import Algorithm, Edition, Socket
+from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
@@ -34,7 +35,6 @@ CT_ALONE: Final = "going on with the CT alone; an empty mask is to be expected"
 _WITHOUT_DOSE: Final = "going on without it"
 _WITHOUT_CONTOURS: Final = "the network looks for the lesions"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -108,33 +108,16 @@ def read_case(
         InputError: the CT's socket holds anything but one usable 3D image. Unless `tolerant`, the same of the PET, and
             `ehr.json` is no JSON object, or absent for an algorithm that answers more than a mask.
     """
-    reader = _Reader(edition, notices, tolerant, needs_clinical=bool(algorithm.heads))
     if algorithm.modality == MR:
         return _read_mr(source, algorithm, notices)
-    case = _read_source(reader, source, algorithm)
-    return replace(case, contours=reader.contours(source, algorithm, case.ct.geometry, contours))
-
-
-def _contours_of(root: Path, algorithm: Algorithm, notices: Notices) -> Path | None:
-    """The contours in the case's folder; None without such an input, or for an optional one without an image.
-
-    Raises:
-        InputError: no image, or several, for an algorithm that needs contours.
-    """
-    if CONTOURS in algorithm.inputs:
-        return single_image(input_path(root, algorithm.inputs[CONTOURS], notices))
-    if CONTOURS not in algorithm.optional_inputs:
-        return None
-    path = input_path(root, algorithm.optional_inputs[CONTOURS], notices)
-    return single_image(path) if path.exists() else None
-
-
-def read_contours(path: Path, ct: Geometry) -> Volume:
-    """A mask of the lesions on the CT's grid. Raises `InputError` for another grid or another label."""
-    mask = read_volume(path)
-    if differences := mask.geometry.differences(ct):
-        raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
-    return labelled(mask, path.name)
+    reader = _Reader(edition, algorithm, notices, tolerant)
+    if isinstance(source, CaseVolumes):
+        case = reader.from_memory(source)
+    elif isinstance(source, CaseFiles):
+        case = reader.from_files(source.ct, source.pet, source.ehr)
+    else:
+        case = reader.from_folder(source)
+    return replace(case, contours=reader.contours(source, case.ct.geometry, contours))
 
 
 def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
@@ -181,14 +164,6 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
     return Volume(array, image.geometry)
 
 
-def _read_source(reader: _Reader, source: CaseSource, algorithm: Algorithm) -> Case:
-    if isinstance(source, CaseVolumes):
-        return reader.from_memory(source)
-    if isinstance(source, CaseFiles):
-        return reader.from_files(source.ct, lambda: source.pet, source.ehr)
-    return reader.from_folder(source, {**algorithm.inputs, **algorithm.optional_inputs}.get(RT_DOSE))
-
-
 def ct_geometry(source: CaseSource, edition: Edition) -> Geometry:
     """The grid of the case's CT, without its pixels. Raises `InputError`."""
     if isinstance(source, CaseVolumes):
@@ -200,53 +175,73 @@ def ct_geometry(source: CaseSource, edition: Edition) -> Geometry:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a case; `tolerant` as in `read_case`. Without `needs_clinical` an absent `ehr.json` is a warning."""
+    """Reads a case of CT and PET; `tolerant` as in `read_case`."""
 
     edition: Edition
+    algorithm: Algorithm
     notices: Notices
     tolerant: bool
-    needs_clinical: bool
 
-    def from_folder(self, root: Path, dose: Socket | None) -> Case:
+    def from_folder(self, root: Path) -> Case:
         inputs = self.edition.inputs
         ct_path, pet_path, ehr_path = (input_path(root, inputs[name], self.notices) for name in (CT, PET, EHR))
-        case = self.from_files(single_image(ct_path), lambda: single_image(pet_path), ehr_path)
+        ct_image, pet_image = single_image(ct_path), None
+        with self._or_without(CT_ALONE):
+            pet_image = single_image(pet_path)
+        case = self.from_files(ct_image, pet_image, ehr_path)
+        dose = {**self.algorithm.inputs, **self.algorithm.optional_inputs}.get(RT_DOSE)
         return case if dose is None else replace(case, dose=_read_dose(dose.path_under(root), self.notices))
 
-    def from_files(self, ct_path: Path, find_pet: Callable[[], Path], ehr_path: Path | None) -> Case:
-        pet_image = self._or_none(find_pet, CT_ALONE)
+    def from_files(self, ct_path: Path, pet_path: Path | None, ehr_path: Path | None) -> Case:
         patient, suv_factor = self._patient(self._record(ehr_path))
-        ct = self._ct(read_volume(ct_path), ct_path.name, f"CT {ct_path.name}")
-        pet = None
-        if pet_image is not None:
-            pet = self._pet(lambda: read_volume(pet_image), ct, pet_image.name, f"PET {pet_image.name}", suv_factor)
+        ct = clean_ct(_checked(read_volume(ct_path), ct_path.name), f"CT {ct_path.name}", self.notices)
+        pet: Volume | None = None
+        if pet_path is not None:
+            with self._or_without(CT_ALONE):
+                image = _checked(read_volume(pet_path), pet_path.name)
+                pet = clean_pet(image, ct, f"PET {pet_path.name}", self.notices, suv_factor)
         return Case(ct, pet, patient)
 
     def from_memory(self, scans: CaseVolumes) -> Case:
         record = parse_ehr(scans.ehr, "ehr", self.edition.clinical, self.edition.suv_factor)
         patient, suv_factor = self._patient(record)
-        ct = self._ct(scans.ct, "CT", "CT")
-        return Case(ct, self._pet(lambda: scans.pet, ct, "PET", "PET", suv_factor), patient)
+        ct = clean_ct(_checked(scans.ct, "CT"), "CT", self.notices)
+        pet: Volume | None = None
+        with self._or_without(CT_ALONE):
+            pet = clean_pet(_checked(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
+        return Case(ct, pet, patient)
 
-    def contours(self, source: CaseSource, algorithm: Algorithm, ct: Geometry, given: Path | None) -> Volume | None:
-        """The contours in `given`, or in the case's folder if the algorithm has this input."""
+    def contours(self, source: CaseSource, ct: Geometry, given: Path | None) -> Volume | None:
+        """A mask of the lesions on the CT's grid, in `given`, or of the case if the algorithm has this input."""
+        contours: Volume | None = None
+        with self._or_without(_WITHOUT_CONTOURS):
+            if (path := given or self._contours_path(source)) is not None:
+                mask = read_volume(path)
+                if differences := mask.geometry.differences(ct):
+                    raise InputError(path.name, f"not on the CT's grid ({differences[0]})", "contours on the CT's grid")
+                contours = labelled(mask, path.name)
+        return contours
 
-        def read() -> Volume | None:
-            path = given
-            if path is None and isinstance(source, Path):
-                path = _contours_of(source, algorithm, self.notices)
-            elif path is None and CONTOURS in algorithm.inputs:
-                raise InputError(CONTOURS, "not given", "a mask of the lesions, such as that of --contours")
-            return None if path is None else read_contours(path, ct)
-
-        return self._or_none(read, _WITHOUT_CONTOURS)
+    def _contours_path(self, source: CaseSource) -> Path | None:
+        """The image of the contours; None without such an input, or for an optional one that is absent."""
+        required = self.algorithm.inputs.get(CONTOURS)
+        socket = required or self.algorithm.optional_inputs.get(CONTOURS)
+        if required is not None and not isinstance(source, Path):
+            raise InputError(CONTOURS, "not given", "a mask of the lesions, such as that of --contours")
+        if socket is None or not isinstance(source, Path):
+            return None
+        path = input_path(source, socket, self.notices)
+        return single_image(path) if required is not None or path.exists() else None
 
     def _record(self, path: Path | None) -> PatientRecord | None:
-        if path is None or (not self.needs_clinical and not path.exists()):
+        """The content of `ehr.json`; its absence is a warning for an algorithm that answers a mask alone."""
+        record: PatientRecord | None = None
+        if path is None or (not self.algorithm.heads and not path.exists()):
             self.notices.warn(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
-            return None
-        clinical, factor = self.edition.clinical, self.edition.suv_factor
-        return self._or_none(lambda: read_ehr(path, clinical, factor), _WITHOUT_CLINICAL)
+        else:
+            with self._or_without(_WITHOUT_CLINICAL):
+                record = read_ehr(path, self.edition.clinical, self.edition.suv_factor)
+        return record
 
     def _patient(self, record: PatientRecord | None) -> tuple[Patient, float | None]:
         if record is None:
@@ -255,22 +250,15 @@ class _Reader:
             self.notices.warn(finding)
         return record.patient, record.suv_factor
 
-    def _ct(self, ct: Volume, file: str, name: str) -> Volume:
-        return clean_ct(_checked(ct, file), name, self.notices)
-
-    def _pet(
-        self, read: Callable[[], Volume], ct: Volume, file: str, name: str, suv_factor: float | None
-    ) -> Volume | None:
-        return self._or_none(lambda: clean_pet(_checked(read(), file), ct, name, self.notices, suv_factor), CT_ALONE)
-
-    def _or_none(self, read: Callable[[], Result], action: str) -> Result | None:
+    @contextmanager
+    def _or_without(self, action: str) -> Iterator[None]:
+        """Go on after an `InputError` in the block, with a notice of the `action`, if the reader is tolerant."""
         try:
-            return read()
+            yield
         except InputError as problem:
             if not self.tolerant:
                 raise
             self.notices.warn(Finding(problem.what, problem.found, problem.expected, action))
-            return None
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
