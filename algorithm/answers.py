@@ -183,7 +183,7 @@ def _fall_back(
     """The first possible value: by the rule, of the training, of the declaration, or any class that is left."""
     sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
         ("rule", lambda: staged(declared.rule, features) if declared.rule and features is not None else None),
-        ("training", lambda: run.resident.fallbacks.get(declared.head)),
+        ("training", lambda: run.resident.manifest.fallbacks.get(declared.head)),
         ("declaration", lambda: declared.fallback),
         ("declaration", lambda: next(value for value in declared.classes if value not in excluded)),
     ]

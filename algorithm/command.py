@@ -183,7 +183,20 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
         raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
     if request.mask_path is not None:
         _check_not_an_input(request.mask_path, inputs)
-    _prepare_extras(arguments, inputs, request, makes_passes=request.method.segmenter == "network")
+    _check_contours(arguments, request)
+    if arguments.port is not None and not arguments.serve:
+        raise HecktorError("--port", "found without --serve", "both")
+    for option in () if request.method.segmenter == "network" else ("passes", "uncertainty"):
+        if getattr(arguments, option) is not None:
+            raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
+    if arguments.uncertainty is not None and arguments.serve:
+        expected = "one of them: a server writes no uncertainty"
+        raise HecktorError("--uncertainty", "found with --serve", expected)
+    if arguments.record is not None:
+        check_outside_sockets("--record", arguments.record, inputs, arguments.output)
+        remove_record(arguments.record)
+    if arguments.uncertainty is not None:
+        prepare_folder(arguments.uncertainty, inputs, arguments.output)
 
 
 def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
@@ -208,22 +221,3 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
             raise HecktorError(f"--{option}", "found with --contours", "one of them")
     if not arguments.contours.is_file():
         raise InputError("--contours", f"no file {arguments.contours}", "an existing file")
-
-
-def _prepare_extras(
-    arguments: argparse.Namespace, inputs: Sequence[Path], request: PredictRequest, *, makes_passes: bool
-) -> None:
-    _check_contours(arguments, request)
-    if arguments.port is not None and not arguments.serve:
-        raise HecktorError("--port", "found without --serve", "both")
-    for option in () if makes_passes else ("passes", "uncertainty"):
-        if getattr(arguments, option) is not None:
-            raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
-    if arguments.uncertainty is not None and arguments.serve:
-        expected = "one of them: a server writes no uncertainty"
-        raise HecktorError("--uncertainty", "found with --serve", expected)
-    if arguments.record is not None:
-        check_outside_sockets("--record", arguments.record, inputs, arguments.output)
-        remove_record(arguments.record)
-    if arguments.uncertainty is not None:
-        prepare_folder(arguments.uncertainty, inputs, arguments.output)

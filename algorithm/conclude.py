@@ -14,9 +14,9 @@ from scipy import ndimage
 from algorithm.heads.features.structure import components
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
-from algorithm.steps import RunContext, scans_of
+from algorithm.steps import RunContext
 from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import WrittenAnswer, answers_over_folds, describe, write_maps, write_record
+from algorithm.uncertainty.record import RECORD, WrittenAnswer, answers_over_folds, describe, write_maps
 from contract import labels
 from contract.errors import Finding, OutputError
 from contract.files import write_json
@@ -58,7 +58,7 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
             by_passes = record["why_not"] is None
             if by_passes:
                 record |= _over_folds(run, answers, segmentation, disagreement)
-            write_record(folder, record)
+            write_json(folder / RECORD, record)
             if by_passes and not run.deadline.overdue():
                 write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
             elif by_passes:
@@ -203,7 +203,7 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         fallback_why={name: fallback.why for name, fallback in answers.fallbacks.items()},
         package=run.resident.identity if request.uses_package else None,
         probabilities=answers.probabilities,
-        images={name: None if one is None else _size(one.geometry) for name, one in scans_of(segmented.case).items()},
+        images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
         lesions=_lesions(answers),
     )
 

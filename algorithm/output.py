@@ -116,9 +116,16 @@ def watch(
         Exception: a bug, before there was an answer.
     """
     failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            compute()
+        except BaseException as problem:  # noqa: BLE001  this thread handles it
+            failures.append(problem)
+
     reason = ""
     try:
-        reason = _watched(lambda: _run(compute, failures), output, deadline, termination)
+        reason = _watched(work, output, deadline, termination)
     except RuntimeError as no_thread:  # too little memory for one
         failures.append(no_thread)
     except BaseException:  # Ctrl-C in a notebook, whose process lives on
@@ -162,11 +169,3 @@ def _reason_to_end(output: CaseOutput, deadline: Deadline, termination: Terminat
     if termination.requested:
         return "asked to end"
     return "time is nearly up" if output.answers is not None and deadline.overdue() else ""
-
-
-def _run(compute: Callable[[], None], failures: list[BaseException]) -> None:
-    """Run `compute` in this thread; an exception goes to `failures`."""
-    try:
-        compute()
-    except BaseException as problem:  # noqa: BLE001  the watching thread handles it
-        failures.append(problem)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache, partial
 
 from algorithm.answers import answer, restore
+from algorithm.case.read import air_case
 from algorithm.conclude import conclude, explain, write_uncertainty
 from algorithm.deadline import Termination
 from algorithm.masks.segmentation import Segmentation, Segmented, by_contours
@@ -17,7 +18,6 @@ from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
 from algorithm.steps import (
     Measured,
     RunContext,
-    grid_alone,
     localise,
     measure,
     note_empty_mask,
@@ -47,7 +47,8 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
         name_package(run)
     try:
         if request.always_answers:
-            run.output.write(answer(run, restore(run, grid_alone(run)), Measured()))
+            prepared = Segmented(air_case(request.source, request.edition), None)
+            run.output.write(answer(run, restore(run, prepared), Measured()))
         answers, reason = watch(partial(answer_case, run), run.output, run.deadline, termination or Termination())
     except BaseException:
         run.output.remove()
@@ -59,8 +60,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
 
 def name_package(run: RunContext) -> None:
     """Check the package's edition and code, and log which one answers. Raises `HecktorError`."""
-    run.resident.check_edition(run.request.edition, run.request.algorithm)
-    for finding in run.resident.check_code():
+    for finding in run.resident.check(run.request.edition, run.request.algorithm):
         run.notices.note(finding)
     LOGGER.info("model package: %s", run.resident.describe())
     if run.request.is_shipped:

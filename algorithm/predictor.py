@@ -71,8 +71,7 @@ class Predictor:
             code=tuple(map(Path, code)),
         )
         self._resident = Resident(given or shipped_package(self.edition.name), device, self._request.code)
-        self._resident.check_edition(self.edition, self.algorithm)
-        self._resident.check_code()
+        self._resident.check(self.edition, self.algorithm)
         self._resident.load()
 
     def predict(self, folder: Path | str) -> Prediction:

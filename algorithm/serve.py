@@ -195,8 +195,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
 
     def load() -> None:
         if request.uses_package:
-            resident.check_edition(request.edition, request.algorithm)
-            resident.check_code()
+            resident.check(request.edition, request.algorithm)
             LOGGER.info("model package: %s", resident.describe())
         if request.method.segmenter == "network":
             resident.load()

@@ -11,7 +11,7 @@ import numpy as np
 import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
-from algorithm.case.read import AIR_HU, CT_ALONE, Case, covered_height, ct_geometry, read_case
+from algorithm.case.read import CT_ALONE, Case, covered_height, read_case
 from algorithm.deadline import Deadline
 from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Features, Head
@@ -29,9 +29,7 @@ from algorithm.region.localise import localise as head_and_neck
 from algorithm.uncertainty.disagreement import Disagreement
 from contract.editions import Answer
 from contract.errors import Finding, ModelPackageError
-from contract.images.volumes import Volume
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
-from contract.patient import Patient
 from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
@@ -62,7 +60,7 @@ class RunContext:
     @property
     def smallest_lesions(self) -> SmallestLesions:
         """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
-        return self.resident.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
+        return self.resident.manifest.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
 
     def head(self, answer: Answer) -> Head:
         """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
@@ -89,7 +87,7 @@ class RunContext:
     @property
     def _may_name_code(self) -> bool:
         """False if no entrant's code is named, as the manifest tells without the rest of the package."""
-        return self.request.uses_package and bool(self.request.algorithm.heads) and self.resident.names_code
+        return self.request.uses_package and bool(self.request.algorithm.heads) and bool(self.resident.manifest.code)
 
     def is_retried(self, problem: Exception) -> bool:
         """True for a first lack of memory: the answers are made once more before fallbacks replace them."""
@@ -114,16 +112,9 @@ def read(run: RunContext) -> Case:
             tolerant=request.always_answers,
             contours=request.contours_path,
         )
-    for name, scan in scans_of(case).items():
+    for name, scan in case.scans.items():
         LOGGER.info("%s: %s", name, "none that can be used" if scan is None else scan.geometry.describe())
     return case
-
-
-def scans_of(case: Case) -> dict[str, Volume | None]:
-    """CT and PET, or MR, by their names; None without a PET that can be used."""
-    if case.is_mr:
-        return {"MR": case.ct}
-    return {"CT": case.ct, "PET": case.pet}
 
 
 def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
@@ -133,7 +124,7 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
         LOGGER.info("region: %s", region.summary())
         if region.no_neck:
             action = WITHOUT_BODY if region.is_empty else WITHOUT_NECK
-            name = next(iter(scans_of(case)))
+            name = next(iter(case.scans))
             run.notices.warn(Finding(name, region.no_neck, "a head or neck in view, the head up (+z)", action))
         if case.pet is None or region.no_neck:
             return case, region
@@ -162,18 +153,17 @@ def segment(
     run.deadline.check()
     with run.resident.in_use:
         with run.stages("load"):
-            from algorithm.network.passes import segment as by_network  # imports torch, which only a network needs
+            from algorithm.network import passes  # imports torch, which only a network needs
 
             resident = run.resident
             resident.load()
             for hook in resident.package.features if run.request.algorithm.heads else ():
                 hook.prepare()
-            ensemble = resident.ensemble(run.request.most_passes)
+            steps = passes.planned_passes(resident.package)[: run.request.most_passes]
+            ensemble = passes.Ensemble(resident.networks, resident.device, steps)
         with run.stages("segment"):
-            observer = {} if run.disagreement is None else {"on_pass": run.disagreement.add}
-            return by_network(
-                case, region, ensemble, run.deadline, on_first_pass, **observer, by_threshold=by_threshold
-            )
+            on_pass = None if run.disagreement is None else run.disagreement.add
+            return passes.segment(case, region, ensemble, run.deadline, on_first_pass, on_pass, by_threshold)
 
 
 def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
@@ -244,10 +234,3 @@ def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Featur
         found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
         run.notices.note(Finding(hook.title, found, action="the heads take their training medians"))
         return {}
-
-
-def grid_alone(run: RunContext) -> Segmented:
-    """The grid of the case's CT, without its pixels: air that takes no memory. Raises `InputError`."""
-    grid = ct_geometry(run.request.source, run.request.edition)
-    air = np.broadcast_to(np.int16(AIR_HU), grid.array_shape)
-    return Segmented(Case(Volume(air, grid), None, Patient()), None)

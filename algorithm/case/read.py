@@ -65,6 +65,11 @@ class Case:
         return (self.ct, *self.registered) if self.is_mr else (self.ct, self.pet)
 
     @property
+    def scans(self) -> dict[str, Volume | None]:
+        """CT and PET, or MR, by their names; None for a PET that cannot be used."""
+        return {"MR": self.ct} if self.is_mr else {"CT": self.ct, "PET": self.pet}
+
+    @property
     def fallback(self) -> Literal["PET threshold", "earlier mask", "empty mask"]:
         """The mask where no network answers."""
         if not self.is_mr:
@@ -164,13 +169,15 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
     return Volume(array, image.geometry)
 
 
-def ct_geometry(source: CaseSource, edition: Edition) -> Geometry:
-    """The grid of the case's CT, without its pixels. Raises `InputError`."""
+def air_case(source: CaseSource, edition: Edition) -> Case:
+    """A case of air on the CT's grid, which takes no memory; the CT's pixels are not read. Raises `InputError`."""
     if isinstance(source, CaseVolumes):
-        return source.ct.geometry
-    if isinstance(source, CaseFiles):
-        return read_header(source.ct).geometry
-    return read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
+        grid = source.ct.geometry
+    elif isinstance(source, CaseFiles):
+        grid = read_header(source.ct).geometry
+    else:
+        grid = read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
+    return Case(Volume(np.broadcast_to(np.int16(AIR_HU), grid.array_shape), grid), None, Patient())
 
 
 @dataclass(frozen=True)

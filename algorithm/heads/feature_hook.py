@@ -55,7 +55,7 @@ FOLDER: Final = "features"
 # The project's own hooks by name: module and class.
 OUTCOME_NETWORK: Final = "outcome_network"
 BUILT_IN: Final[Mapping[str, tuple[str, str]]] = {
-    OUTCOME_NETWORK: ("algorithm.outcome.features", "OutcomeFeatures"),
+    OUTCOME_NETWORK: ("algorithm.outcome.network", "OutcomeFeatures"),
 }
 _ATTRIBUTES: Final = ("names", "cube", "margin")
 _KIND: Final = "features"
@@ -186,14 +186,14 @@ class FeatureHook:
             MemoryError, RuntimeError: raised by the code; RuntimeError only on a GPU, which may have failed.
         """
         if not self.folds:
-            return self._measured(self._made(device), images, device)
+            return self._measured(self.made(None, device), images, device)
         rows, longest_s = list[dict[str, float | None]](), 0.0
         if deadline is not None and (deadline.stopped() or deadline.left_s() <= 0):
             LOGGER.warning("*** WARNING *** %s: left out, no time", self.title)
             return {}
         for fold in self.folds:
             if deadline is not None and (deadline.stopped() or (rows and not deadline.fits(longest_s))):
-                LOGGER.warning("*** WARNING *** %s: no time for %d folds", self.title, self._left(rows))
+                LOGGER.warning("*** WARNING *** %s: no time for %d folds", self.title, len(self.folds) - len(rows))
                 break
             begun_s = 0.0 if deadline is None else deadline.elapsed_s()
             rows.append(self._measured(self.made(fold, device), images, device))
@@ -201,15 +201,9 @@ class FeatureHook:
         LOGGER.info("%s: %d of %d folds on %s", self.title, len(rows), len(self.folds), device)
         return {name: _mean([row[name] for row in rows]) for name in rows[0]} if rows else {}
 
-    def _left(self, rows: list[Any]) -> int:
-        return len(self.folds) - len(rows)
-
-    def made(self, fold: Path, device: str) -> Any:
-        """The class constructed from the files of one fold. Raises as `measured`."""
-        return self._made(device, fold, device)
-
-    def _made(self, device: str, *values: Any) -> Any:
-        made = self._call("made", device, self.hook, *values)
+    def made(self, fold: Path | None, device: str) -> Any:
+        """An object of the class; of a fitted class from the files of one fold. Raises as `measured`."""
+        made = self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
         if not self.is_built_in:
             check_own_cube(made, self.hook, f"{_KIND} {self.reference}")
         return made

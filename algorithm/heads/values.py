@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from algorithm.heads.documents import CLASS_HEADS, Features, Head, ScoreHead
+from algorithm.heads.documents import CLASS_HEADS, Features, Head
 from algorithm.heads.own import Cubes, Faults
 from algorithm.heads.parts import Survival
 from contract.editions import Answer
@@ -40,7 +40,8 @@ class HeadAnswer:
     Attributes:
         value: the risk, the days or the class.
         score: the head's score, or that of each class.
-        probability: calibrated, of the second of two classes; None for other answers, or without calibration.
+        probability: calibrated, of the second of two classes; None for other answers, or without calibration. The
+            threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.
         note: what the days of a time mean, with the predicted median; empty for other answers.
     """
 
@@ -59,7 +60,7 @@ def head_answer(
     excluded: Collection[ClassValue] = (),
     faults: Faults | None = None,
 ) -> HeadAnswer:
-    """A risk or class answer; missing features take their training medians.
+    """A risk or class answer by a head that `check_head` accepts; missing features take their training medians.
 
     A risk is the head's score, higher for earlier recurrence, or in the direction "time" the expected days without
     recurrence, which fall in the score (`Survival.restricted_mean`). Of two classes the second is given where the score
@@ -69,9 +70,8 @@ def head_answer(
     Experts of an ensemble that fail are left out and added to `faults`; without it their fault is raised.
 
     Raises:
-        ModelPackageError: the head cannot give this answer, or its code fails.
+        ModelPackageError: the head's code fails.
     """
-    check_head(answer, head, answer.head)
     classes = [value for value in answer.classes if value not in excluded]
     if isinstance(head, CLASS_HEADS):
         scores = head.scores(features, cubes, faults)
@@ -79,7 +79,8 @@ def head_answer(
     score = head.score(features, cubes, faults)
     if answer.kind == "class":
         value = answer.classes[head.threshold is not None and score >= head.threshold]
-        return HeadAnswer(value if value in classes else classes[0], score, class_probability(head, score))
+        probability = None if head.calibration is None else head.calibration.probability(score)
+        return HeadAnswer(value if value in classes else classes[0], score, probability)
     if answer.direction == "time" and head.survival is not None:
         return HeadAnswer(head.survival.restricted_mean(score), score, note=_time_note(answer, head.survival, score))
     return HeadAnswer(score, score)
@@ -93,11 +94,3 @@ def _time_note(answer: Answer, survival: Survival, score: float) -> str:
         f"{horizon:.0f} days, not a time to recurrence; the predicted median is {shown}. The order of patients "
         "transfers to new centres, the days do not"
     )
-
-
-def class_probability(head: ScoreHead, score: float) -> float | None:
-    """The calibrated probability of the second of two classes, None for a head without calibration.
-
-    The threshold is chosen for balanced accuracy, so the second class may be given well below or above 0.5.
-    """
-    return None if head.calibration is None else head.calibration.probability(score)

@@ -49,15 +49,13 @@ def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
     return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device), *spared)
 
 
-def limit_threads() -> None:
-    """Lower torch's threads to the CPUs that this process may use, unless `OMP_NUM_THREADS` sets their number."""
+def prepared_device(name: str) -> torch.device:
+    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them.
+
+    Torch gets as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number.
+    """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
-
-
-def prepared_device(name: str) -> torch.device:
-    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them."""
-    limit_threads()
     device = device_named(name)
     prepare_gpu(device)
     return device

@@ -119,7 +119,7 @@ class GridImage(MemberImage):
 
     def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
         """The image's grid, and its part over the region alone."""
-        grid = network_grid(region, self._package.spacing_mm, self._case.ct.geometry)
+        grid = upright_grid(self._case.ct.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
         return grid, grid
 
     @property
@@ -218,15 +218,6 @@ def resampled_logits(logits: _Float, grid: Geometry, target: Geometry, of_probab
         [grids.resample(Volume(one, grid), target, value) for one, value in zip(values, outside, strict=True)]
     )
     return log_probabilities(moved) if of_probabilities else moved
-
-
-def network_grid(region: Region, spacing_mm: tuple[float, float, float], scan: Geometry) -> Geometry:
-    """The network's grid over a region of a scan: axis-aligned in LPS, spacing (x, y, z) in mm.
-
-    The scan's field is divided into whole voxels, as nnU-Net does, so the spacing differs from `spacing_mm` by less
-    than half a voxel over the whole field.
-    """
-    return upright_grid(scan, region.lower_mm, region.upper_mm, spacing_mm)
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:

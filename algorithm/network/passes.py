@@ -105,10 +105,6 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     return plan_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
-def _in_words(reason: Exception) -> str:
-    return str(reason) or type(reason).__name__
-
-
 PassObserver = Callable[[Pass, _Float], None]
 
 
@@ -127,7 +123,7 @@ class Passes:
     deadline: Deadline
     device: torch.device
     on_progress: Callable[[Progress], None] = lambda _: None
-    on_pass: PassObserver = lambda *_: None
+    on_pass: PassObserver | None = None
     others: Mapping[str, MemberImage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -188,14 +184,14 @@ class Passes:
             except _OF_MEMBER as problem:
                 reason = problem
                 self._leave_out(step, reason)
-        raise NoPassFitsError(_in_words(reason)) from None
+        raise NoPassFitsError(first_line(reason)) from None
 
     def _start_with(self, step: Pass) -> None:
         self._plans = self._image_of(step).plans(self._package.patch_of(step.fold))
         self._plan = next(self._plans)
 
     def _leave_out(self, step: Pass, reason: Exception) -> None:
-        LOGGER.warning("*** WARNING *** %s left out: %s", step, _in_words(reason))
+        LOGGER.warning("*** WARNING *** %s left out: %s", step, first_line(reason))
         self._given_up.add(self._member(step))
 
     def _is_worth_beginning(self, step: Pass) -> bool:
@@ -279,7 +275,8 @@ class Passes:
                     raise
                 reason = first_line(problem)
             else:
-                self.on_pass(step, logits)
+                if self.on_pass is not None:
+                    self.on_pass(step, logits)
                 return logits
             self._turn_to_next(step, backend, reason)
 
@@ -322,7 +319,7 @@ def segment(
     ensemble: Ensemble,
     deadline: Deadline,
     on_first_pass: Callable[[Segmentation], None] = lambda _: None,
-    on_pass: PassObserver = lambda *_: None,
+    on_pass: PassObserver | None = None,
     by_threshold: Callable[[], Segmentation] | None = None,
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.

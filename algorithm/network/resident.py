@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from algorithm.network.package import ModelPackage, load_package
 from contract.code import given_code
@@ -17,7 +17,6 @@ from contract.errors import Finding
 from contract.packages import (
     Manifest,
     PackageIdentity,
-    SmallestLesions,
     check_code,
     check_edition,
     package_identity,
@@ -28,7 +27,6 @@ if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
 
     from algorithm.network.networks import Networks
-    from algorithm.network.passes import Ensemble
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -46,22 +44,17 @@ class Resident:
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
-    def check_edition(self, edition: Edition, algorithm: Algorithm) -> None:
-        """Check that the package was made for this edition and algorithm. Raises `ModelPackageError`."""
-        check_edition(self._manifest, edition, algorithm)
+    def check(self, edition: Edition, algorithm: Algorithm) -> list[Finding]:
+        """Check that the package was made for this edition and algorithm, and that the code that it names is there.
 
-    def check_code(self) -> list[Finding]:
-        """Check that the code that the package names is there; findings for code that changed. Raises as it does."""
-        return check_code(self._manifest, self._code, is_given=self._code_is_given)
-
-    @property
-    def names_code(self) -> bool:
-        """True if the package names an entrant's code."""
-        return bool(self._manifest.code)
+        Returns findings for code that changed. Raises `ModelPackageError`.
+        """
+        check_edition(self.manifest, edition, algorithm)
+        return check_code(self.manifest, self._code, is_given=self._code_is_given)
 
     def describe(self) -> str:
         """The package's name, purpose and checksum, for the log."""
-        return f"{self.identity} ({self._manifest.purpose})"
+        return f"{self.identity} ({self.manifest.purpose})"
 
     def load(self) -> None:
         """Verify the package and put the first fold's network on the device, unless that is done already.
@@ -91,29 +84,13 @@ class Resident:
         self.networks.forget()
         self.networks.of(0, self.device)
 
-    def ensemble(self, most_passes: int | None = None) -> Ensemble:
-        """The package's networks with all their passes, or the first `most_passes`."""
-        from algorithm.network.passes import Ensemble, planned_passes
-
-        return Ensemble(self.networks, self.device, planned_passes(self.package)[:most_passes])
-
-    @property
-    def fallbacks(self) -> Mapping[str, Any]:
-        """The manifest's values for answers whose head fails, by the head's name."""
-        return self._manifest.fallbacks
-
-    @property
-    def smallest_lesions(self) -> SmallestLesions:
-        """The manifest's volumes below which a part of the mask is no lesion."""
-        return self._manifest.smallest_lesions
-
     @cached_property
     def identity(self) -> PackageIdentity:
         """The package's name and checksum."""
         return package_identity(self._model_dir)
 
     @cached_property
-    def _manifest(self) -> Manifest:
+    def manifest(self) -> Manifest:
         """The manifest alone, which is read in no time."""
         return read_manifest(self._model_dir)
 

@@ -1,7 +1,9 @@
-"""The outcome network: MONAI's ResNet-18 with clinical values joined before the last layer."""
+"""The outcome network: MONAI's ResNet-18 with clinical values joined before the last layer, and its features hook."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, cast
 
@@ -11,10 +13,11 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 
-from algorithm.heads.cube import CHANNELS
-from algorithm.outcome.plan import OutcomePlan, OutcomeTask
+from algorithm.heads.cube import CHANNELS, Cube
+from algorithm.outcome.plan import OutcomePlan, OutcomeTask, plan_of
 from contract.errors import ModelPackageError
 
+WEIGHTS: Final = "weights.safetensors"
 # CT and PET, the first channels of a cube.
 _IMAGES: Final = 2
 _BLOCKS: Final = [2, 2, 2, 2]
@@ -129,3 +132,22 @@ def load_outcome_network(plan: OutcomePlan, path: Path) -> OutcomeNetwork:
         if not bool(torch.isfinite(tensor).all()):
             raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
     return network.eval()
+
+
+class OutcomeFeatures:
+    """Answers of one fold's network, loaded from the folder of its plan and weights, or from a file of version 0.2."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        self._plan = plan_of(folder)
+        self.cube = self._plan.voxels, self._plan.spacing_mm
+        self.names = dict.fromkeys(self._plan.features, "SD")
+        path = folder if folder.is_file() else folder / WEIGHTS
+        self._network, self._device = load_outcome_network(self._plan, path).to(device), device
+
+    def measure(self, cube: Cube, clinical: Mapping[str, float | None]) -> dict[str, float]:
+        """The answers in units of the standard deviation over the training patients."""
+        numbers = [math.nan if (value := clinical.get(name)) is None else value for name in self._plan.clinical]
+        image = torch.from_numpy(cube)[None].to(self._device)
+        with torch.inference_mode():
+            answers = self._network.answers(image, torch.tensor([numbers], device=self._device))[0].cpu()
+        return dict(zip(self.names, map(float, answers), strict=True))

@@ -83,7 +83,9 @@ def lattice_over(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLik
 def upright_grid(scan: Geometry, lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike, spacing_mm: _Triple) -> Geometry:
     """The network's grid over a box, axis-aligned in LPS whatever the scan's axes; spacing and corners (x, y, z) in mm.
 
-    It is part of nnU-Net's grid of the scan. An oblique scan has no such grid, so there the box alone decides.
+    It is part of nnU-Net's grid of the scan, whose field is divided into whole voxels: the spacing differs from
+    `spacing_mm` by less than half a voxel over the whole field. An oblique scan has no such grid, so there the box
+    alone decides.
     """
     upright = _upright(scan)
     if upright is None:

@@ -30,7 +30,6 @@ from contract import labels, platform
 from contract.editions import Answer, ClinicalVariable
 from contract.editions.declaration import ClassValue
 from contract.errors import OutputError
-from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.packages import SmallestLesions
@@ -227,11 +226,6 @@ def _fold_row(answer: WrittenAnswer, features: Features, cubes: Cubes) -> dict[s
         return {"score": of_fold.score}
     positive = of_fold.value == declared.classes[1]
     return {"score": of_fold.score, "positive": positive, "probability": of_fold.probability}
-
-
-def write_record(folder: Path, record: Mapping[str, Any]) -> None:
-    """Write the record."""
-    write_json(folder / RECORD, record)
 
 
 def write_maps(folder: Path, grid: Geometry, ct: Geometry, disagreement: Disagreement) -> None:

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import save
 
 from algorithm.heads.cube import CHANNELS
-from algorithm.outcome.features import WEIGHTS
-from algorithm.outcome.network import OutcomeNetwork
+from algorithm.outcome.network import WEIGHTS, OutcomeNetwork
 from algorithm.outcome.plan import PLAN, OutcomePlan, OutcomeTask
 from baseline.heads.cubes import CubesOf
 from baseline.network.plans import OutcomePreset, RiskLoss

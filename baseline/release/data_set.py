@@ -16,8 +16,9 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
-from algorithm.network.images import network_channels, network_grid
+from algorithm.network.images import network_channels
 from algorithm.region.grids import resample_mask
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, key_of, load_cached, map_items
 from baseline.release.cases import ReleaseCase
@@ -131,7 +132,7 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
     key = _key(case, spacing_mm)
     notices = Notices()
     images, region = read_training_case(case, notices)
-    grid = network_grid(region, spacing_mm, images.ct.geometry)
+    grid = upright_grid(images.ct.geometry, region.lower_mm, region.upper_mm, spacing_mm)
     for number, channel in enumerate(network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside, lesions_ml = None, {}

@@ -17,10 +17,10 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.deadline import Deadline
 from algorithm.network.devices import cpu_has_bfloat16, prepared_device, synchronise
-from algorithm.network.images import network_grid
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.windows import TILE_STEP
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import localise
 from benchmarks.stages import algorithm_command
 from contract import labels
@@ -130,7 +130,8 @@ def tiles_per_pass(input_dir: Path, package: ModelPackage) -> int:
 
     edition = load_edition()
     case = read_case(input_dir, edition, edition.algorithms[0], Notices())
-    grid = network_grid(localise(case), package.spacing_mm, case.ct.geometry)
+    region = localise(case)
+    grid = upright_grid(case.ct.geometry, region.lower_mm, region.upper_mm, package.spacing_mm)
     patch = tuple(int(n) for n in package.configuration["patch_size"])
     padded = tuple(np.maximum(grid.array_shape, patch).tolist())
     return math.prod(len(steps) for steps in compute_steps_for_sliding_window(padded, patch, TILE_STEP))

@@ -83,13 +83,7 @@ def _copied(file: BinaryIO, shape: tuple[int, ...], dtype: np.dtype[np.generic])
 
 
 def packed(voxels: npt.NDArray[np.uint8], geometry: Geometry) -> bytes:
-    """Content of a compressed `.mha` file of a uint8 image, (z, y, x), with the exact geometry.
-
-    Raises:
-        ValueError: the array has another shape than `geometry.array_shape`.
-    """
-    if voxels.shape != geometry.array_shape:
-        raise ValueError(f"array of shape {voxels.shape} on a grid of {geometry.array_shape}")
+    """Content of a compressed `.mha` file of a uint8 image of shape `geometry.array_shape`, with the exact geometry."""
     pixels = zlib_ng.compress(np.ascontiguousarray(voxels).data, 1)
     # Axes are rows of the file's matrix but columns of ITK's.
     axes = np.asarray(geometry.direction).reshape(3, 3).T.ravel()

@@ -26,12 +26,13 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network import windows
-from algorithm.network.images import network_grid, network_image
+from algorithm.network.images import network_image
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import localise
 from contract import labels, platform
 from contract.files import read_json, write_json
@@ -115,7 +116,8 @@ def nnunet_mask(case: Path) -> np.ndarray:
 
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
     case = read_case(phantom, EDITION, SEGMENTATION, Notices())
-    assert network_grid(localise(case), load_package(DEFAULT_PACKAGE).spacing_mm, case.ct.geometry) == case.ct.geometry
+    region, spacing_mm = localise(case), load_package(DEFAULT_PACKAGE).spacing_mm
+    assert upright_grid(case.ct.geometry, region.lower_mm, region.upper_mm, spacing_mm) == case.ct.geometry
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: Fak
     resident = Resident(tiny_package, "cuda")
     resident.load()
     card.lost = False
-    assert resident.device == resident.ensemble().device == torch.device("cpu")
+    assert resident.device == torch.device("cpu")
     resident.load()
     assert resident.device == torch.device("cpu")
 

@@ -22,13 +22,14 @@ from algorithm.heads.documents import (
     read_head,
 )
 from algorithm.heads.parts import Calibration, Survival
-from algorithm.heads.values import check_head, class_probability, head_answer
+from algorithm.heads.values import check_head, head_answer
 from algorithm.network.package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import linear, term
 from tests.damage import damaged
 
+HPV = load_edition("hecktor2025").algorithm("hpv").answer("hpv")
 RFS_DAYS = load_edition("hecktor2026").algorithm().answer("rfs")
 T_STAGE = load_edition("hecktor2026").algorithm().answer("t_stage")
 SURVIVAL = Survival(days=(100.0, 900.0), cumulative_hazard=(0.1, 0.5))
@@ -135,7 +136,7 @@ def test_classes_are_averaged_one_by_one() -> None:
 def test_answers_of_an_ensemble() -> None:
     """Score 2.75: probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)); the days are those of the score."""
     features = {"a": 3.0, "outcome_rfs": 0.5}
-    assert class_probability(ENSEMBLE, ENSEMBLE.score(features)) == pytest.approx(1 / (1 + math.exp(-4.5)))
+    assert head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
     assert head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
     check_head(RFS_DAYS, ENSEMBLE, "rfs")
     with pytest.raises(ModelPackageError, match="expected a head for each of 4 classes"):

@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.heads.documents import ClassHead, Head, LinearHead
 from algorithm.heads.parts import Calibration, Survival
-from algorithm.heads.values import check_head, class_probability, head_answer
+from algorithm.heads.values import check_head, head_answer
 from contract.editions import Answer
 from contract.errors import ModelPackageError
 from tests.algorithm.heads.head_parts import linear, term
@@ -84,9 +84,9 @@ def test_the_class_with_the_highest_score_wins_and_the_lower_of_equal_ones(x: fl
 
 def test_a_probability_by_hand() -> None:
     """Score 1.5 and Platt scaling 2 x 1.5 - 1 = 2: 1 / (1 + e^-2)."""
-    calibrated = head_of(1.0, calibration=Calibration(slope=2.0, offset=-1.0))
-    assert class_probability(calibrated, 1.5) == pytest.approx(1 / (1 + math.exp(-2)))
-    assert class_probability(head_of(1.0), 1.5) is None
+    calibrated = head_of(1.0, threshold=0.0, calibration=Calibration(slope=2.0, offset=-1.0))
+    assert head_answer(POSITIVE, calibrated, {"x": 1.5}).probability == pytest.approx(1 / (1 + math.exp(-2)))
+    assert head_answer(POSITIVE, head_of(1.0, threshold=0.0), {"x": 1.5}).probability is None
     assert Calibration(slope=1e50, offset=0.0).probability(-4.0) == pytest.approx(0.0)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import by_contours
-from algorithm.network.images import network_grid
 from algorithm.region.grids import resample_mask
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask
@@ -34,7 +34,7 @@ def test_the_grid_is_that_of_the_training_on_reference_masks() -> None:
     case = Case(Volume(np.zeros(GRID.array_shape, np.int16), GRID), None, Patient())
     segmented = by_contours(case, cube(14, 22), REGION, (3.0, 3.0, 3.0))
     assert segmented.segmentation is not None
-    grid = network_grid(REGION, (3.0, 3.0, 3.0), GRID)
+    grid = upright_grid(GRID, REGION.lower_mm, REGION.upper_mm, (3.0, 3.0, 3.0))
     assert segmented.segmentation.grid == grid
     np.testing.assert_array_equal(segmented.segmentation.mask(), resample_mask(cube(14, 22), grid))
     assert segmented.by_contours

@@ -23,8 +23,7 @@ from algorithm.heads.methods import method_for
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
-from algorithm.outcome.features import OutcomeFeatures
-from algorithm.outcome.network import OutcomeNetwork, event_free_days, load_outcome_network
+from algorithm.outcome.network import OutcomeFeatures, OutcomeNetwork, event_free_days, load_outcome_network
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask
 from algorithm.prediction import PredictRequest
 from algorithm.steps import RunContext, measure

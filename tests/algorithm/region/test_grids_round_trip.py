@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.images import network_channels, network_grid
+from algorithm.network.images import network_channels
 from algorithm.region.grids import grid_over, restore_labels
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -61,7 +62,7 @@ def round_trip(case: Case, channel: int) -> tuple[np.ndarray, Geometry]:
     """What a perfect network would answer that marks what is bright in one channel (0 CT, 1 PET) above 0.5."""
     corners = case.ct.geometry.corners_mm()
     region = Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
-    grid = network_grid(region, NETWORK_SPACING_MM, case.ct.geometry)
+    grid = upright_grid(case.ct.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
     ct, pet = network_channels(case, grid)
     bright = np.clip((ct, pet)[channel], 0, 1) - 0.5
     logits = np.stack([-bright, bright, np.full_like(bright, -1e3)])

@@ -359,7 +359,7 @@ def test_an_uncertainty_that_cannot_be_written_leaves_the_answer(
     def refuse(*_: object) -> None:
         raise OutputError("uncertainty.json: no space left")
 
-    monkeypatch.setattr(conclude, "write_record", refuse)
+    monkeypatch.setattr(conclude, "write_json", refuse)
     request = request_for()
     predict(request, resident)
     assert (request.output_dir / MASK).is_file()

@@ -16,11 +16,12 @@ from algorithm.deadline import Deadline
 from algorithm.heads.features import intensity
 from algorithm.heads.measure import image_feature_names
 from algorithm.masks.segmentation import Segmentation, softmax
-from algorithm.network.images import ReadyImage, network_grid, normalise, other_images, resampled_logits
+from algorithm.network.images import ReadyImage, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
 from algorithm.network.windows import Pass
+from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region
 from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
 from baseline.release.cases import ReleaseCase
@@ -161,7 +162,9 @@ def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
     data, device = ReadyImage(image.data), torch.device("cpu")
     alone = Passes(data, (Pass(1),), Networks(package), Deadline(600), device).run().logits
     assert alone.shape[1:] != GRID.array_shape
-    coarse = resampled_logits(alone, network_grid(scans[1], (18.0,) * 3, CT), GRID, of_probabilities=True)
+    coarse = resampled_logits(
+        alone, upright_grid(CT, scans[1].lower_mm, scans[1].upper_mm, (18.0,) * 3), GRID, of_probabilities=True
+    )
     fine = logits_of(0, case, work, root)
     mean = np.log((softmax(fine) + softmax(coarse)) / 2)
     expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)

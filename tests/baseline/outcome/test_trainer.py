@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from algorithm.outcome.features import OutcomeFeatures
-from algorithm.outcome.network import OutcomeNetwork
+from algorithm.outcome.network import OutcomeFeatures, OutcomeNetwork
 from algorithm.outcome.plan import OutcomePlan, OutcomeTask, plan_of
 from baseline.heads.cubes import CubesOf
 from baseline.network.plans import OutcomePreset
