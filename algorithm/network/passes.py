@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -109,6 +108,16 @@ PassObserver = Callable[[Pass, _Float], None]
 
 
 @dataclass
+class _Member:
+    """A member in one case: its image, its backend and the fallbacks left, and its longest pass in seconds a voxel."""
+
+    image: MemberImage
+    backends: tuple[Backend, ...]
+    rate: float = 0.0
+    is_left_out: bool = False
+
+
+@dataclass
 class Passes:
     """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
@@ -130,19 +139,17 @@ class Passes:
         if not self.passes:
             raise ValueError("found no pass, expected at least one")
         self._package = self.networks.package
-        self._images = {name: self.others.get(name, self.image) for name in self._package.fold_configurations}
+        classes, channels = len(self._package.manifest.labels), len(self._package.channel_sources)
+        self._members: dict[str, _Member] = {}
+        for name in dict.fromkeys(self._package.fold_configurations):
+            image = self.others.get(name, self.image)
+            self._members[name] = _Member(image, backends(self.device, sum_bytes(image.shape, channels, classes)))
         self._start_with(self.passes[0])
         self._shown: MemberImage | None = None
         self._tensor = torch.zeros(())
         with suppress(HookFailedError):  # its own member's first pass meets it again
             self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
-        classes, channels = len(self._package.manifest.labels), len(self._package.channel_sources)
-        sizes = {name: sum_bytes(image.shape, channels, classes) for name, image in self._images.items()}
-        self._backends = {name: backends(self.device, size) for name, size in sizes.items()}
         self._begun_s = self._warm_s = self.deadline.clock()
-        self._rates: dict[str, float] = {}  # member: the longest pass so far, in seconds a voxel of its tiles
-        self._failures: Counter[str] = Counter()  # member: how many of its backends failed
-        self._given_up: set[str] = set()
 
     def run(self) -> Progress:
         """Make passes until all are complete or time is up.
@@ -175,7 +182,7 @@ class Passes:
         """The progress after the first pass, and the passes after it; a member that fails is left out."""
         reason: Exception = NotANumberError()
         for number, step in enumerate(self.passes):
-            if self._member(step) in self._given_up:
+            if self._member(step).is_left_out:
                 continue
             if number:
                 self._start_with(step)
@@ -187,12 +194,12 @@ class Passes:
         raise NoPassFitsError(first_line(reason)) from None
 
     def _start_with(self, step: Pass) -> None:
-        self._plans = self._image_of(step).plans(self._package.patch_of(step.fold))
+        self._plans = self._member(step).image.plans(self._package.patch_of(step.fold))
         self._plan = next(self._plans)
 
     def _leave_out(self, step: Pass, reason: Exception) -> None:
         LOGGER.warning("*** WARNING *** %s left out: %s", step, first_line(reason))
-        self._given_up.add(self._member(step))
+        self._member(step).is_left_out = True
 
     def _is_worth_beginning(self, step: Pass) -> bool:
         """True if a pass would end in time at the cost of the longest pass of its member.
@@ -201,37 +208,30 @@ class Passes:
         then correct the estimate. A member that was left out stays out, since time only grows shorter.
         """
         member = self._member(step)
-        rate = self._rates.get(member, max(self._rates.values()))
+        rate = member.rate or max(one.rate for one in self._members.values())
         if not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
-            self._given_up.add(member)
-        return member not in self._given_up
+            member.is_left_out = True
+        return not member.is_left_out
 
     def _timed_pass(self, step: Pass) -> _Float:
-        self._show(self._image_of(step))  # not part of the pass: later ones of the member have the image ready
-        begun_s, member = self.deadline.clock(), self._member(step)
+        member = self._member(step)
+        self._show(member.image)  # not part of the pass: later ones of the member have the image ready
+        begun_s = self.deadline.clock()
         logits = self._whole_pass(step)
-        rate = (self.deadline.clock() - begun_s) / self._tile_voxels(step)
-        self._rates[member] = max(rate, self._rates.get(member, 0.0))
+        member.rate = max(member.rate, (self.deadline.clock() - begun_s) / self._tile_voxels(step))
         return logits
 
     def _tile_voxels(self, step: Pass) -> int:
         plan = self._plan_of(step)
         return len(plan.tiles) * math.prod(plan.patch)
 
-    def _member(self, step: Pass) -> str:
-        return self._package.fold_configurations[step.fold]
-
-    def _image_of(self, step: Pass) -> MemberImage:
-        return self._images[self._member(step)]
+    def _member(self, step: Pass) -> _Member:
+        return self._members[self._package.fold_configurations[step.fold]]
 
     def _plan_of(self, step: Pass) -> PassPlan:
         """The present plan for the image and the patch of the pass's own network."""
-        plans = self._image_of(step).plans(self._package.patch_of(step.fold))
+        plans = self._member(step).image.plans(self._package.patch_of(step.fold))
         return next(plan for plan in plans if plan.name == self._plan.name)
-
-    def _backend_of(self, step: Pass) -> Backend:
-        member = self._member(step)
-        return self._backends[member][self._failures[member]]
 
     def _show(self, image: MemberImage) -> None:
         """Take an image for the next pass, so that a single one lies on the card. Raises NoPassFitsError."""
@@ -247,7 +247,7 @@ class Passes:
         total, done = softmax(logits) if of_probabilities else logits, 1
         if before is not None:
             total, done = before.total + total, before.done + 1
-        backend = str(self._backend_of(step))
+        backend = str(self._member(step).backends[0])
         progress = Progress(total, done, len(self.passes), self._plan.name, backend, of_probabilities)
         self.on_progress(progress)
         return progress
@@ -261,15 +261,15 @@ class Passes:
 
     def _whole_pass(self, step: Pass) -> _Float:
         """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
-        image, plan = self._image_of(step), self._plan_of(step)
+        member, plan = self._member(step), self._plan_of(step)
         while True:
-            backend = self._backend_of(step)
+            backend = member.backends[0]
             try:
                 network = self.networks.of(step.fold, backend.device)
                 self._tensor = self._tensor.to(backend.sums)
                 self._begun_s = self.deadline.clock()
                 in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done).numpy()
-                logits = image.answer(in_box, plan.box)
+                logits = member.image.answer(in_box, plan.box)
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
@@ -278,17 +278,17 @@ class Passes:
                 if self.on_pass is not None:
                     self.on_pass(step, logits)
                 return logits
-            self._turn_to_next(step, backend, reason)
+            self._turn_to_next(member, reason)
 
-    def _turn_to_next(self, step: Pass, failed: Backend, reason: str) -> None:
+    def _turn_to_next(self, member: _Member, reason: str) -> None:
+        failed, *left = member.backends
         self.networks.forget()
         release(failed.device)
-        self._tensor = torch.from_numpy(self._image_of(step).data)
-        member = self._member(step)
-        if self._failures[member] + 1 == len(self._backends[member]):
+        self._tensor = torch.from_numpy(member.image.data)
+        if not left:
             raise NoPassFitsError(f"{failed} failed: {reason}")
-        self._failures[member] += 1
-        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, self._backend_of(step))
+        member.backends = tuple(left)
+        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, left[0])
 
     def _tile_done(self, number: int, count: int) -> None:
         """Check after each tile whether the pass ends in time; the first tile includes the warm-up."""
