@@ -1,4 +1,4 @@
-"""Read the pixels of a MetaImage with a completeness check in one pass, and pack masks in memory.
+"""Check the header of a MetaImage, read its pixels with a completeness check in one pass, and pack masks in memory.
 
 ITK fills the rest of a damaged stream with zeros, so that a check would have to inflate it a second time. ITK also
 follows a header to pixels in another file, such as the reference mask of a submitted one; this reader does not.
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng import zlib_ng
 
+from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 
 # All header keys from which MetaIO takes the grid.
-GEOMETRY_FIELDS: Final = frozenset(
+_GEOMETRY_FIELDS: Final = frozenset(
     {"Offset", "Position", "Origin", "TransformMatrix", "Rotation", "Orientation", "ElementSpacing", "ElementSize"}
 )
 _PIXELS_BEGIN: Final = "ElementDataFile"
@@ -110,6 +111,31 @@ def unpacked(content: bytes, geometry: Geometry) -> npt.NDArray[np.uint8]:
     """The voxels (z, y, x) of a file that `packed` made on this grid."""
     pixels = zlib_ng.decompress(content.partition(_LAST_LINE)[2])
     return np.frombuffer(pixels, dtype=np.uint8).reshape(geometry.array_shape).copy()
+
+
+def check_header(path: Path, error: type[HecktorError]) -> None:
+    """Reject a MetaImage header that ITK misreads.
+
+    ITK reads out of bounds on an absurd NDims, takes a non-numeric origin for 0, and needs 7 s for 60 MB of comments.
+    """
+    with path.open("rb") as file:
+        fields = mha_fields(file)
+        if file.tell() > MAX_HEADER_BYTES:
+            raise error(path.name, f"a header of more than {MAX_HEADER_BYTES} bytes", "an image with a shorter one")
+    rank = fields.get("NDims", "3")
+    if not (rank.isascii() and rank.isdecimal() and len(rank) == 1 and rank != "0"):
+        raise error(path.name, f"not a readable image (NDims {rank[:40]!r})", "a 3D image")
+    for key in sorted(_GEOMETRY_FIELDS & fields.keys()):
+        invalid = [token for token in fields[key].split() if not _is_finite(token)]
+        if invalid:
+            raise error(path.name, f"{key} holds {invalid[0][:40]!r}", "finite numbers")
+
+
+def _is_finite(token: str) -> bool:
+    try:
+        return math.isfinite(float(token))
+    except ValueError:
+        return False
 
 
 def _numbers(values: Iterable[float]) -> str:

@@ -1,6 +1,7 @@
 """Read and write images with their geometry.
 
-Headers are checked before pixels are read, so that a false size in a header allocates no memory.
+Headers are checked before pixels are read, so that a false size in a header allocates no memory. SimpleITK takes 0.4 s
+to import, so only the functions that read or write an image import it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, require_space, write_bytes
 from contract.images import completeness, metaimage
 from contract.images.geometry import Geometry
-from contract.images.itk_reader import itk_reason, open_reader
 from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ MAX_VOXELS: Final = 2**30
 WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # TIFFs are images by name, so that one in a folder is refused instead of overlooked.
 _KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
+# Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
+_ITK_READERS: Final = {
+    ".mha": "MetaImageIO",
+    ".mhd": "MetaImageIO",
+    ".nii.gz": "NiftiImageIO",
+    ".nii": "NiftiImageIO",
+}
 
 _Array = npt.NDArray[Any]
 
@@ -97,8 +104,7 @@ def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageH
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    reader = open_reader(path, image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)), error)
-    return _checked_header(reader, path, error)
+    return _checked_header(open_reader(path, error), path, error)
 
 
 def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[HecktorError] = InputError) -> Volume:
@@ -118,7 +124,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     """
     stamp = _stamp(path)
     try:
-        reader = open_reader(path, image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)), error)
+        reader = open_reader(path, error)
         header = _checked_header(reader, path, error)
         array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
         if array is None:
@@ -150,7 +156,7 @@ def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
-        raise error(path.name, f"pixels cannot be read ({itk_reason(problem, path)})") from None
+        raise error(path.name, f"pixels cannot be read ({_itk_reason(problem, path)})") from None
     return array
 
 
@@ -177,7 +183,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)
     except RuntimeError as problem:
-        raise OutputError(path.name, f"cannot be written ({itk_reason(problem, path)})") from None
+        raise OutputError(path.name, f"cannot be written ({_itk_reason(problem, path)})") from None
 
 
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
@@ -233,6 +239,37 @@ def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint
     return compact
 
 
+def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
+    """Open an image and read its header, without those that ITK misreads; an unknown suffix is taken for MetaImage.
+
+    Raises:
+        HecktorError: of class `error`: absent, empty, or not readable.
+    """
+    if not path.exists():
+        raise error(path.name, f"not found in {path.parent.name}", "an image")
+    if not path.is_file():
+        raise error(path.name, "not a regular file", "an image")
+    if path.stat().st_size == 0:
+        raise error(path.name, "empty file", "an image")
+    suffix = image_suffix(path, (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES))
+    if suffix in TIFF_SUFFIXES:
+        raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
+    if suffix in (".mha", ".mhd"):
+        metaimage.check_header(path, error)
+    if suffix in (".nii", ".nii.gz") and (fault := completeness.nifti_defect(path, header_only=True)):
+        raise error(path.name, *fault)
+    import SimpleITK as sitk
+
+    reader = sitk.ImageFileReader()
+    reader.SetFileName(str(path))
+    reader.SetImageIO(_ITK_READERS[suffix or ".mha"])
+    try:
+        reader.ReadImageInformation()
+    except RuntimeError as problem:
+        raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
+    return reader
+
+
 def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
     import SimpleITK as sitk
 
@@ -255,3 +292,13 @@ def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[Heckto
 def _bytes_per_voxel(pixel_type: str) -> int:
     bits = re.search(r"(\d+)-bit", pixel_type)
     return int(bits.group(1)) // 8 if bits else 1
+
+
+def _itk_reason(problem: BaseException, path: Path) -> str:
+    """The last sentence of an ITK message, without paths and memory addresses, which differ between runs."""
+    text = re.sub(r"\(0x[0-9a-fA-F]+\)", "", str(problem).replace(str(path), path.name))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = lines[-1] if lines else type(problem).__name__
+    if last == "Reason: Success":  # ITK's words for an error that no system call caused
+        return "its header cannot be parsed"
+    return re.sub(r"(/[^\s:\"']+)+/", "", last)[:200]
