@@ -1,4 +1,7 @@
-"""HNTS-MRG 2024 on phantoms of two visits: the earlier mask as answer, a training, and what does not fit the edition."""
+"""HNTS-MRG 2024 on phantoms of two visits: the earlier mask as answer, and what does not fit the edition.
+
+A training, its package in an image and their scores: `tests/containers/test_hntsmrg2024.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,10 @@ import numpy as np
 import pytest
 
 from algorithm.cli import main as predict
-from baseline.cli import main as train
 from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import find_single_image, read_volume, write_mask
-from contract.packages import read_manifest
 from evaluation import evaluate
 from rehearsal.phantoms.cohort import CohortOptions
 from rehearsal.phantoms.make import make_cohort
@@ -78,47 +79,3 @@ def test_a_registered_image_elsewhere_is_named(cohort: Path, tmp_path: Path) -> 
     call = ["--input", str(tmp_path / "input"), "--output", str(tmp_path / "out"), "--edition", EDITION]
     with pytest.raises(HecktorError, match=r"does not overlap .*, expected an image registered to it"):
         predict(["--task", "mid-rt", *call, "--method", "earlier-mask"])
-
-
-@pytest.mark.slow
-def test_from_a_release_to_an_answer_by_a_network_of_mr(cohort: Path, tmp_path: Path) -> None:
-    """Far too short to learn anything: the channels come from the edition, and the package is that of one task."""
-    options = CohortOptions(3, ("MDA",), "release", "head_and_neck", ct_coarsening=4, edition=EDITION)
-    assert len(list(make_cohort(options, 4, tmp_path / "release", jobs=1))) == 4
-    work, package = ["--work", str(tmp_path / "work"), "--jobs", "1"], tmp_path / "package"
-    release = ["--edition", EDITION, "--release", str(tmp_path / "release"), "--folds", "2"]
-    release += ["--spacing-mm", "6", "6", "6"]
-    with pytest.raises(HecktorError, match="--task: found none, expected one of pre-rt, mid-rt, whose networks see"):
-        train(["prepare", *release, *work])
-    assert train(["prepare", "--task", "mid-rt", *release, *work]) == 0
-    with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during, mr_registered"):
-        train(["plan", "--channels", "PET", *work])
-    tiny = [
-        "--epochs",
-        "1",
-        "--iterations",
-        "2",
-        "--memory-gb",
-        "0.03",
-        "--base-features",
-        "8",
-        "--most-features",
-        "16",
-    ]
-    assert train(["plan", *tiny, *work]) == 0
-    for step in ("fold", "heads"):
-        assert train([step, "--device", "cpu", *work]) == 0
-    assert train(["export", "--output", str(package), "--device", "cpu", *work]) == 0
-    assert read_manifest(package).channels[:2] == ["mr_during", "mr_registered"]
-
-    record = tmp_path / "record.json"
-    call = ["--input", str(cohort / "MDA-001" / "input"), "--edition", EDITION, "--device", "cpu"]
-    call += ["--model", str(package), "--record", str(record), "--output", str(tmp_path / "out")]
-    assert predict(["--task", "mid-rt", *call]) == 0
-    content = read_json(record)
-    assert content["passes_done"] > 0
-    answer = read_volume(find_single_image(tmp_path / "out" / "images" / "mri-head-neck-segmentation"))
-    visit = find_single_image(cohort / "MDA-001" / "input" / "images" / "mid-rt-t2w-head-neck")
-    assert answer.geometry == read_volume(visit).geometry
-    with pytest.raises(HecktorError, match=r"manifest\.json: found channels mr_during, .*, expected mr_before"):
-        predict(["--task", "pre-rt", *call])

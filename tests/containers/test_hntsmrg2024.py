@@ -1,0 +1,79 @@
+"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR against the null algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from algorithm.cli import main as predict
+from baseline.cli import main as train
+from contract.errors import HecktorError
+from contract.files import read_json
+from contract.packages import read_manifest
+from rehearsal.cli import main as rehearse
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
+from rehearsal.runners.containers import ContainerEngine
+
+pytestmark = [pytest.mark.container, pytest.mark.slow]
+
+EDITION, TASK = "hntsmrg2024", "mid-rt"
+# A learning rate for 300 steps of 8 features, without augmentation.
+PLAN = "--epochs 4 --iterations 75 --learning-rate 0.004 --no-augmentation --base-features 8 --most-features 16"
+
+
+def phantoms(folder: Path, seed: int, count: int, layout: str) -> Path:
+    """Head-and-neck phantoms of one centre and of two visits, of a coarse MR."""
+    options = CohortOptions(seed, ("MDA",), layout, "head_and_neck", ct_coarsening=4, edition=EDITION)
+    assert len(list(make_cohort(options, count, folder, jobs=1))) == count
+    return folder
+
+
+def trained(release: Path, root: Path) -> Path:
+    """The package of two networks of the task, of two folds; the channels come from the edition."""
+    work, package = ["--work", str(root / "work"), "--jobs", "1"], root / "package"
+    prepare = ["prepare", "--edition", EDITION, "--release", str(release), "--folds", "2", *work]
+    prepare += ["--spacing-mm", "4", "4", "4"]
+    with pytest.raises(HecktorError, match="--task: found none, expected one of pre-rt, mid-rt, whose networks see"):
+        train(prepare)
+    assert train([*prepare, "--task", TASK]) == 0
+    with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during, mr_registered"):
+        train(["plan", "--channels", "PET", *work])
+    assert train(["plan", "--memory-gb", "0.005", *PLAN.split(), *work]) == 0
+    for step in ("fold", "heads"):
+        assert train([step, "--device", "cpu", *work]) == 0
+    assert train(["export", "--output", str(package), "--device", "cpu", *work]) == 0
+    assert read_manifest(package).channels[:2] == ["mr_during", "mr_registered"]
+    return package
+
+
+def score(cases: Path, output: Path, options: Sequence[str]) -> float:
+    """The mean of the aggregated DSC of GTVp and GTVn after a rehearsal in the images of the task."""
+    command = ["--edition", EDITION, "--task", TASK, "--cases", str(cases), "--output", str(output)]
+    command += ["--ground-truth", str(cases / f"ground_truth_{TASK}")]
+    command += ["--algorithm-image", f"hecktor-{TASK}", "--evaluation-image", f"hecktor-evaluation-{TASK}"]
+    assert rehearse([*command, *options]) == 0
+    found: float = read_json(output / "metrics.json")["aggregates"]["dsc_agg_mean"]["value"]
+    return found
+
+
+def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:
+    """Trained on ten phantoms, both answer six others.
+
+    Measured: 0.669 and 0.692 (two seeds of the training) against 0.517 of the registered earlier mask, so a margin of
+    0.05 leaves room for other machines.
+    """
+    package = trained(phantoms(tmp_path / "release", 3, 10, "release"), tmp_path)
+    cases = phantoms(tmp_path / "cases", 103, 6, "platform")
+    network = score(cases, tmp_path / "network", ["--model", str(package)])
+    null = score(cases, tmp_path / "null", ["--arguments=--method earlier-mask"])
+    assert network > null + 0.05
+    records = [read_json(one) for one in sorted((tmp_path / "network").rglob("record.json"))]
+    assert all(one["passes_done"] > 0 for one in records)
+
+    case = next(cases.glob("*/input"))
+    call = ["--edition", EDITION, "--input", str(case), "--output", str(tmp_path / "out"), "--model", str(package)]
+    with pytest.raises(HecktorError, match=r"manifest\.json: found channels mr_during, .*, expected mr_before"):
+        predict(["--task", "pre-rt", "--device", "cpu", *call])
