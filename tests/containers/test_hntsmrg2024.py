@@ -20,8 +20,9 @@ from rehearsal.runners.containers import ContainerEngine
 pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 EDITION, TASK = "hntsmrg2024", "mid-rt"
-# A learning rate for 300 steps of 8 features, without augmentation.
-PLAN = "--epochs 4 --iterations 75 --learning-rate 0.004 --no-augmentation --base-features 8 --most-features 16"
+# What 300 steps of a small network on small patches can learn.
+PLAN = "--epochs 4 --iterations 75 --learning-rate 0.01 --loss tversky-ce --no-augmentation"
+NETWORK = "--base-features 8 --most-features 16 --memory-gb 0.005"
 
 
 def phantoms(folder: Path, seed: int, count: int, layout: str) -> Path:
@@ -41,9 +42,9 @@ def trained(release: Path, root: Path) -> Path:
     assert train([*prepare, "--task", TASK]) == 0
     with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during, mr_registered"):
         train(["plan", "--channels", "PET", *work])
-    assert train(["plan", "--memory-gb", "0.005", *PLAN.split(), *work]) == 0
-    for step in ("fold", "heads"):
-        assert train([step, "--device", "cpu", *work]) == 0
+    assert train(["plan", *PLAN.split(), *NETWORK.split(), *work]) == 0
+    for step in (["fold", "--fold", "0"], ["fold", "--fold", "1"], ["heads"]):
+        assert train([*step, "--device", "cpu", *work]) == 0
     assert train(["export", "--output", str(package), "--device", "cpu", *work]) == 0
     assert read_manifest(package).channels[:2] == ["mr_during", "mr_registered"]
     return package
@@ -62,8 +63,9 @@ def score(cases: Path, output: Path, options: Sequence[str]) -> float:
 def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:
     """Trained on ten phantoms, both answer six others.
 
-    Measured: 0.669 and 0.692 (two seeds of the training) against 0.517 of the registered earlier mask, so a margin of
-    0.05 leaves room for other machines.
+    Such a short training does not always win. Measured with two seeds of the training: 0.669 and 0.692 on these
+    phantoms, against 0.517 of the registered earlier mask; 0.606 and 0.637 against 0.553 on phantoms of seeds 4 and
+    104; with one seed 0.517 against 0.584 on those of seeds 5 and 105. A margin of 0.05 leaves room for other machines.
     """
     package = trained(phantoms(tmp_path / "release", 3, 10, "release"), tmp_path)
     cases = phantoms(tmp_path / "cases", 103, 6, "platform")
