@@ -180,13 +180,6 @@ def _intention(options: TrainingOptions, plan: NetworkPlan, work: WorkFolders) -
     return f"steps: check, prepare, {steps}, postprocess, heads, report, export; on {machine.device}\n{estimated}"
 
 
-def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:
-    """Hours and disk of a plan on the prepared images, on the device that it is meant for: GPU, or CPU for `short`."""
-    plan = plan.changed(spacing_mm=read_preparation(work).spacing_mm)
-    machine = Machine("cpu" if plan.network == PRESETS["short"].network else "cuda", threads=jobs)
-    return estimate_text(plan, len(read_cases(work)), len(read_splits(work).folds), machine, work)
-
-
 def train_networks(work: WorkFolders, machine: Machine) -> None:
     """Train the networks of all balanced folds; finished ones are skipped, unfinished ones resumed."""
     train_jobs(work, package_jobs(work), machine)

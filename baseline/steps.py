@@ -14,6 +14,7 @@ from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
+from baseline.network.estimate import estimate_of_prepared
 from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
@@ -24,7 +25,6 @@ from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
-    estimate_of_prepared,
     export_model,
     features_for_heads,
     fit_heads,

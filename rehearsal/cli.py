@@ -140,7 +140,7 @@ def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
         print(f"one server for all cases, ready after {starts}")
     if rehearsal.evaluation is None:
-        print("not scored: found no --ground-truth")
+        print("not scored: no --ground-truth was given")
     print(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
         print(f"error: {problem}", file=sys.stderr)

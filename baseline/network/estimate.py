@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from baseline.network.nnunet import Machine
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import PRESETS, NetworkPlan
+from baseline.release.cases import read_cases
 from baseline.release.record import read_preparation
+from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 
 # nnU-Net's published hours for one fold of 1000 epochs of 250 steps on one A100.
@@ -120,3 +122,10 @@ def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
     week = ", more than a week" if left.hours > _WEEK_H else ""
     on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""
     return f"about {left.hours:.0f} h on {cards}{week}{on_t4}"
+
+
+def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:
+    """Hours and disk of a plan on the prepared images, on the device that it is meant for: GPU, or CPU for `short`."""
+    plan = plan.changed(spacing_mm=read_preparation(work).spacing_mm)
+    machine = Machine("cpu" if plan.network == PRESETS["short"].network else "cuda", threads=jobs)
+    return as_text(plan, len(read_cases(work)), len(read_splits(work).folds), machine, work)

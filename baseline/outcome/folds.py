@@ -283,7 +283,7 @@ def check_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
     """
     for name in sorted(code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}):
         folder = _root(work, name)
-        expected = f"it (or remove {folder.parent.name}/{folder.name})"
+        expected = f"its folder, or {folder.parent.name}/{folder.name} removed"
         raise HecktorError("--code", f"found no {name}, whose features were fitted before", expected)
 
 

@@ -245,7 +245,7 @@ def test_features_that_are_fitted_to_outcomes(
     assert "my_code" not in str(record.notices)
 
     with pytest.raises(
-        HecktorError, match=r"^--code: found no my_code, whose features were fitted before, expected it"
+        HecktorError, match=r"^--code: found no my_code, whose features were fitted before, expected its folder, or "
     ):
         heads(work, masks)
     assert (root / "fold_0" / "fit.json").stat().st_mtime_ns == stamp[0]

@@ -17,19 +17,13 @@ from contract.files import read_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import find_single_image, read_volume, write_mask
 from evaluation import evaluate
-from rehearsal.phantoms.cohort import CohortOptions
-from rehearsal.phantoms.make import make_cohort
-
-EDITION = "hntsmrg2024"
+from tests.visits import EDITION, make_visits
 
 
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One patient in the platform's layout."""
-    folder = tmp_path_factory.mktemp("visits")
-    options = CohortOptions(3, ("MDA",), "platform", "head_and_neck", ct_coarsening=4, edition=EDITION)
-    assert list(make_cohort(options, 1, folder, jobs=1)) == ["MDA-001"]
-    return folder
+    return make_visits(tmp_path_factory.mktemp("visits"))
 
 
 def test_the_null_algorithm_answers_with_the_registered_mask(cohort: Path, tmp_path: Path) -> None:

@@ -19,12 +19,10 @@ from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.volumes import Volume, find_single_image, read_volume, write_volume
 from contract.packages import read_manifest
-from rehearsal.phantoms.cohort import CohortOptions
-from rehearsal.phantoms.make import make_cohort
 from tests.baseline.package.nnunet_results import CPU, DATASET, edit_checkpoint, edit_dataset, package, train_once
 from tests.baseline.package.own_model import MODEL, packaged, write_model
+from tests.visits import EDITION, make_visits
 
-EDITION = "hntsmrg2024"
 MID_RT = ("--edition", EDITION, "--task", "mid-rt")
 NAMES = "mr_during, mr_registered, mask_registered GTVp, mask_registered GTVn"
 # A training that sees the structure GTVp and both MRs, in another order than the edition.
@@ -35,10 +33,7 @@ ORDER = "mr_during=2,mr_registered=1,mask_registered GTVp=0"
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The images of one phantom of two visits."""
-    folder = tmp_path_factory.mktemp("visits")
-    options = CohortOptions(3, ("MDA",), "platform", "head_and_neck", ct_coarsening=4, edition=EDITION)
-    assert list(make_cohort(options, 1, folder, jobs=1)) == ["MDA-001"]
-    return folder / "MDA-001" / "input"
+    return make_visits(tmp_path_factory.mktemp("visits")) / "MDA-001" / "input"
 
 
 @pytest.fixture(scope="module")

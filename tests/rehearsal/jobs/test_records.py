@@ -170,7 +170,7 @@ def test_the_summary_names_package_fallbacks_and_notices(
 ) -> None:
     """The console says what rehearsal.json says, and the command fails if another package answered.
 
-    The work folder that an ended rehearsal left is removed with its other results.
+    The work folder that a killed rehearsal left is removed with its other results.
     """
     left = tmp_path / "out" / ".rehearsal-left" / "job"
     left.mkdir(parents=True)
@@ -182,7 +182,7 @@ def test_the_summary_names_package_fallbacks_and_notices(
     assert f"model package: mine, manifest sha256 {SHA256[:12]} {named}\n" in printed.out
     assert "\nt_stage: 2 answered, 2 by a fallback (A-1, B-2), 2 with notices (A-1, B-2)\n" in printed.out
     assert "notice in 2 of 2 cases (A-1, B-2): PET: all voxels are zero, expected uptake; CT alone\n" in printed.err
-    assert "\nnot scored: found no --ground-truth\n" in printed.out
+    assert "\nnot scored: no --ground-truth was given\n" in printed.out
     assert not left.parent.exists()
     assert main([*command, f"--arguments={shlex.join(recorded(ANOTHER))}"]) == 1
     assert "error: model package: other, manifest sha256 000000000000 in the run record" in capsys.readouterr().err
