@@ -57,3 +57,11 @@ def test_the_hash_is_that_of_all_files_that_make_the_image_and_of_no_others(tree
         if path.relative_to(tree).as_posix() not in named:
             path.unlink()
     assert call(tree)[1] == before
+
+
+def test_the_tests_for_the_image_exist() -> None:
+    """The script may not run them for months."""
+    text = (ROOT / "scripts" / "test-cuda-image").read_text()
+    (tests,) = re.findall(r"^TESTS=\(.*\)$", text, re.MULTILINE)
+    command = ["bash", "-c", f'{tests}; [ ${{#TESTS[@]}} -gt 1 ] && ls -d "${{TESTS[@]}}"']
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
