@@ -217,10 +217,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench --calibration", description=__doc__)
     parser.add_argument("--cohorts", type=whole_number(2), default=1000, help="cohorts a line (default: %(default)s)")
     parser.add_argument("--seed", type=whole_number(0), default=2026, help="seed (default: %(default)s)")
+    parser.add_argument("--quick", action="store_true", help="2 cohorts a line, only to see it run")
     options = parser.parse_args(argv)
+    cohorts = 2 if options.quick else options.cohorts
     rng = np.random.default_rng(options.seed)
-    values = list(value_rows(options.cohorts, rng))
-    differences = [difference_row(one, options.cohorts, rng) for one in scenarios()]
+    values = list(value_rows(cohorts, rng))
+    differences = [difference_row(one, cohorts, rng) for one in scenarios()]
     for table in ([VALUE_HEADS, *values], [DIFFERENCE_HEADS, *differences]):
         sys.stdout.write("\n".join(markdown(table)) + "\n\n")
     return 0

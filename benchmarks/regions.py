@@ -37,6 +37,8 @@ HEADER: Final = ("kind of scan", "cases", "contained", "smallest margin mm", "me
 IMAGES: Final = ("ct", "pet", "mask")
 STEP_MM: Final = 4.0
 COLUMNS: Final = 5
+# Patients and coarsening of `--quick`.
+QUICK: Final = (2, 8)
 SUV_WINDOW: Final = 10.0
 BONE_WINDOW_HU: Final = (-200.0, 900.0)
 # Below 0.5, so that lesions of a few voxels show at the sheet's size.
@@ -96,6 +98,8 @@ class RegionCheck:
 def main(argv: Sequence[str] | None = None) -> int:
     """Make phantoms, localise, report; returns 1 if a region misses a reference voxel."""
     options = _parser().parse_args(argv)
+    if options.quick:
+        options.patients, options.coarsening = QUICK
     study = RegionStudy(options.seed, options.patients, options.coarsening, options.output)
     checks = list(_check_all(study, options.jobs))
     rows, missed = by_kind(checks), [check.case for check in checks if not check.contained]
@@ -246,6 +250,7 @@ def _draw_case(front: Any, side: Any, check: RegionCheck, study: RegionStudy) ->
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="scripts/bench --regions", description="Test the localiser.")
+    parser.add_argument("--quick", action="store_true", help="two coarse phantoms, only to see it run")
     parser.add_argument("--patients", type=int, default=308, help="number of phantoms (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the phantoms (%(default)s)")
     parser.add_argument("--coarsening", type=int, default=2, help="divide the CT's matrix in plane (%(default)s)")

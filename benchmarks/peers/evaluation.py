@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     """Measure and report; a ratio above its aim is reported and does not change the exit status."""
     runner, options = suite_options(("-m", "benchmarks", "--peers"), argv)
     if not options.worker:
-        check_values(PYTHON, options.folder)
+        check_values(PYTHON, options.folder, QUICK_SLICES if options.quick else SLICES)
     run_suite(runner, "peers", list(cases(PYTHON, options.folder, options.quick)))
     return 0
 
@@ -50,7 +50,7 @@ def cases(python: Path, folder: Path, quick: bool) -> Iterator[Benchmark]:
         yield Benchmark(f"row, against {peer}", partial(_row, slices), peer, most)
     for package, call, most in (("panoptica", _lesions, 1 / 4), ("surface-distance", _surfaces, 1 / 2)):
         yield Benchmark(package, partial(_peer_call, package, python, folder), other_process=True)
-        yield Benchmark(f"ours, against {package}", call, package, most)
+        yield Benchmark(f"ours, against {package}", partial(call, slices), package, most)
     yield Benchmark("C-index: lifelines", _lifelines)
     yield Benchmark("C-index: ours", _c_index, "C-index: lifelines", 1)
     # One call of lifelines times the number of bootstraps: its calls differ by the sample alone.
@@ -59,14 +59,14 @@ def cases(python: Path, folder: Path, quick: bool) -> Iterator[Benchmark]:
     )
 
 
-def check_values(python: Path, folder: Path) -> None:
-    """Write the masks for the peers and compare their values with ours.
+def check_values(python: Path, folder: Path, slices: int = SLICES) -> None:
+    """Write the masks for the peers, lesions on so many slices, and compare their values with ours.
 
     Raises:
         HecktorError: panoptica counts other lesions, or a distance on cubes is not the derived one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pair, cubes = masks.lesions(SLICES), masks.cubes()
+    pair, cubes = masks.lesions(slices), masks.cubes()
     pair.save(folder / LESIONS)
     cubes.save(folder / "cubes.npz")
     counts = count_lesions(pair)
@@ -162,12 +162,12 @@ def count_lesions(pair: masks.LabelPair) -> Any:
     return compare_lesions(pair.reference == 2, pair.predicted == 2, mask_rules()).counts
 
 
-def _lesions() -> Call:
-    return partial(count_lesions, masks.lesions(SLICES))
+def _lesions(slices: int) -> Call:
+    return partial(count_lesions, masks.lesions(slices))
 
 
-def _surfaces() -> Call:
-    return partial(distances, masks.lesions(SLICES))
+def _surfaces(slices: int) -> Call:
+    return partial(distances, masks.lesions(slices))
 
 
 def distances(pair: masks.LabelPair) -> dict[str, float]:

@@ -6,6 +6,7 @@ python benchmarks/peers/other_packages.py panoptica|surface-distance masks.npz
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -58,12 +59,18 @@ def surface_distance(masks: Any) -> Callable[[], dict[str, float]]:
 
 
 def main(argv: list[str]) -> int:
-    """Load the masks; for each line on stdin compute the values of one package and print them as a line."""
+    """Load the masks; for each line on stdin compute the values of one package and print them as a line.
+
+    The answers alone go to stdout. A package may print there, too (panoptica prints a banner at its first call), so
+    from here on whatever else is printed goes to stderr.
+    """
     package, source = argv
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     work = {"panoptica": panoptica, "surface-distance": surface_distance}[package](dict(np.load(source)))
     for _ in sys.stdin:
-        sys.stdout.write(json.dumps(work()) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(work()) + "\n")
+        answers.flush()
     return 0
 
 

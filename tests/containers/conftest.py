@@ -5,7 +5,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from contract.errors import EngineError
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 from rehearsal.runners.containers import ContainerEngine, find_engine
 
 ROOT = Path(__file__).parents[2]
@@ -127,17 +129,17 @@ def images(engine: ContainerEngine) -> ContainerEngine:
 
 @pytest.fixture(scope="session")
 def server_images(images: ContainerEngine) -> ContainerEngine:
-    """The engine, with the algorithm images as servers beside the others."""
+    """The engine, with the algorithm of HECKTOR 2026 as a server beside the others."""
     with one_at_a_time():
-        build("algorithm", "--api-method", "invoke")
+        build("2026", "--api-method", "invoke")
     return images
 
 
 def make_phantoms(folder: Path, edition: str) -> Path:
-    """Two head-and-neck phantoms of an edition in the platform's layout."""
-    command = [sys.executable, "-m", "hecktor", "phantoms", "--patients", "2", "--seed", "5", "--layout", "platform"]
-    options = ["--edition", edition, "--head-and-neck-only", "--output", str(folder)]
-    subprocess.run([*command, *options], check=True, capture_output=True)
+    """Two coarse head-and-neck phantoms of an edition in the platform's layout."""
+    centres = tuple(centre.code for centre in CENTRES)
+    options = CohortOptions(5, centres, "platform", "head_and_neck", ct_coarsening=4, edition=edition)
+    assert len(list(make_cohort(options, 2, folder, jobs=1))) == 2
     return folder
 
 

@@ -1,4 +1,4 @@
-"""The look-alike enforces in containers what the platform enforces."""
+"""What differs in a container: user, mounts, network, limits, signals. All other behaviour: `tests/rehearsal`."""
 
 import json
 import shutil
@@ -83,161 +83,86 @@ def test_rehearsal_and_evaluation_in_containers(rehearse_image, toy_image, toy_e
     assert json.loads((tmp_path / "out" / "predictions" / "A-1.json").read_text()) == 0.5
 
 
-FOUR = {"task": None, "edition": "hecktor2026", "arguments": ("--four-answers",)}
+def check_surroundings(report: dict) -> None:
+    """The image's user and home, half of 256 MiB as shared memory, no platform's variables, no network, closed input."""
+    assert (report["uid"], report["home"]) == (1000, "/home/toy")
+    assert report["shm_bytes"] == 128 * MIB
+    assert report["variables"] == []
+    assert report["log_level"] == "INFO"
+    assert len(report["inputs"]) == 4
+    assert report["output"] == []
+    assert "unreachable" in report["network"]
+    assert "Read-only file system" in report["write-input"]
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-def test_four_answers_of_one_container(rehearse_image, toy_image, invoke_image, tmp_path: Path, api_method: str):
-    image = {"exec": toy_image, "invoke": invoke_image}[api_method]
-    result = rehearse_image(image, **FOUR)
+def test_a_container_is_confined(rehearse_image, toy_image):
+    result = rehearse_image(toy_image, "confined")
     assert result.succeeded, (result.refusals, result.failures)
-    values = {
-        path.parent.name: json.loads(path.read_text()) for path in (tmp_path / "out").rglob("predictions/*/A-1.json")
-    }
-    assert values == {"t_stage": "T2", "n_stage": "N1", "rfs": 800.5}
-    assert (tmp_path / "out" / "predictions" / "segmentation" / "A-1.mha").is_file()
+    report = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
+    check_surroundings(report)
+    assert report["tmp"] == []
+    assert report["output_mode"] == "0o777"
 
 
-@pytest.mark.parametrize("api_method", ["exec", "invoke"])
-def test_the_package_that_answers_is_the_given_one(
-    rehearse_image, toy_image, invoke_image, tmp_path: Path, api_method: str
-):
-    """An archive is unpacked where the image's user reads it; a record that names another package fails."""
-    image = {"exec": toy_image, "invoke": invoke_image}[api_method]
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "manifest.json").write_text('{"name": "mine"}')
-    pack(tmp_path / "model", tmp_path / "model.tar.gz")
-    given = {**FOUR, "model": tmp_path / "model.tar.gz"}
-    result = rehearse_image(image, **{**given, "arguments": (*FOUR["arguments"], "--recorded", "{}")})
-    assert result.succeeded, (result.failures, result.problems)
-    assert (result.package.name, result.package.recorded) == ("mine", 1)
-    other = json.dumps({"package": {"name": "baked", "manifest_sha256": "0" * 64}})
-    result = rehearse_image(image, **{**given, "arguments": (*FOUR["arguments"], "--recorded", other)})
-    assert not result.succeeded
-    assert "model package: baked, manifest sha256 000000000000 in the run record of A-1" in result.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("behave", "message"),
-    [
-        ("T2a", 't-stage.json: found "T2a", expected one of "T1", "T2", "T3", "T4"'),
-        ("stale", "tumor-lymph-node-segmentation: an output of an older description"),
-        ("label-3", "label 3"),
-    ],
-)
-def test_one_bad_answer_of_four_fails_the_job(rehearse_image, toy_image, behave, message):
-    (failure,) = rehearse_image(toy_image, behave, **FOUR).failures
-    assert message in failure
-
-
-def test_environment_of_a_container(rehearse_image, toy_image):
-    result = rehearse_image(toy_image, "report", memory_mib=256)
-    found = json.loads(result.jobs[0].log.read_text().splitlines()[-1])
-    assert found["uid"] == 1000
-    assert found["home"] == "/home/toy"
-    assert found["shm_bytes"] == 128 * MIB
-    assert found["tmp"] == []
-    assert found["output_mode"] == "0o777"
-    assert found["variables"] == []
-    assert found["log_level"] == "INFO"
-    assert len(found["inputs"]) == 4
-
-
-def test_a_root_user_is_refused(rehearse_image, root_image):
-    result = rehearse_image(root_image)
-    assert not result.succeeded
-    (refusal,) = result.refusals
-    assert "no USER, so it runs as root, expected a user that is not root" in refusal
-    assert "the platform would refuse the image" in refusal
-
-
-@pytest.mark.parametrize(
-    ("behave", "message"),
-    [
-        ("missing", "no output images/tumor-lymph-node-segmentation"),
-        ("two-images", "found 2 images"),
-        ("float-mask", "32-bit float pixels"),
-        ("label-3", "label 3"),
-        ("exit-3", "the scanner was off"),
-        ("network", "Network is unreachable"),
-        ("write-input", "/input/inputs.json"),
-    ],
-)
-def test_a_bad_job_fails(rehearse_image, toy_image, behave, message):
-    (failure,) = rehearse_image(toy_image, behave).failures
-    assert message in failure
-    assert "the platform would fail" in failure
-
-
-def test_a_nan_risk_fails(rehearse_image, toy_image):
-    (failure,) = rehearse_image(toy_image, "NaN", task="rfs").failures
-    assert "null (NaN and infinities become null), expected a number" in failure
-
-
-def test_a_mask_off_the_grid_is_accepted_with_a_warning(rehearse_image, toy_image):
-    result = rehearse_image(toy_image, "wrong-geometry")
-    assert result.succeeded
-    assert any("the evaluation would score it as missing" in line for line in result.warnings)
-
-
-def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
-    result = rehearse_image(toy_image, "memory", memory_mib=64)
-    (failure,) = result.failures
-    assert result.jobs[0].outcome.exit_code == 137
-    assert "most likely for memory beyond 0.0625 GiB; the platform would fail the job" in failure
-
-
-@pytest.mark.parametrize(("behave", "shortest_s"), [("sleep", 2), ("ignore-sigterm", 7)])
-def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image, behave, shortest_s):
-    result = rehearse_image(toy_image, behave, time_limit_s=2)
-    (failure,) = result.failures
-    assert "still running after 2 s" in failure
-    assert shortest_s < result.jobs[0].outcome.seconds < 40
-    name = f"hecktor-rehearsal-{result.jobs[0].job.pk}"
-    assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
-
-
-def test_a_server_answers_all_cases_without_a_network(rehearse_image, invoke_image):
+def test_a_server_is_confined_and_answers_all_cases(rehearse_image, invoke_image):
     """One container under the same limits as a container a case; the label decides."""
-    result = rehearse_image(invoke_image, "report", cases=2)
+    result = rehearse_image(invoke_image, "confined", cases=2)
     assert result.succeeded, (result.refusals, result.failures)
     assert result.api_method == "invoke"
     assert len(result.startup_s) == 1
     reports = [json.loads(job.log.read_text()) for job in result.jobs]
     assert len({report["pid"] for report in reports}) == 1
     for report in reports:
-        assert report["uid"] == 1000
-        assert report["shm_bytes"] == 128 * MIB
-        assert report["variables"] == []
-        assert len(report["inputs"]) == 4
-        assert report["output"] == []
+        check_surroundings(report)
 
 
-@pytest.mark.parametrize(
-    ("behave", "message"),
-    [
-        ("network", "POST /invoke: RemoteDisconnected, expected 201; the platform would fail the job"),
-        ("label-3", "label 3"),
-        ("200", "POST /invoke: 200 (), expected 201; the platform would fail the job"),
-        ("die-at-start", "its last line on stderr: error: no model"),
-    ],
-)
-def test_a_bad_server_fails(rehearse_image, invoke_image, behave, message):
-    (failure,) = rehearse_image(invoke_image, behave).failures
-    assert message in failure
+def test_the_package_that_answers_is_the_given_one(rehearse_image, toy_image, tmp_path: Path):
+    """An archive is unpacked where the image's user reads it."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "manifest.json").write_text('{"name": "mine"}')
+    pack(tmp_path / "model", tmp_path / "model.tar.gz")
+    arguments = ("--four-answers", "--recorded", "{}")
+    given = {"task": None, "edition": "hecktor2026", "model": tmp_path / "model.tar.gz"}
+    result = rehearse_image(toy_image, **given, arguments=arguments)
+    assert result.succeeded, (result.failures, result.problems)
+    assert (result.package.name, result.package.recorded) == ("mine", 1)
+
+
+def test_a_root_user_is_refused(rehearse_image, root_image):
+    result = rehearse_image(root_image)
+    assert not result.succeeded
+    (refusal,) = result.refusals
+    assert "no USER, so it runs as root" in refusal
+
+
+def test_memory_beyond_the_limit_kills(rehearse_image, toy_image):
+    result = rehearse_image(toy_image, "memory", memory_mib=64)
+    (failure,) = result.failures
+    assert result.jobs[0].outcome.exit_code == 137
+    assert "memory beyond 0.0625 GiB" in failure
+
+
+def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_image):
+    result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
+    assert len(result.startup_s) == 1
+    assert "memory beyond 0.0625 GiB" in result.failures[0]
+    assert "503, not answered: the process is unhealthy since case" in result.failures[1]
+
+
+def test_the_time_limit_stops_the_container(engine, rehearse_image, toy_image):
+    """SIGTERM after 4 s, by when the toy ignores it, SIGKILL 5 s later, and the container is removed."""
+    result = rehearse_image(toy_image, "ignore-sigterm", time_limit_s=4)
+    (failure,) = result.failures
+    assert "still running after 4 s" in failure
+    assert 9 < result.jobs[0].outcome.seconds < 60
+    name = f"hecktor-rehearsal-{result.jobs[0].job.pk}"
+    assert engine.command("ps", "--all", "--quiet", "--filter", f"name={name}") == ""
 
 
 def test_files_that_a_server_keeps_open_give_warnings(rehearse_image, invoke_image):
     warnings = rehearse_image(invoke_image, "keep-open").warnings
     assert any("/input/images/ct/" in line and "is kept open" in line for line in warnings)
     assert any("/output is kept open" in line for line in warnings)
-
-
-def test_after_a_memory_kill_no_further_case_is_answered(rehearse_image, invoke_image):
-    result = rehearse_image(invoke_image, "memory", memory_mib=64, cases=2)
-    assert len(result.startup_s) == 1
-    assert "most likely for memory beyond 0.0625 GiB" in result.failures[0]
-    assert "503, not answered: the process is unhealthy since case" in result.failures[1]
 
 
 def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
@@ -255,26 +180,9 @@ def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
     assert not left & present()
 
 
-def test_an_image_labelled_invoke_can_be_called_by_exec(rehearse_image, invoke_image):
-    result = rehearse_image(invoke_image, api_method="exec")
-    assert result.succeeded, result.failures
-    assert result.startup_s == ()
-    assert any("label says invoke; the platform would call it so" in line for line in result.warnings)
-
-
-def test_an_image_without_the_label_is_no_server(rehearse_image, toy_image):
-    with pytest.raises(EngineError, match="labelled exec, expected the label org"):
-        rehearse_image(toy_image, api_method="invoke")
-
-
-def test_an_evaluation_labelled_invoke_is_refused(rehearse_image, toy_image, invoke_image):
-    with pytest.raises(EngineError, match="an evaluation is called by exec"):
-        rehearse_image(toy_image, evaluation=invoke_image)
-
-
-def test_a_missing_image_is_an_error(rehearse_image):
+def test_a_missing_image_is_an_error(engine: ContainerEngine):
     with pytest.raises(EngineError):
-        rehearse_image("hecktor-no-such-image:latest")
+        engine.image_facts("hecktor-no-such-image:latest")
 
 
 def test_a_saved_image_has_the_same_facts_as_in_the_engine(engine: ContainerEngine, toy_image, tmp_path: Path):

@@ -1,73 +1,44 @@
-"""The commands that the demonstration runs, without running them."""
+"""The demonstration as plain processes, from two patients to a leaderboard, a report and the viewer's command."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
+from contract.files import read_json
 from hecktor import demo
-
-Commands = list[list[str]]
-
-
-@pytest.fixture
-def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """The subcommands with their arguments, in order."""
-    calls: Commands = []
-
-    def recorded(name: str) -> Callable[[Sequence[str]], int]:
-        def main(arguments: Sequence[str]) -> int:
-            calls.append([name, *arguments])
-            return 0
-
-        return main
-
-    monkeypatch.setattr(demo, "command", recorded)
-    return calls
+from hecktor.cli import main
+from rehearsal.platform import ranked_values
 
 
-def value(command: list[str], option: str) -> str:
-    return command[command.index(option) + 1]
-
-
-def test_hecktor_2025_has_three_tasks_with_two_teams_each(commands: Commands) -> None:
-    assert demo.main([]) == 0
-    names = [command[0] for command in commands]
-    assert names == ["phantoms", *["rehearse", "rehearse", "rank"] * 3, "report"]
-    assert (value(commands[0], "--patients"), value(commands[0], "--output")) == ("12", "out/demo/cohort")
-    assert "--arguments=--method clinical" in commands[-3]
-    assert all("--process" in command for command in commands if command[0] == "rehearse")
-
-
-def test_another_edition_has_a_folder_of_its_own(commands: Commands) -> None:
-    """HECKTOR 2026 has one image; both teams give all four answers."""
-    assert demo.main(["--edition", "hecktor2026", "--containers"]) == 0
-    assert [command[0] for command in commands] == ["phantoms", "rehearse", "rehearse", "rank", "report"]
-    assert all(value(command, "--edition") == "hecktor2026" for command in commands[:3])
-    assert not [command for command in commands[3:] if "--edition" in command], "the results name it"
-    phantoms, baseline, threshold, *_ = commands
-    assert value(phantoms, "--output") == "out/demo-hecktor2026/cohort"
-    assert value(baseline, "--algorithm-image") == "hecktor-2026:latest"
-    assert value(baseline, "--evaluation-image") == "hecktor-evaluation-2026:latest"
-    assert "--arguments=--method threshold" in threshold
-
-
-def test_given_options_replace_the_defaults(commands: Commands) -> None:
-    assert demo.main(["--patients", "3", "--seed", "4", "--output", "elsewhere"]) == 0
-    assert [value(commands[0], option) for option in ("--patients", "--seed", "--output")] == [
-        "3", "4", "elsewhere/cohort"
-    ]  # fmt: skip
-
-
-def test_the_last_lines_name_the_report_and_the_viewer(commands: Commands, capsys: pytest.CaptureFixture[str]) -> None:
-    """The viewer's command can be run as it is printed: its program and options exist."""
-    assert demo.main(["--output", "out/my demo"]) == 0
+@pytest.mark.slow
+def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of seed 14: the second patient has a recurrence before the first one's follow-up ends, so every metric is defined."""
+    output = tmp_path / "my demo"
+    options = ["--edition", "hecktor2026", "--patients", "2", "--seed", "14", "--jobs", "1"]
+    assert demo.main([*options, "--output", str(output)]) == 0
+    for team in ("baseline", "pet-threshold"):
+        metrics = read_json(output / "task1" / team / "metrics.json")
+        values, unranked = ranked_values(metrics)
+        assert unranked == []
+        assert values
+    board = read_json(output / "task1" / "leaderboard.json")
+    assert {row["team"] for row in board["teams"]} == {"baseline", "pet-threshold"}
     *_, report, viewer = capsys.readouterr().out.splitlines()
-    assert report == f"The report:         {Path('out/my demo/report.html').resolve().as_uri()}"
+    assert report.split()[-1] == (output / "report.html").resolve().as_uri()
+    assert (output / "report.html").is_file()
     program, *words = shlex.split(viewer.removeprefix("Look into a case:   "))
     assert Path(program).name == "hecktor"
-    options = ["--cohort", "out/my demo/cohort", "--results", "out/my demo"]
-    assert words == ["view", *options]
+    assert words == ["view", "--cohort", str(output / "cohort"), "--results", str(output)]
+    with pytest.raises(SystemExit):
+        main([*words, "--port", "none"])  # the options before it exist
+    assert "--port" in capsys.readouterr().err
+
+
+def test_teams_of_each_kind_of_task() -> None:
+    """Each name of a team has arguments for its algorithm; a task without a mask has no threshold."""
+    two = [demo.teams(task) for task in demo.load_edition("hecktor2025").algorithms]
+    assert two == [("baseline", "pet-threshold"), ("baseline", "clinical-only"), ("baseline", "clinical-only")]
+    assert {team for teams in two for team in teams} == set(demo.TEAMS)

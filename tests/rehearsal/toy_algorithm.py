@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 MASK_FOLDER = "images/tumor-lymph-node-segmentation"
@@ -106,6 +107,23 @@ def surroundings(options: argparse.Namespace) -> dict[str, object]:
     }
 
 
+def refused(attempt: Callable[[], object]) -> str:
+    """Why an attempt failed; empty if it did not."""
+    try:
+        attempt()
+    except OSError as problem:
+        return str(problem)
+    return ""
+
+
+def confined(options: argparse.Namespace) -> dict[str, object]:
+    """The surroundings, and why neither the network nor the input can be used."""
+    return surroundings(options) | {
+        "network": refused(lambda: socket.create_connection(("192.0.2.1", 80), timeout=5)),
+        "write-input": refused(lambda: (options.input / "inputs.json").write_text("[]")),
+    }
+
+
 def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
     behaviour = options.behave
     if behaviour == "missing":
@@ -120,14 +138,14 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
         time.sleep(60)
     elif behaviour == "write-input":
         (options.input / "inputs.json").write_text("[]")
-    elif behaviour == "network":
-        socket.create_connection(("192.0.2.1", 80), timeout=5)
     elif behaviour == "memory":
         bytearray(b"x") * 2**32
     elif behaviour == "chatter":
         sys.stderr.writelines(f"line {number}\n" for number in range(600))
     elif behaviour == "report":
         sys.stderr.write(json.dumps(surroundings(options)) + "\n")
+    elif behaviour == "confined":
+        sys.stderr.write(json.dumps(confined(options)) + "\n")
     elif behaviour == "keep-open":
         KEPT.append(next((options.input / "images" / "ct").iterdir()).open("rb"))
         os.chdir(options.output)

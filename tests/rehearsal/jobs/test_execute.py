@@ -76,11 +76,15 @@ def test_the_time_limit_terminates(rehearse_toy):
     assert {job.outcome.exit_code for job in result.jobs} == {-15}
 
 
-def test_sigkill_follows_an_ignored_sigterm_after_five_seconds(rehearse_toy):
-    """Its 3 s are enough, on a busy machine too, to come to where it ignores the signal."""
+def test_sigkill_follows_an_ignored_sigterm(rehearse_toy, monkeypatch: pytest.MonkeyPatch):
+    """After 0.5 s here; the platform's 5 s pass in a container (tests/containers/test_toys.py).
+
+    Its 3 s are enough, on a busy machine too, to come to where it ignores the signal.
+    """
+    monkeypatch.setattr("rehearsal.runners.monitor.GRACE_S", 0.5)
     result = rehearse_toy("ignore-sigterm", task="hpv", time_limit_s=3, parallel=2)
     assert {job.outcome.exit_code for job in result.jobs} == {-9}
-    assert all(8 < job.outcome.seconds < 50 for job in result.jobs)
+    assert all(3.5 < job.outcome.seconds < 50 for job in result.jobs)
 
 
 def test_a_failed_job_prevents_the_evaluation_except_with_mark_missing(rehearse_toy, tmp_path: Path):
