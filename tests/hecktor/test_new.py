@@ -32,6 +32,7 @@ def new_model(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_skeleton_passes_mypy_strict(tmp_path: Path) -> None:
     folder = new_model(tmp_path / "my_model")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", folder.name]
@@ -46,6 +47,7 @@ def packed(folder: Path, target: Path) -> Path:
     return target
 
 
+@pytest.mark.slow
 def test_the_skeleton_passes_the_rehearsal_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One head and neck phantom, answered without a fallback and scored; without `--code` there is no answer."""
     folder = new_model(tmp_path / "my_model")

@@ -176,7 +176,7 @@ def serve(options: argparse.Namespace) -> None:
 
         def do_GET(self) -> None:
             redirected = options.behave == "redirect" and self.path == "/health"
-            self.reply(302 if redirected else 503 if options.behave == "unready" else 200)
+            self.reply(302 if redirected else 200)
 
         def do_POST(self) -> None:
             calls.append(self.path)
