@@ -1,8 +1,8 @@
-"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR against the null algorithm."""
+"""HNTS-MRG 2024 from phantoms to a score in images: a network of MR, as a server, against the null algorithm."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,12 @@ from algorithm.cli import main as predict
 from baseline.cli import main as train
 from contract.errors import HecktorError
 from contract.files import read_json
+from contract.images.volumes import find_single_image
 from contract.packages import read_manifest
+from evaluation import evaluate
 from rehearsal.cli import main as rehearse
 from rehearsal.runners.containers import ContainerEngine
+from tests.containers.conftest import build, one_at_a_time
 from tests.visits import EDITION, make_visits
 
 pytestmark = [pytest.mark.container, pytest.mark.slow]
@@ -29,10 +32,10 @@ def trained(release: Path, root: Path) -> Path:
     work, package = ["--work", str(root / "work"), "--jobs", "1"], root / "package"
     prepare = ["prepare", "--edition", EDITION, "--release", str(release), "--folds", "2", *work]
     prepare += ["--spacing-mm", "4", "4", "4"]
-    with pytest.raises(HecktorError, match="--task: found none, expected one of pre-rt, mid-rt, whose networks see"):
+    with pytest.raises(HecktorError, match="--task: found none"):
         train(prepare)
     assert train([*prepare, "--task", TASK]) == 0
-    with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during, mr_registered"):
+    with pytest.raises(HecktorError, match="--channels: found for networks that see mr_during"):
         train(["plan", "--channels", "PET", *work])
     assert train(["plan", *PLAN.split(), *NETWORK.split(), *work]) == 0
     for step in (["fold", "--fold", "0"], ["fold", "--fold", "1"], ["heads"]):
@@ -42,32 +45,44 @@ def trained(release: Path, root: Path) -> Path:
     return package
 
 
-def score(cases: Path, output: Path, options: Sequence[str]) -> float:
+def score(cases: Path, output: Path, package: Path) -> float:
     """The mean of the aggregated DSC of GTVp and GTVn after a rehearsal in the images of the task."""
     command = ["--edition", EDITION, "--task", TASK, "--cases", str(cases), "--output", str(output)]
-    command += ["--ground-truth", str(cases / f"ground_truth_{TASK}")]
-    command += ["--algorithm-image", f"hecktor-{TASK}", "--evaluation-image", f"hecktor-evaluation-{TASK}"]
-    assert rehearse([*command, *options]) == 0
+    command += ["--ground-truth", str(cases / f"ground_truth_{TASK}"), "--model", str(package)]
+    command += ["--algorithm-image", f"hecktor-{TASK}:invoke", "--evaluation-image", f"hecktor-evaluation-{TASK}"]
+    assert rehearse(command) == 0
     found: float = read_json(output / "metrics.json")["aggregates"]["dsc_agg_mean"]["value"]
     return found
 
 
+def score_of_the_null_algorithm(cases: Path, masks: Path) -> float | None:
+    """The same of the registered earlier masks, which the null algorithm answers (tests/editions/test_hntsmrg2024.py)."""
+    masks.mkdir()
+    for case in cases.glob("*/input"):
+        earlier = find_single_image(case / "images" / "registered-pre-rt-head-neck-segmentation")
+        shutil.copy(earlier, masks / f"{case.parent.name}.mha")
+    truth = cases / f"ground_truth_{TASK}"
+    return evaluate(truth, predictions=masks, edition=EDITION, task=TASK, bootstraps=0).metrics["dsc_agg_mean"].value
+
+
 def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:
-    """Trained on ten phantoms, both answer six others.
+    """Trained on ten phantoms, the network answers six others, by one server.
 
     Such a short training does not always win. Measured with two seeds of the training: 0.669 and 0.692 on these
     phantoms, against 0.517 of the registered earlier mask; 0.606 and 0.637 against 0.553 on phantoms of seeds 4 and
     104; with one seed 0.517 against 0.584 on those of seeds 5 and 105. A margin of 0.05 leaves room for other machines.
     """
+    with one_at_a_time():
+        build(TASK, "--api-method", "invoke")
     package = trained(make_visits(tmp_path / "release", count=10, layout="release"), tmp_path)
     cases = make_visits(tmp_path / "cases", count=6, seed=103)
-    network = score(cases, tmp_path / "network", ["--model", str(package)])
-    null = score(cases, tmp_path / "null", ["--arguments=--method earlier-mask"])
-    assert network > null + 0.05
+    null = score_of_the_null_algorithm(cases, tmp_path / "masks")
+    assert null is not None
+    assert score(cases, tmp_path / "network", package) > null + 0.05
     (answers,) = read_json(tmp_path / "network" / "rehearsal.json")["answers"]
     assert (answers["answered"], answers["fallbacks"], answers["unrecorded"]) == (6, 0, [])
 
     case = next(cases.glob("*/input"))
     call = ["--edition", EDITION, "--input", str(case), "--output", str(tmp_path / "out"), "--model", str(package)]
-    with pytest.raises(HecktorError, match=r"manifest\.json: found channels mr_during, .*, expected mr_before"):
+    with pytest.raises(HecktorError, match=r"manifest\.json: found channels mr_during"):
         predict(["--task", "pre-rt", "--device", "cpu", *call])
