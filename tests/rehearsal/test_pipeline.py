@@ -124,9 +124,7 @@ def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) ->
     cases = tmp_path / "cases"
     if is_file:
         cases.touch()
-    with pytest.raises(
-        InputError, match=r"^cases: no such folder, expected a cohort in the platform's layout, or a rel"
-    ):
+    with pytest.raises(InputError, match=r"^cases: no such folder"):
         main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
 
 

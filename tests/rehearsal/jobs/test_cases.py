@@ -26,7 +26,7 @@ def test_cases_must_be_complete(cohort: Path, tmp_path: Path):
     with pytest.raises(InputError, match="no folder <ID>/input"):
         find_cases(cohort / "A-1", SEGMENTATION)
     (cohort / "A-1" / "input" / "ehr.json").unlink()
-    with pytest.raises(InputError, match=r"A-1: no ehr\.json, expected it for task rfs"):
+    with pytest.raises(InputError, match=r"A-1: no ehr\.json"):
         find_cases(cohort, RFS)
 
 

@@ -163,8 +163,7 @@ def test_an_unhealthy_process_is_ended_and_answers_no_further_case(rehearse_toy,
 def test_an_image_without_the_label_is_no_server():
     """The label is required for `invoke`; for a command there is no label to read."""
     unlabelled = SimpleNamespace(description="image", api_method="exec", is_isolated=True)
-    expected = "image: labelled exec, expected the label org.grand-challenge.api-method=invoke"
-    with pytest.raises(EngineError, match=re.escape(expected)):
+    with pytest.raises(EngineError, match="image: labelled exec"):
         choose_api_method(unlabelled, "invoke", 1)
     assert choose_api_method(ProcessRunner(("toy",)), "invoke", 1) == ("invoke", ())
 
@@ -195,7 +194,7 @@ def test_files_kept_open_between_cases_give_warnings(rehearse_toy):
 
 
 def test_a_server_takes_one_case_at_a_time(rehearse_toy):
-    with pytest.raises(EngineError, match="2 cases at a time, expected 1"):
+    with pytest.raises(EngineError, match="2 cases at a time"):
         rehearse_toy(api_method="invoke", parallel=2)
 
 

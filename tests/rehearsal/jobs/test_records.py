@@ -107,14 +107,14 @@ def test_an_unusable_model_is_refused_before_anything_is_written(rehearse_toy: R
     """Docker would make the absent folder, as root, and the shipped package would answer."""
     with pytest.raises(ModelPackageError) as error:
         rehearse_toy(model=tmp_path / "typo")
-    assert str(error.value) == "typo: not found, expected a model package, as a folder or .tar.gz"
+    assert str(error.value).startswith("typo: not found")
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "typo").exists()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelPackageError, match=r"^empty: holds no file, expected a model package"):
+    with pytest.raises(ModelPackageError, match=r"^empty: holds no file"):
         rehearse_toy(model=tmp_path / "empty")
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
-    with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: cannot be unpacked .*, expected an intact"):
+    with pytest.raises(ModelPackageError, match=r"^cut\.tar\.gz: "):
         rehearse_toy(model=tmp_path / "cut.tar.gz")
 
 

@@ -247,7 +247,7 @@ def test_phantoms_are_different_patients_and_one_has_a_dose() -> None:
 
 def test_a_folder_with_other_content_is_refused(tiny_package: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("a thesis")
-    with pytest.raises(OutputError, match=r"exists and is not the folder of a submission, expected a new name"):
+    with pytest.raises(OutputError, match="exists and is not the folder of a submission"):
         make_submission(request(tiny_package, tmp_path), StubImages(), ignore)
     assert names(tmp_path) == ["README.md"]
 
@@ -279,7 +279,7 @@ def test_a_packed_package_gives_the_same_model(tiny_package: Path, tmp_path: Pat
 
 def test_a_broken_package_is_refused_before_images_are_built(tmp_path: Path) -> None:
     (tmp_path / "package").mkdir()
-    with pytest.raises(HecktorError, match=r"^package: no manifest\.json, expected a model package"):
+    with pytest.raises(HecktorError, match=r"^package: no manifest\.json"):
         make_submission(request(tmp_path / "package", tmp_path / "submission"), StubImages(), ignore)
     assert names(tmp_path) == ["package"]
 
@@ -306,9 +306,7 @@ def test_a_package_of_one_task_is_refused_for_the_others_before_images_are_built
     package, images = Path(shutil.copytree(tiny_package, tmp_path / "package")), StubImages()
     sign_package(package, edition="hntsmrg2024", channels=["mr_before"])
     options = request(package, tmp_path / "submission", edition=load_edition("hntsmrg2024"))
-    with pytest.raises(
-        ModelPackageError, match=r"found channels mr_before, expected mr_during, .*images of task mid-rt"
-    ):
+    with pytest.raises(ModelPackageError, match="found channels mr_before"):
         make_submission(options, images, ignore)
     assert (images.built, names(tmp_path)) == ([], ["package"])
 
@@ -328,8 +326,7 @@ def test_without_an_engine_only_the_model_is_made(
     calls: list[tuple[SubmissionOptions, Any]] = []
     monkeypatch.setattr(pipeline, "make_submission", lambda options, images, report: calls.append((options, images)))
     options = ["--package", str(tiny_package), "--output", str(tmp_path / "submission")]
-    with pytest.raises(EngineError, match=r"^no container engine that can build answers \(tried no-such-client\).*"
-                       r"no image archives were made\. model\.tar\.gz was made and rehearsed"):  # fmt: skip
+    with pytest.raises(EngineError, match=r"\(tried no-such-client\).*model\.tar\.gz was made and rehearsed"):
         cli.main([*options, "--engine", "no-such-client", "--task", "3", "--task", "rfs"])
     assert cli.main([*options, "--model-only"]) == 0
     assert [(one.tasks, images) for one, images in calls] == [((RFS, HPV), None), ((SEGMENTATION, RFS, HPV), None)]
@@ -341,7 +338,7 @@ def test_without_an_engine_only_the_model_is_made(
 
 
 def test_images_are_built_from_the_source_tree(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"^scripts/build: not found beside the installed packages, expected the so"):
+    with pytest.raises(EngineError, match=r"^scripts/build: not found"):
         find_images(None, "cpu", with_gpus=False, level=5, source=tmp_path)
 
 
