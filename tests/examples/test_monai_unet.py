@@ -121,12 +121,11 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(tmp_path: Path) -> No
 
 
 def check_readme(root: Path, *, images: bool) -> None:
-    """The README's six commands, with half the patients, one epoch and one phantom of three, `--model-only` without images:
+    """The README's six commands, with one epoch and one phantom of three, `--model-only` without images:
     the package names both folders of code, the forest is an expert of the risk, the files to upload are there, and the
     networks answered the phantom in the time limit.
     """
     phantoms, *others, training, package, train_all, submission = commands("monai_unet")
-    phantoms[phantoms.index("--patients") + 1] = "6"
     submission = [*submission, "--phantom", "head_and_neck"]
     if not images:
         start = submission.index("--images")
