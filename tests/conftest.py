@@ -19,6 +19,7 @@ from contract.editions import load_edition
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from tests.shared_data import shared
 
 hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("hecktor")
@@ -291,7 +292,4 @@ def root_logger() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def sts_scans() -> Path:
     """Real PET/CT scans of two patients; skips if they are absent."""
-    folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "data" / "sts_petct"
-    if not folder.is_dir():
-        pytest.skip(f"no real scans in {folder} (HECKTOR_SHARED can name the folder that holds data/sts_petct)")
-    return folder
+    return shared("data/sts_petct")

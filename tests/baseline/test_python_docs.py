@@ -1,7 +1,8 @@
-"""The examples of docs/python.md: preparing runs on a tiny release, the whole training with stubs for its steps."""
+"""The examples of docs/python.md: preparing runs on a tiny release; the whole training and its steps have these names."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,6 @@ from typing import Any
 import pytest
 
 import baseline
-from baseline import Machine, pipeline
-from baseline.release.prepare import CheckedRelease
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 SECTION = PAGE.read_text(encoding="utf-8").partition("\n## Train\n")[2].partition("\n## ")[0]
@@ -38,28 +37,17 @@ def test_a_head_on_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(names["predicted"].columns) == ["risk", "mean_time", "median_time"]
 
 
-def test_a_whole_training_runs_every_step_of_the_table_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    calls: list[str] = []
-
-    def stub(name: str, result: Any) -> None:
-        monkeypatch.setattr(pipeline, name, lambda *_: calls.append(name) or result)
-
-    for name in re.findall(r"^\| \w+ \| `(\w+)\(", SECTION, flags=re.MULTILINE):
-        assert name in baseline.__all__
-        results = {"check_release": CheckedRelease(None, (), 0.0), "fit_heads": "a summary"}  # type: ignore[arg-type]
-        stub(name, results.get(name))
-    stub("usable_machine", Machine("cuda"))
-    monkeypatch.setattr(pipeline, "postprocessing_lines", lambda _: "no rules")
-    monkeypatch.setattr(pipeline, "_intention", lambda *_: "hours and disk")
-    monkeypatch.setattr(pipeline.prepare, "summary", lambda _: "prepared")
-    monkeypatch.chdir(tmp_path)
+def test_the_example_of_a_whole_training_names_what_is_there() -> None:
+    """Its options are made as they stand; a test of the whole training is that of the command line."""
+    options, _, call = WHOLE.partition("package = ")
     names: dict[str, Any] = {}
-    exec(compile(WHOLE, str(PAGE), "exec"), names)
-    assert calls == [
-        "usable_machine", "check_release", "prepare_release", "plan_networks", "train_networks", "measure_out_of_fold",
-        "postprocess_masks", "fit_heads", "make_report", "export_model",
-    ]  # fmt: skip
-    assert names["package"] == Path("package")
-    assert capsys.readouterr().out.startswith("hours and disk\n0 errors, 0 warnings\nprepared\n")
+    exec(compile(options, str(PAGE), "exec"), names)
+    inspect.signature(baseline.train).bind(names["options"], show=print)
+    assert call == "train(options, show=print)\n"
+    assert names["options"].plan == baseline.PRESETS["nnunet"]
+
+
+@pytest.mark.parametrize(("name", "arguments"), re.findall(r"^\| \w+ \| `(\w+)\((.*?)\)`", SECTION, flags=re.MULTILINE))
+def test_a_step_of_the_table_takes_these_arguments(name: str, arguments: str) -> None:
+    assert name in baseline.__all__
+    inspect.signature(getattr(baseline, name)).bind(**dict.fromkeys(arguments.split(", ")))

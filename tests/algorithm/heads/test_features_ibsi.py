@@ -6,9 +6,6 @@ phantom"). Where the manual gives no tolerance, the printed digits count.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -18,10 +15,9 @@ from algorithm.heads.features.structure import Structure, structure_of
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume
+from tests.shared_data import shared
 
 pytestmark = pytest.mark.shared
-SHARED = Path(os.environ.get("HECKTOR_SHARED", Path(__file__).parents[4] / "shared"))
-FOLDER = SHARED / "data" / "ibsi_digital_phantom"
 
 PUBLISHED = [
     # feature, unit of ours in the manual's, IBSI code, value, tolerance
@@ -44,10 +40,9 @@ PUBLISHED = [
 
 @pytest.fixture(scope="module")
 def phantom() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8], Geometry]:
-    if not FOLDER.is_dir():
-        pytest.skip(f"no digital phantom in {FOLDER}")
-    image = read_volume(FOLDER / "phantom.nii.gz", "float32")
-    return image.array, read_volume(FOLDER / "mask.nii.gz").array.astype(np.uint8), image.geometry
+    folder = shared("data/ibsi_digital_phantom")
+    image = read_volume(folder / "phantom.nii.gz", "float32")
+    return image.array, read_volume(folder / "mask.nii.gz").array.astype(np.uint8), image.geometry
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ lower by one step of the pixels, which is below 0.01% or 0.0003 except for CM2ML
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from convert.dicom.files import quiet_pydicom, read_folder
 from convert.dicom.slices import stack_slices
 from convert.dicom.suv import suv_scale
 from convert.dicom.volumes import read_pet
-from tests.conftest import ROOT
+from tests.shared_data import shared
 
 EXPECTED = (0.2, 1.0, 4.0)
 # Objects whose stored values are exact.
@@ -26,10 +25,7 @@ TRUNCATED = ("DRO_2_1", "DRO_2_3", "DRO_3_1", "DRO_3_4")
 
 @pytest.fixture(scope="module")
 def objects() -> Path:
-    folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "data" / "ibsi_suv"
-    if not folder.is_dir():
-        pytest.skip(f"no reference objects in {folder} (HECKTOR_SHARED can name the folder that holds data/ibsi_suv)")
-    return folder
+    return shared("data/ibsi_suv")
 
 
 @pytest.mark.shared

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +14,9 @@ from contract.images.volumes import read_volume
 from evaluation.editions.profile import parse_rules
 from evaluation.metrics.areas import CORNERS, cell_areas, cell_codes
 from evaluation.metrics.surface import MEASURED, compare_surfaces
+from tests.shared_data import shared
 
 SPACING = (3.0, 2.0, 1.0)
-ROOT = Path(__file__).parents[3]
 
 
 def surface_area(mask, spacing):
@@ -136,10 +134,7 @@ def test_random_masks_give_the_figures_of_the_package(package, rules, seed):
 @pytest.mark.parametrize("shift", [(0, 0, 0), (1, 2, -3), (-2, 5, 4)])
 def test_real_masks_give_the_figures_of_the_package(package, rules, name, shift):
     """A real mask against itself, moved and without its upper half, on its own grid."""
-    path = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "data" / f"{name}.nii.gz"
-    if not path.is_file():
-        pytest.skip(f"no {path}")
-    volume = read_volume(path)
+    volume = read_volume(shared(f"data/{name}.nii.gz"))
     mask = volume.array > 0
     planes = np.flatnonzero(mask.any(axis=(1, 2)))
     moved = np.roll(mask, shift, axis=(0, 1, 2))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from evaluation.ranking.cli import main
 from evaluation.ranking.table import as_csv
 from evaluation.report.cli import main as report
 
-ROOT = Path(__file__).parents[3]
+TABLES = Path(__file__).parents[2] / "data"
 NAMES = {
     "dsc": "gtvp_dsc_mean",
     "hd95_mm": "gtvp_hd95_median_mm",
@@ -31,14 +30,10 @@ DIGITS_OF_2021 = {"Pengy": "3.0881603", "SJTU_EIEE": "3.0881603", "HiLab": "3.08
 
 @pytest.fixture
 def golden():
-    """Reads a published table; skips the test where the tables are not at hand."""
-    folder = Path(os.environ.get("HECKTOR_SHARED", ROOT.parent / "shared")) / "golden"
+    """Reads a published table."""
 
     def read(name):
-        path = folder / f"{name}.csv"
-        if not path.is_file():
-            pytest.skip(f"needs {path.name} in ../shared/golden")
-        with path.open(encoding="utf-8", newline="") as file:
+        with (TABLES / f"{name}.csv").open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
     return read

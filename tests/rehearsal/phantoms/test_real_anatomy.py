@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +16,8 @@ from rehearsal.phantoms.anatomy.canvas import Canvas, regular_axes
 from rehearsal.phantoms.anatomy.head_and_neck import BRAIN, CEREBELLUM, body_parts
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
+from tests.shared_data import shared
 
-SHARED = Path(os.environ.get("HECKTOR_SHARED", Path(__file__).resolve().parents[4] / "shared"))
-TABLE = SHARED / "golden" / "real_anatomy.csv"
 Values = NDArray[np.float64]
 QUANTILES = (10, 25, 50, 75, 90)
 # The segmentation of the table misses the brain in the uppermost 8 mm of a scan that cuts it.
@@ -79,9 +76,7 @@ def phantoms() -> dict[str, Values]:
 
 @pytest.fixture(scope="module")
 def people() -> dict[str, Values]:
-    if not TABLE.is_file():
-        pytest.skip(f"no table of real anatomy: {TABLE} is absent (HECKTOR_SHARED can name the folder)")
-    with TABLE.open(encoding="utf-8", newline="") as lines:
+    with shared("golden/real_anatomy.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     table = {name: np.array([float(row[name] or "nan") for row in rows]) for name in rows[0]}
     end = table["brain_bottom"]
