@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,18 @@ def modules() -> dict[str, Path]:
     return found
 
 
-def imports(source: str, known: frozenset[str]) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The source of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(module: ast.Module, known: frozenset[str]) -> Iterator[str]:
     """The modules among `known` that a module imports, wherever in it the import stands.
 
     `from package import name` is an import of `package.name` where that is a module.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -78,7 +85,7 @@ def test_prefixes_finds_a_planted_prefix() -> None:
 def test_no_module_imports_itself_through_others() -> None:
     known = modules()
     names = frozenset(known)
-    graph = {name: set(imports(path.read_text(), names)) & names - {name} for name, path in known.items()}
+    graph = {name: set(imports(parsed(path), names)) & names - {name} for name, path in known.items()}
     # A package's __init__ names what others may use; its own modules do not import it.
     assert circle(graph) == []
 
@@ -96,7 +103,7 @@ def test_folders_need_no_map(package: str) -> None:
 def test_each_public_class_name_stands_once() -> None:
     places = defaultdict(list)
     for name, path in modules().items():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(name)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

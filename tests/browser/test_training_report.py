@@ -100,12 +100,12 @@ def test_the_picture_of_a_selected_patient_is_loaded(page: Page, report: Path) -
     page.wait_for_function("document.querySelector('[id=\"case-P0\"] img').naturalWidth === 30")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any) -> None:
+@pytest.mark.parametrize(("scheme", "only"), [("light", ""), ("dark", "color-contrast")])
+def test_the_page_is_accessible(browser: Browser, report: Path, scheme: Any, only: str) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme)
     page = opened(context.new_page(), report)
     page.locator("section.chart summary").first.click()
-    problems = accessibility_problems(page)
+    problems = accessibility_problems(page, only)
     context.close()
     assert problems == []
 

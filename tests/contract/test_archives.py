@@ -90,7 +90,7 @@ def test_an_archive_that_defeats_the_filter_of_tarfile_writes_nothing_outside(tm
     long = "/".join([*steps, "l" * 254])
     members += [member(long, tarfile.SYMTYPE, "../" * len(steps)), member("escape", tarfile.SYMTYPE, f"{long}/..")]
     path = archive_of(tmp_path / "m.tar.gz", *members, (member("escape/planted", mode=0o755), b"#!"))
-    with pytest.raises(ModelPackageError, match=r"^m\.tar\.gz: found 'a', a symbolic link, expected files and folders"):
+    with pytest.raises(ModelPackageError, match=r"^m\.tar\.gz: found 'a', a symbolic link"):
         unpack(path, tmp_path / "out")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["m.tar.gz", "out"]
 
@@ -183,7 +183,7 @@ def test_a_manifest_s_size_and_all_bytes_are_bounded_while_reading(
 
 def test_the_number_of_members_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contract.archives.MAX_MEMBERS", 3)
-    with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(more than 3 members\), expected an intact"):
+    with pytest.raises(ModelPackageError, match=r"cannot be unpacked \(more than 3 members\)"):
         unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "abc")), tmp_path / "out")
     unpack(archive_of(tmp_path / "m.tar.gz", *(member(name) for name in "ab")), tmp_path / "two")
 

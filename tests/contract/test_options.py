@@ -138,7 +138,7 @@ def test_a_package_is_a_folder_or_tar_gz(text: str) -> None:
     """Another archive's name would otherwise be that of a folder."""
     assert package_output("out/m.tar.gz") == Path("out/m.tar.gz")
     assert package_output("m.v2") == Path("m.v2")
-    with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}', expected NAME\.tar\.gz, or the name of"):
+    with pytest.raises(argparse.ArgumentTypeError, match=rf"^found '{text}'"):
         package_output(text)
 
 

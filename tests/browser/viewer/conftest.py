@@ -13,12 +13,12 @@ from tests.browser.viewer.screen import wait_for_case
 from tests.browser.viewer.simulated_cohort import FIRST, write_cohort
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> ViewerCohort:
     return write_cohort(tmp_path_factory.mktemp("viewer"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def address(cohort: ViewerCohort) -> Iterator[str]:
     with serving(cohort) as address:
         yield address

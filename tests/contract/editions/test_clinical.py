@@ -73,9 +73,9 @@ def test_a_word_for_a_free_number_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"range": [9, 9]}, r"x\.range: found \[9, 9\], expected two numbers, the lowest and the highest"),
-        ({"range": [1, "2"]}, r'x\.range\[1\]: found "2", expected a number'),
-        ({"unit": ""}, 'x.unit: found "", expected a text'),
+        ({"range": [9, 9]}, r"x\.range: found \[9, 9\]"),
+        ({"range": [1, "2"]}, r'x\.range\[1\]: found "2"'),
+        ({"unit": ""}, 'x.unit: found ""'),
         ({"codes": [0, 1]}, "expected name, key, type, aliases, feature, unit, range, not an object with codes"),
         ({"type": "years"}, "expected name, key, type, aliases, feature, not an object with range, unit"),
     ],

@@ -75,6 +75,6 @@ def test_a_folder_of_images_leaves_them_out(tmp_path: Path) -> None:
 def test_only_formats_of_one_file_are_written(tmp_path: Path) -> None:
     write_volume(tmp_path / "scan.nii", noise(OBLIQUE))
     assert read_volume(tmp_path / "scan.nii").geometry.differences(OBLIQUE) == []
-    with pytest.raises(OutputError, match=r"^scan\.mhd: unknown image suffix, expected \.mha, .*\.nii\.gz, \.nii$"):
+    with pytest.raises(OutputError, match=r"^scan\.mhd: unknown image suffix"):
         write_volume(tmp_path / "scan.mhd", noise(OBLIQUE))
     assert [path.name for path in tmp_path.iterdir()] == ["scan.nii"]

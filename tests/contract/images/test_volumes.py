@@ -104,10 +104,10 @@ def test_round_trip_of_any_orientation(
 
 def test_find_single_image(tmp_path: Path) -> None:
     folder = tmp_path / "images" / "ct"
-    with pytest.raises(InputError, match=r"^images/ct: no such folder, expected exactly one image \(\.mha"):
+    with pytest.raises(InputError, match=r"^images/ct: no such folder"):
         find_single_image(folder)
     folder.mkdir(parents=True)
-    with pytest.raises(InputError, match=r"^images/ct: found nothing, expected exactly one image"):
+    with pytest.raises(InputError, match=r"^images/ct: found nothing"):
         find_single_image(folder)
     (folder / "notes.txt").write_text("x")
     (folder / ".hidden.mha").write_text("x")

@@ -104,7 +104,7 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
     assert find_masks(None, ["a"], {"a": path.parent}) == {"a": {"CHUM-001": path}}
     with pytest.raises(HecktorError, match="no folder 'absent' for team 'a'"):
         find_masks(None, ["a"], {"a": tmp_path / "absent"})
-    with pytest.raises(HecktorError, match="unknown team 'b', expected one of a"):
+    with pytest.raises(HecktorError, match="unknown team 'b'"):
         find_masks(None, ["a"], {"b": path.parent})
 
 
@@ -256,7 +256,7 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"baselines.csv: no column `case`"):
         find_results(tmp_path, load_profile("hecktor2025"))
     table.write_text("case,gtvp_suv_max\nA,high\n")
-    with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high', expected a number"):
+    with pytest.raises(HecktorError, match=r"baselines.csv, line 2: gtvp_suv_max 'high'"):
         find_results(tmp_path, load_profile("hecktor2025"))
 
 
@@ -283,10 +283,10 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
         find_results(tmp_path, load_profile("hecktor2025"))
-    with pytest.raises(HecktorError, match=r"^typo: no such folder, expected the results of `rank`"):
+    with pytest.raises(HecktorError, match=r"^typo: no such folder"):
         find_results(tmp_path / "typo", load_profile("hecktor2025"))
     results_of(tmp_path / "task1", ["a"], task="staging")
-    with pytest.raises(HecktorError, match=r"task 'staging', expected one of segmentation, rfs, hpv"):
+    with pytest.raises(HecktorError, match=r"task 'staging'"):
         find_results(tmp_path, load_profile("hecktor2025"))
 
 

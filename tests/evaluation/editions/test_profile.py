@@ -122,7 +122,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
     ("path", "value", "message"),
     [
         (("format",), 3, "format: found 3, expected a number of at most 2"),
-        (("surplus",), 1, "p.json.surplus: found 1, expected no such key"),
+        (("surplus",), 1, "p.json.surplus: found 1"),
         (("tasks",), {}, "tasks: found {}, expected at least 1"),
         (("title",), "", "title: found"),
         ((*SEG, "kind"), "guess", 'kind: found "guess"'),
@@ -131,9 +131,9 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
         ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
         ((*SEG, "rules", "iou_threshold"), 1, "iou_threshold: found 1"),
-        ((*SEG, "rules"), {"missing": "worst"}, "found the rules of another kind of answer, expected those of a mask"),
-        ((*SEG, "rules"), {}, "rules.missing: found nothing, expected this key"),
-        ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", 'title: found "", expected a text'),
+        ((*SEG, "rules"), {"missing": "worst"}, "found the rules of another kind of answer"),
+        ((*SEG, "rules"), {}, "rules.missing: found nothing"),
+        ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", 'title: found ""'),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
         ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
@@ -148,12 +148,12 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (
             ("tasks", "hpv", "metrics", "calibration_in_the_large"),
             {"title": "Calibration", "higher_is_better": False},
-            "calibration_in_the_large has its optimum at 0, expected a metric that can rank",
+            "calibration_in_the_large has its optimum at 0",
         ),
         (
             WEIGHTED,
             {"median_rank": ["gtvp_dsc_mean"], "weights": [1]},
-            r"flat_borda\.weights: found \[1\], expected no such key",
+            r"flat_borda\.weights: found \[1\]",
         ),
     ],
 )
@@ -174,7 +174,7 @@ def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):
     assert load_profile(str(path)) == load_profile(profile["name"])
     profile["tasks"]["segmentation"]["ranking"]["official"] = "flat_borda"
     path.write_text(json.dumps(profile))
-    with pytest.raises(HecktorError, match=r"mine\.json\.name: .* expected a name of its own"):
+    with pytest.raises(HecktorError, match=r"mine\.json\.name: "):
         load_profile(str(path))
     profile["name"] = "mine"
     path.write_text(json.dumps(profile))
@@ -209,9 +209,9 @@ def test_options_name_one_answer_or_all():
     assert changed.options["t_stage"] == {"missing": "stop", "not_counted": "skip"}
     assert changed.options["n_stage"] == {"missing": "skip", "not_counted": "skip"}
     assert changed.options["mask"]["connectivity"] == 6
-    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour, expected one of missing"):
+    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour"):
         with_options(task, {"colour": "red"})
-    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour, expected one of missing"):
+    with pytest.raises(HecktorError, match=r"unknown (survival\.)?colour"):
         with_options(task, {"survival.colour": "red"})
 
 

@@ -130,7 +130,7 @@ def test_each_of_several_answers_matches(tmp_path, grid):
     folder = write_plain(tmp_path / "predictions", predictions(grid), ANSWERS, grid)
     table = folder / "predictions.csv"
     table.write_text(table.read_text().replace("P", "Q").replace("QatientID", "PatientID"))
-    with pytest.raises(PredictionError, match=r"predictions\.csv: found rows of Q1, .*, expected rows of"):
+    with pytest.raises(PredictionError, match=r"predictions\.csv: found rows of Q1"):
         evaluate(truth, edition="hecktor2026", predictions=folder, bootstraps=0)
 
 
@@ -189,7 +189,7 @@ def test_no_known_centre_is_a_warning(phase_of):
     [
         (
             ["PatientID,CenterID\nA.mha,1\n"],
-            r"0\.csv: found cases A\.mha, expected some of A, B; A\.mha differs from A",
+            r"0\.csv: found cases A\.mha",
         ),
         (["PatientID,CenterID\nA,1\n", "PatientID,CenterID\nA,2\n"], r"1\.csv: another centre of A than in another"),
     ],

@@ -122,10 +122,8 @@ def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path:
         board = json.loads(valid)
         board[part][0]["team"] = name
         file.write_text(json.dumps(board))
-        with pytest.raises(
-            HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found .*, expected a name w"
-        ):
+        with pytest.raises(HecktorError, match=rf"^task1/leaderboard\.json\.{part}\[0\]\.team: found "):
             report(["--results", str(results), "--output", str(tmp_path / "report.html")])
-        with pytest.raises(HecktorError, match=r"^team: found .*, expected a name without / and"):
+        with pytest.raises(HecktorError, match=r"^team: found "):
             rank([str(results / "task1" / "B" / "metrics.json"), "--names", name, "--output", str(tmp_path / "ranked")])
     assert not (tmp_path / "ranked").exists()

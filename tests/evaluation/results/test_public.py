@@ -207,7 +207,7 @@ def test_a_cohort_of_a_hundred_has_one_digit_more(phase_of, cases, digits):
 
 @pytest.mark.parametrize("digits", [0, 7, 3.0, "4", True])
 def test_public_digits_are_checked(profile_with, digits):
-    with pytest.raises(HecktorError, match=r"ours\.json\.tasks\.segmentation\.public_digits: found .*, expected a "):
+    with pytest.raises(HecktorError, match=r"ours\.json\.tasks\.segmentation\.public_digits: found "):
         load_profile(profile_with(digits))
 
 
@@ -229,7 +229,7 @@ def test_a_ranking_by_probabilities_has_no_public_results(phase_of, profile_with
     phase, edition = phase_of(HPV), profile_with(**metric)
     phase.truth_table("PatientID,HPV Status\nP0,1\nP1,0\n")
     phase.value("P0", "true")
-    with pytest.raises(HecktorError, match=f"--public: {next(iter(metric))} ranks and comes from probabilities"):
+    with pytest.raises(HecktorError, match=f"--public: {next(iter(metric))} ranks"):
         phase.run(edition=edition, public=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib.resources import files
 
 import pytest
@@ -72,24 +73,24 @@ def test_an_empty_mask_has_the_distances_of_the_rules(valid_metrics):
     """Case B: one mask is empty, so its distances are infinite, which JSON writes as null."""
     content = valid_metrics("masks")
     content["results"][1] |= {"gtvp_hd95_mm": 1.0}
-    with pytest.raises(HecktorError, match=r"team, B: gtvp_hd95_mm 1\.0, expected null by its counts"):
+    with pytest.raises(HecktorError, match=r"team, B: gtvp_hd95_mm 1\.0"):
         ranked(content)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("risks", {"risk": "high"}, "P1: risk 'high', expected a finite number"),
-        ("risks", {"risk": None}, "P1: neither risk nor an error, expected a prediction, or the reason"),
+        ("risks", {"risk": "high"}, "P1: risk 'high'"),
+        ("risks", {"risk": None}, "P1: neither risk nor an error"),
         ("risks", {"error": "late"}, "P1: risk and an error, expected"),
-        ("risks", {"error": 5}, "P1: error 5, expected a text or null"),
+        ("risks", {"error": 5}, "P1: error 5"),
         ("risks", {"rfs_days": -1}, "P1: rfs_days -1, expected a finite number at least 0"),
-        ("risks", {"relapse": 1}, "P1: relapse 1, expected true or false"),
-        ("classes", {"predicted_hpv_positive": 1}, "P1: predicted_hpv_positive 1, expected one of False, True"),
-        ("classes", {"hpv_positive": "yes"}, "P1: hpv_positive 'yes', expected one of"),
-        ("classes", {"predicted_probability": 1.5}, "P1: predicted_probability 1.5, expected a finite number at least"),
+        ("risks", {"relapse": 1}, "P1: relapse 1"),
+        ("classes", {"predicted_hpv_positive": 1}, "P1: predicted_hpv_positive 1"),
+        ("classes", {"hpv_positive": "yes"}, "P1: hpv_positive 'yes'"),
+        ("classes", {"predicted_probability": 1.5}, "P1: predicted_probability 1.5"),
         ("four_answers", {"t_stage": 5}, "P1: t_stage is no object"),
-        ("four_answers", {"n_stage": {}}, "P1: no error, expected a row"),
+        ("four_answers", {"n_stage": {}}, "P1: no error"),
     ],
 )
 def test_rows_of_other_kinds_that_cannot_be(valid_metrics, kind, changes, message):
@@ -101,7 +102,7 @@ def test_rows_of_other_kinds_that_cannot_be(valid_metrics, kind, changes, messag
 
 def test_a_case_twice_and_a_case_left_out(valid_metrics):
     content = valid_metrics("risks")
-    with pytest.raises(HecktorError, match=r"^team, P1: two rows, expected one row a case"):
+    with pytest.raises(HecktorError, match=r"^team, P1: two rows"):
         ranked({**content, "results": [content["results"][0], *content["results"]]})
     with pytest.raises(HecktorError, match=r"^team: rows of other cases than case_set_sha256"):
         ranked({**content, "results": content["results"][1:]})
@@ -162,9 +163,7 @@ def test_values_beyond_their_range_are_refused_without_rows_too(valid_metrics, k
 def test_an_interval_begins_with_its_lower_end(valid_metrics):
     content = valid_metrics("risks")
     content["aggregates"]["c_index"] |= {"ci95_low": 0.9, "ci95_high": 0.1}
-    with pytest.raises(
-        HecktorError, match=r"^team\.aggregates\.c_index: found .*, expected an interval with its lower end"
-    ):
+    with pytest.raises(HecktorError, match=r"^team\.aggregates\.c_index: found "):
         ranked(content)
 
 
@@ -199,7 +198,7 @@ def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
     profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
     content = valid_metrics("risks")
     content["provenance"]["edition"] = str(profile)
-    with pytest.raises(HecktorError, match=r"^team: edition '.*, expected one of .*, or its file as --edition"):
+    with pytest.raises(HecktorError, match=f"^team: edition '{re.escape(str(profile))}"):
         ranked(content)
     assert ranked(content, edition=str(profile)).order == ("team",)
 

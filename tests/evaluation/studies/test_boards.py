@@ -76,9 +76,9 @@ def test_teams_of_one_board_are_named_and_entries_without_a_rank_are_shown(board
 
 def test_boards_that_cannot_be_compared_are_refused(boards, tmp_path):
     options = boards(tasks=("rfs", "hpv"))
-    with pytest.raises(HecktorError, match=r"^validation and test: different task rfs and hpv, expected one for both"):
+    with pytest.raises(HecktorError, match=r"^validation and test: different task rfs and hpv"):
         main(["boards", *options, "--output", str(tmp_path / "out")])
-    with pytest.raises(HecktorError, match="boards: found 3, expected two"):
+    with pytest.raises(HecktorError, match="boards: found 3"):
         main(["boards", *options, options[0].replace("validation=", "third="), "--output", str(tmp_path / "out")])
 
 

@@ -85,13 +85,13 @@ def test_a_case_without_a_brain_has_no_box(tmp_path, capsys):
     write_case(tmp_path, "b", 8 * ball((0, 10, 330), 20), ball((0, -20, 250), 15))
     assert boxes_of(cohort, tmp_path)["without_box"] == ["b"]
     assert "*** WARNING *** no brain found, so no box: b\n1 boxes of 2 cases; " in capsys.readouterr().out
-    with pytest.raises(GroundTruthError, match=r"^boxes\.csv: no bounding box of b, expected one a case"):
+    with pytest.raises(GroundTruthError, match=r"^boxes\.csv: no bounding box of b"):
         score(tmp_path, cohort)
 
 
 def test_no_brain_at_all(tmp_path):
     cohort = write_case(tmp_path, "a", np.full(GRID.array_shape, 1.0), np.zeros(GRID.array_shape))
-    with pytest.raises(GroundTruthError, match=r"^cohort: no brain in 1 cases, expected a PET that shows 200 ml above"):
+    with pytest.raises(GroundTruthError, match=r"^cohort: no brain in 1 cases"):
         boxes_of(cohort, tmp_path)
     assert not (tmp_path / "out" / "boxes.csv").exists()
 

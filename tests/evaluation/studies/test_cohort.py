@@ -96,10 +96,10 @@ def test_faults_are_named(splits, tmp_path):
     with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: M-stage: found 'M7'"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
     (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,1\nCHUM-1,2\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: rows 2 and 3, expected one row"):
+    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: rows 2 and 3"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
     (tmp_path / "table.csv").write_text("PatientID,RFS\nCHUM-1,long\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: RFS 'long', expected a number of days"):
+    with pytest.raises(HecktorError, match=r"table\.csv, CHUM-1: RFS 'long'"):
         study(splits, tmp_path, "--table", str(tmp_path / "table.csv"))
 
 
@@ -110,10 +110,10 @@ def test_tables_that_differ_about_a_patient_are_refused(splits, tmp_path):
     other.write_text("PatientID,Age\nCHUM-1,50.0\n", encoding="utf-8")
     assert study(splits, tmp_path, *tables)[1]["all", "all"]["Age_median"] == 60
     other.write_text("PatientID,Age\nCHUM-1,51\n", encoding="utf-8")
-    with pytest.raises(HecktorError, match=r"other\.csv, CHUM-1: Age 51\.0, expected 50\.0, as in another table"):
+    with pytest.raises(HecktorError, match=r"other\.csv, CHUM-1: Age 51\.0, expected 50\.0"):
         study(splits, tmp_path, *tables)
 
 
 def test_a_split_named_as_all_splits_is_refused(splits, tmp_path):
-    with pytest.raises(HecktorError, match="a split named 'all', expected another name"):
+    with pytest.raises(HecktorError, match="a split named 'all'"):
         study([splits[0].replace("train=", "all="), splits[1]], tmp_path)

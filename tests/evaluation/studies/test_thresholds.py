@@ -145,7 +145,7 @@ def test_a_case_without_uptake_or_grid_is_named(add_case, blank, grid, tmp_path)
     with pytest.raises(GroundTruthError, match="no gtvp in any of 1"):
         study(cohort)
     add_case("A", mask, np.zeros(grid.array_shape))
-    with pytest.raises(GroundTruthError, match="SUVmax 0, expected uptake"):
+    with pytest.raises(GroundTruthError, match="SUVmax 0"):
         study(cohort)
     add_case("A", mask, np.full(grid.array_shape, np.nan))
     with pytest.raises(GroundTruthError, match="not finite"):
@@ -182,7 +182,7 @@ def test_masks_of_another_cohort_are_not_joined(cohort):
     folder = cohort.parent / "out" / "semi_automatic_50"
     folder.mkdir(parents=True)
     (folder / "Z.mha").write_bytes(b"")
-    with pytest.raises(HecktorError, match="semi_automatic_50: masks of Z, expected masks of this cohort alone"):
+    with pytest.raises(HecktorError, match="semi_automatic_50: masks of Z"):
         study(cohort, "--percents", "50:50:1", "--masks", "semi_automatic:50")
     assert [path.name for path in folder.iterdir()] == ["Z.mha"]
 
@@ -202,7 +202,7 @@ def test_a_component_has_the_label_that_it_shares_most_voxels_with(cohort, add_c
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--masks", "semi_automatic:42"), "--masks: found semi_automatic:42, expected one of --percents"),
+        (("--masks", "semi_automatic:42"), "--masks: found semi_automatic:42"),
         (("--masks", "automatic:40", "--target", "tumour"), "--masks: automatic masks of the tumour"),
     ],
 )

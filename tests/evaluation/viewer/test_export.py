@@ -56,5 +56,5 @@ def test_the_report_writes_a_viewer_of_the_worst_cases(ranked: Path) -> None:
     scans = ["--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
     assert report([*options, *scans]) == 0
     assert [path.name for path in (ranked / "viewer" / "case").iterdir()] == ["C-2"]
-    with pytest.raises(HecktorError, match="--viewer: no cohort, expected --cohort"):
+    with pytest.raises(HecktorError, match="--viewer: no cohort"):
         report([*options, "--viewer", str(ranked / "viewer")])
