@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.images.geometry import Geometry
@@ -108,6 +108,7 @@ def test_without_lesions_the_upper_end_of_a_long_scan_is_shown() -> None:
     assert high[0] == pytest.approx(110.0, abs=8.0)
 
 
+@settings(max_examples=30)
 @given(
     st.tuples(*[st.floats(-290.0, 290.0)] * 2, st.floats(-890.0, -10.0)),
     st.tuples(*[st.floats(-290.0, 290.0)] * 2, st.floats(-890.0, -10.0)),
