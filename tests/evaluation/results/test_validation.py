@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib.resources import files
 
 import pytest
@@ -198,7 +197,7 @@ def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
     profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
     content = valid_metrics("risks")
     content["provenance"]["edition"] = str(profile)
-    with pytest.raises(HecktorError, match=f"^team: edition '{re.escape(str(profile))}"):
+    with pytest.raises(HecktorError, match=r"^team: edition .*, expected one of"):
         ranked(content)
     assert ranked(content, edition=str(profile)).order == ("team",)
 
