@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -86,18 +86,25 @@ def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> 
 class Forked:
     """A run of `forks.py` that has begun, with what `Run` uses of Popen."""
 
-    def __init__(self, program: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, program: subprocess.Popen[str], folder: Path, log: str | None) -> None:
         assert program.stdout is not None
-        self.program, self.log = program.stdout, folder / "stderr"
+        self.program = program.stdout
         self.pid = int(self.program.readline())
-        self.stdout = (folder / "stdout").open()
+        self.stdout, self.stderr = (None if log else (folder / name).open() for name in ("stdout", "stderr"))
         self.returncode: int | None = None
 
     def communicate(self, timeout: float = LONGEST_S) -> tuple[str, str]:
-        with self.stdout:
-            said = self.stdout.read()
+        """What it said; all of stderr fits its pipe."""
+        said = [self._rest(stream) for stream in (self.stdout, self.stderr)]
         self.returncode = int(self.program.readline())
-        return said, self.log.read_text()
+        return said[0], said[1]
+
+    @staticmethod
+    def _rest(stream: TextIO | None) -> str:
+        if stream is None:
+            return ""
+        with stream:
+            return stream.read()
 
     def kill(self) -> None:
         """Only if it has not been waited for."""
@@ -112,15 +119,23 @@ class Forks:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
 
-    def begin(self, folder: Path, command: Sequence[str], faults: Sequence[str], *, fresh: bool) -> Forked:
+    def begin(
+        self,
+        folder: Path,
+        command: Sequence[str],
+        faults: Sequence[str],
+        limits: Mapping[str, int] | None = None,
+        log: str | None = None,
+    ) -> Forked:
         for name in ("stdout", "stderr"):
             (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / "stdout")
-        run = {"command": list(command), "faults": list(faults), "fresh": fresh, "folder": str(folder)}
+            os.mkfifo(folder / name)
+        run = {"command": list(command), "faults": list(faults), "limits": dict(limits or {}), "folder": str(folder)}
+        run |= {"log": log}
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(run) + "\n")
         self.process.stdin.flush()
-        return Forked(self.process, folder)
+        return Forked(self.process, folder, log)
 
 
 @pytest.fixture(scope="session")
@@ -144,8 +159,9 @@ def forks() -> Iterator[Forks]:
 class Run:
     """A run of one case: `whole`, or `at_pause`, `send` and `end`.
 
-    `faults` are arguments of `faulty.py`, `before` is a command prefix, `settings` are arguments of `Popen`. A run with
-    neither of the last two is forked off a process that has imported the libraries.
+    `faults` are arguments of `faulty.py`, `limits` and `log` those of `forks.py`, `before` is a command prefix,
+    `settings` are arguments of `Popen`. A run with neither of the last two is forked off a process that has imported the
+    libraries.
     """
 
     forks: Forks
@@ -155,6 +171,8 @@ class Run:
     faults: Sequence[str]
     entry: Sequence[str] = ENTRIES["algorithm"]
     options: Sequence[str] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    log: str | None = None
     before: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -162,7 +180,8 @@ class Run:
         arguments = case_arguments(self.case, self.package, self.task, *self.options)
         if not self.before and not self.settings:
             self.begun = time.monotonic()
-            self.process: Any = self.forks.begin(self.case.root, [*self.entry, *arguments], self.faults, fresh=True)
+            words = [*self.entry, *arguments]
+            self.process: Any = self.forks.begin(self.case.root, words, self.faults, self.limits, self.log)
             return self
         command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), *self.entry]
         command += arguments
