@@ -6,25 +6,25 @@ The output folder must hold complete, valid answers only, and exit status 0 requ
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 
 from contract.editions import Algorithm, Answer
 from rehearsal.jobs.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
+from tests.faults.forked import Forks
 
-FAULTY, FORKS = (Path(__file__).with_name(name) for name in ("faulty.py", "forks.py"))
+FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
@@ -81,78 +81,6 @@ def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> 
         folders["--model"] = package
     words = [word for pair in folders.items() for word in map(str, pair)]
     return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words, *options]
-
-
-class Forked:
-    """A run of `forks.py` that has begun, with what `Run` uses of Popen."""
-
-    def __init__(self, program: subprocess.Popen[str], folder: Path, log: str | None) -> None:
-        assert program.stdout is not None
-        self.program = program.stdout
-        self.pid = int(self.program.readline())
-        self.stdout, self.stderr = (None if log else (folder / name).open() for name in ("stdout", "stderr"))
-        self.returncode: int | None = None
-
-    def communicate(self, timeout: float = LONGEST_S) -> tuple[str, str]:
-        """What it said; all of stderr fits its pipe."""
-        said = [self._rest(stream) for stream in (self.stdout, self.stderr)]
-        self.returncode = int(self.program.readline())
-        return said[0], said[1]
-
-    @staticmethod
-    def _rest(stream: TextIO | None) -> str:
-        if stream is None:
-            return ""
-        with stream:
-            return stream.read()
-
-    def kill(self) -> None:
-        """Only if it has not been waited for."""
-        if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.communicate()
-
-
-class Forks:
-    """The program `forks.py`, asked for one run after another."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def begin(
-        self,
-        folder: Path,
-        command: Sequence[str],
-        faults: Sequence[str],
-        limits: Mapping[str, int] | None = None,
-        log: str | None = None,
-    ) -> Forked:
-        for name in ("stdout", "stderr"):
-            (folder / name).unlink(missing_ok=True)
-            os.mkfifo(folder / name)
-        run = {"command": list(command), "faults": list(faults), "limits": dict(limits or {}), "folder": str(folder)}
-        run |= {"log": log}
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(run) + "\n")
-        self.process.stdin.flush()
-        return Forked(self.process, folder, log)
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    # Two threads: libraries with threads of their own crash in Python's shutdown.
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "2",
-        "OMP_WAIT_POLICY": "passive",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, str(FORKS)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield Forks(process)
-        process.kill()
 
 
 @dataclass

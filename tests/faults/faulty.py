@@ -87,8 +87,10 @@ def inject(fault: str) -> None:
         return result
 
     setattr(owner, name, faulty)
-    for importer in [found for key, found in sys.modules.items() if key.partition(".")[0] in OUR_OWN]:
-        if vars(importer).get(name) is real:  # imported by name
+    if getattr(real, "__module__", None) != module:
+        return  # imported by name itself: the fault is this module's alone
+    for key, importer in list(sys.modules.items()):
+        if key.partition(".")[0] in OUR_OWN and vars(importer).get(name) is real:
             setattr(importer, name, faulty)
 
 

@@ -30,7 +30,7 @@ if __name__ == "__main__":
 
 from faulty import inject
 
-LONGEST_S = 60
+LONGEST_S = 180
 PRELOADED = (
     "algorithm.command",
     "algorithm.network.passes",

@@ -17,7 +17,8 @@ import pytest
 
 from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
-from tests.faults.conftest import ENTRIES, Ended, Forks, case_arguments, held_to_promise
+from tests.faults.conftest import ENTRIES, Ended, case_arguments, held_to_promise
+from tests.faults.forked import Forks
 
 pytestmark = pytest.mark.slow
 
