@@ -95,7 +95,7 @@ def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, A
 
 @pytest.mark.parametrize(
     ("edition", "task", "count"),
-    [("hecktor2026", "combined", 3 * len(KINDS)), ("hecktor2025", "segmentation", len(KINDS))],
+    [("hecktor2026", "combined", 2 * len(KINDS)), ("hecktor2025", "segmentation", len(KINDS))],
 )
 def test_cases_in_one_process_equal_fresh_starts(
     forks: Forks, edition: str, task: str, count: int, combined_package: Path, tiny_package: Path, tmp_path: Path

@@ -31,7 +31,7 @@ def hecktor(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("contours") / "cohort"
-    options = CohortOptions(4, ("CHUM", "MDA"), "platform", "head_and_neck", ct_coarsening=4, edition=str(EDITION))
+    options = CohortOptions(4, ("CHUM", "MDA"), "platform", "head_and_neck", ct_coarsening=2, edition=str(EDITION))
     assert len(list(make_cohort(options, 2, folder, 1))) == 2
     return folder
 
