@@ -19,6 +19,7 @@ from contract.editions import load_edition
 from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
+from tests.faults.forked import forks  # noqa: F401 - a fixture
 from tests.shared_data import shared
 
 hypothesis.settings.register_profile("hecktor", deadline=None, derandomize=True, print_blob=True)

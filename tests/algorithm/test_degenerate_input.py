@@ -20,7 +20,7 @@ from contract.images.volumes import Volume, read_volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.protocol import coarsened
-from rehearsal.phantoms.scanner import render
+from rehearsal.phantoms.scanner import Rendered, render
 from tests.algorithm.edition import SEGMENTATION
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
@@ -128,12 +128,16 @@ def test_numbers_as_text_are_no_defect(case_folder: Any, predict: Any) -> None:
     assert answers == {"true\n"}
 
 
-@pytest.fixture
-def phantom_folder(case_folder: Any) -> Any:
-    """A phantom's head and neck, whose CT shows fat and muscle."""
+@pytest.fixture(scope="module")
+def phantom() -> Rendered:
+    """A head and neck whose CT shows fat and muscle."""
     case = make_case(21, 0, CENTRES, "head_and_neck")
-    scan = render(replace(case, protocol=coarsened(case.protocol, 8)))
-    case_folder.ct, case_folder.pet = scan.ct, scan.pet
+    return render(replace(case, protocol=coarsened(case.protocol, 8)))
+
+
+@pytest.fixture
+def phantom_folder(case_folder: Any, phantom: Rendered) -> Any:
+    case_folder.ct, case_folder.pet = phantom.ct, phantom.pet
     return case_folder
 
 

@@ -86,7 +86,7 @@ def test_absent_clinical_variables_are_a_warning_for_a_mask_alone(
     assert expected in capfd.readouterr().err
     with pytest.raises(InputError, match=r"ehr\.json: not found"):
         run(tiny_package, "--task", "rfs", "--input", case_folder.input, "--output", case_folder.output)
-    with pytest.raises(InputError, match=r"--ehr: not given, expected the clinical variables for rfs"):
+    with pytest.raises(InputError, match=r"--ehr: not given"):
         run(tiny_package, "--task", "rfs", "--ct", files / CT, "--output", tmp_path / "out")
     with pytest.raises(InputError, match=r"ehr\.json: absent.*strict"):
         run(tiny_package, "--strict", "--ct", files / CT, "--output", tmp_path / "strict.mha")
@@ -124,20 +124,18 @@ def test_a_damaged_image_leaves_no_mask(files: Path, tiny_package: Path, tmp_pat
 
 def test_wrong_files_are_named(case_folder: Any, files: Path, tiny_package: Path, tmp_path: Path) -> None:
     output = ("--output", tmp_path / "mask.mha")
-    with pytest.raises(
-        InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha, expected the PET's file"
-    ):
+    with pytest.raises(InputError, match=r"--pet: not given, with a CT named 0a1b2c3d-ct\.mha"):
         run(tiny_package, "--ct", case_folder.ct_path, *output)
-    with pytest.raises(InputError, match=r"^--ct: found a folder, expected an image$"):
+    with pytest.raises(InputError, match=r"^--ct: found a folder"):
         run(tiny_package, "--ct", files, *output)
     with pytest.raises(InputError, match="--pet: the file of --ct"):
         run(tiny_package, "--ct", files / CT, "--pet", files / CT, *output)
     (files / PET).rename(files / "away.nii.gz")
     with pytest.raises(InputError, match=r"--pet: no file .*B7_0001"):
         run(tiny_package, "--ct", files / CT, *output)
-    with pytest.raises(InputError, match=r"--ct: ehr\.json, expected an image in \.mha"):
+    with pytest.raises(InputError, match=r"--ct: ehr\.json"):
         run(tiny_package, "--ct", case_folder.ehr_path, "--pet", files / CT, *output)
-    with pytest.raises(HecktorError, match=r"--output: the image mask\.mha, expected a folder: task rfs has no mask"):
+    with pytest.raises(HecktorError, match=r"--output: the image mask\.mha"):
         run(tiny_package, "--task", "rfs", "--ct", files / CT, "--pet", files / "away.nii.gz", *output)
 
 

@@ -21,6 +21,7 @@ from algorithm.serve import Server, Service, run_server
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.packages import manifest_sha256
+from tests.faults.forked import Forked, Forks
 
 Reply = tuple[int, str]
 
@@ -284,34 +285,45 @@ def open_below(process: int, *folders: Path) -> list[str]:
 
 
 @contextmanager
-def algorithm(case, package: Path, task: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`python -m algorithm --serve` over a case's folders, ready."""
-    command = [sys.executable, "-m", "algorithm", "--task", task, "--serve", "--port", "0", "--device", "cpu"]
+def algorithm(forks: Forks, case, package: Path, task: str, *options: str) -> Iterator[tuple[Forked, int]]:
+    """`python -m algorithm --serve` over a case's folders, ready; until it has ended `forks` starts nothing else."""
+    words = ["algorithm", "--task", task, "--serve", "--port", "0", "--device", "cpu"]
     folders = ["--input", str(case.input), "--output", str(case.output), "--model", str(package)]
-    with subprocess.Popen([*command, *folders, *options], stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr is not None
-            said = next(line for line in process.stderr if "ready for cases on port" in line)
-            yield process, int(said.rsplit(" ", 1)[1])
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
+    process = forks.begin(case.root, [*words, *folders, *options])
+    try:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "ready for cases on port" in line)
+        yield process, int(said.rsplit(" ", 1)[1])
+    finally:
+        process.kill()
 
 
-def test_cases_of_the_algorithm_one_after_the_other(case_folder, tiny_package: Path, tmp_path: Path):
+def answered_alone(forks: Forks, case, package: Path, task: str, *options: str) -> dict[str, bytes]:
+    """The files that a process of its own writes for the case."""
+    shutil.rmtree(case.output, ignore_errors=True)
+    words = ["algorithm", "--task", task, "--device", "cpu", "--model", str(package), *options]
+    process = forks.begin(case.root, [*words, "--input", str(case.input), "--output", str(case.output)])
+    said = process.communicate()[1]
+    assert process.returncode == 0, said
+    return files_below(case.output)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_cases_of_the_algorithm_one_after_the_other(forks: Forks, case_folder, tiny_package: Path):
     """A good case, a truncated one, and the good one again: the same bytes as one process a case writes."""
     case = case_folder.write()
-    command = [sys.executable, "-m", "algorithm", "--task", "1", "--device", "cpu", "--model", str(tiny_package)]
-    alone = tmp_path / "alone"
-    subprocess.run([*command, "--input", case.input, "--output", alone], check=True, capture_output=True)
-    (expected,) = (path.read_bytes() for path in alone.rglob("*.mha"))
+    expected = answered_alone(forks, case, tiny_package, "1")
     mask = case.output / "images" / "tumor-lymph-node-segmentation"
+    assert [path.name for path in mask.iterdir()] == [Path(name).name for name in expected]
     whole = case.ct_path.read_bytes()
-    with algorithm(case, tiny_package, "1") as (process, port):
+    with algorithm(forks, case, tiny_package, "1") as (process, port):
         for _ in range(2):
             status, said = call(port, "POST", "/invoke")
             assert (status, said.split(":")[0]) == (201, "segmentation answered by baseline")
-            assert [path.read_bytes() for path in mask.iterdir()] == [expected]
+            assert files_below(case.output) == expected
             assert open_below(process.pid, case.input, case.output) == []
             case.ct_path.write_bytes(whole[: len(whole) * 2 // 3])
             status, said = call(port, "POST", "/invoke")
@@ -321,57 +333,14 @@ def test_cases_of_the_algorithm_one_after_the_other(case_folder, tiny_package: P
             assert not mask.exists()
             case.ct_path.write_bytes(whole)
         process.terminate()
-        assert process.wait(30) == 0
+        process.communicate()
+        assert process.returncode == 0
 
 
-def test_several_cases_in_one_process_equal_fresh_processes(case_folder, combined_package: Path, tmp_path: Path):
-    """Nothing leaks between different cases: tumour and node, no uptake, another grid and record, a damaged one."""
-    folder = case_folder
-    options = ["--edition", "hecktor2026", "--task", "combined", "--device", "cpu", "--model", str(combined_package)]
-
-    def tumour_and_node() -> None:
-        folder.pet.array[8:10, 13:15, 9] = 12.0
-
-    def no_uptake() -> None:
-        folder.pet.array[folder.pet.array > 1] = 1.0
-
-    def other_patient() -> None:
-        folder.ct.array[:, :, :4] = -1000
-        folder.pet.array[9:11, 11:13, 9:12] = 20.0
-        folder.ehr = {"Age": 41}
-
-    def answers(output: Path) -> dict[str, bytes]:
-        return {str(path.relative_to(output)): path.read_bytes() for path in output.rglob("*") if path.is_file()}
-
-    with algorithm(folder.write(), combined_package, "combined", "--edition", "hecktor2026") as (_, port):
-        distinct = set()
-        for change in (tumour_and_node, no_uptake, other_patient, tumour_and_node):
-            change()
-            folder.write()
-            assert call(port, "POST", "/invoke")[0] == 201
-            alone = tmp_path / f"alone-{len(list(tmp_path.glob('alone-*')))}"
-            command = [
-                sys.executable,
-                "-m",
-                "algorithm",
-                *options,
-                "--input",
-                str(folder.input),
-                "--output",
-                str(alone),
-            ]
-            subprocess.run(command, check=True, capture_output=True)
-            assert answers(folder.output) == answers(alone)
-            distinct.add(tuple(sorted(answers(alone).items())))
-            shutil.rmtree(folder.output)
-            folder.output.mkdir()
-    assert len(distinct) >= 3
-
-
-def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path, tmp_path: Path):
+def test_a_head_without_a_network_is_served(forks: Forks, case_folder, tiny_package: Path, tmp_path: Path):
     """A stale answer or record of an earlier case does not survive a case that fails."""
     case, record = case_folder.write(), tmp_path / "record.json"
-    with algorithm(case, tiny_package, "rfs", "--method", "clinical", "--record", str(record)) as (_, port):
+    with algorithm(forks, case, tiny_package, "rfs", "--method", "clinical", "--record", str(record)) as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201
         assert (case.output / "rfs.json").is_file()
         assert read_json(record)["package"]["manifest_sha256"] == manifest_sha256(tiny_package)
@@ -381,10 +350,10 @@ def test_a_head_without_a_network_is_served(case_folder, tiny_package: Path, tmp
         assert not record.exists()
 
 
-def test_an_altered_model_is_refused_at_the_start(tiny_package: Path, tmp_path: Path):
+def test_an_altered_model_is_refused_at_the_start(forks: Forks, tiny_package: Path, tmp_path: Path):
     package = shutil.copytree(tiny_package, tmp_path / "package")
     (package / "plans.json").write_text("{}")
-    command = [sys.executable, "-m", "algorithm", "--task", "1", "--serve", "--port", "0", "--model", str(package)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: plans.json: ")
+    process = forks.begin(tmp_path, ["algorithm", "--task", "1", "--serve", "--port", "0", "--model", str(package)])
+    said = process.communicate()[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("error: plans.json: ")

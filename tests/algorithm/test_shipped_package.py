@@ -73,9 +73,9 @@ def test_a_package_that_the_method_does_not_use_is_an_error(
     case_folder: Any, tiny_package: Path, tmp_path: Path, root_logger: None
 ) -> None:
     command = ["--task", "1", "--method", "threshold", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
-    with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold', expected a method that uses a"):
+    with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold'"):
         main([*command, "--model", str(tiny_package)])
-    with pytest.raises(HecktorError, match=r"^--passes: method 'threshold' makes no passes, expected 'baseline'"):
+    with pytest.raises(HecktorError, match=r"^--passes: method 'threshold' makes no passes"):
         main([*command, "--passes", "1"])
-    with pytest.raises(HecktorError, match=r"^--port: found without --serve, expected both"):
+    with pytest.raises(HecktorError, match=r"^--port: found without --serve"):
         main([*command, "--port", "0"])

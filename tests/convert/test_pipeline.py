@@ -103,13 +103,13 @@ def test_truncated_compressed_file(study: StudyFolder, convert: Convert) -> None
     paths = study.ct_and_pet()
     compress(paths, "JPEG2000Lossless")
     paths[3].write_bytes(paths[3].read_bytes()[:-100])
-    refuse(convert, r"CT/IM0004.dcm: found no PixelData \(7FE0,0010\), expected a complete file")
+    refuse(convert, r"CT/IM0004.dcm: found no PixelData \(7FE0,0010\)")
 
 
 def test_file_truncated_in_its_header(study: StudyFolder, convert: Convert) -> None:
     paths = study.ct_and_pet()
     paths[3].write_bytes(paths[3].read_bytes()[:200])
-    refuse(convert, r"CT/IM0004.dcm: found no SOPClassUID \(0008,0016\), expected a complete")
+    refuse(convert, r"CT/IM0004.dcm: found no SOPClassUID \(0008,0016\)")
 
 
 def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_output_folder_in_use(study: StudyFolder, convert: Convert, tmp_path: Pa
     (tmp_path / "CHUM-001").mkdir()
     convert()  # an empty folder is free
     before = sorted((tmp_path / "CHUM-001").rglob("*"))
-    with pytest.raises(OutputError, match="exists and is not empty, expected a new or empty folder"):
+    with pytest.raises(OutputError, match="exists and is not empty"):
         convert()
     assert sorted((tmp_path / "CHUM-001").rglob("*")) == before
 
@@ -137,10 +137,10 @@ def test_other_files_and_copies_are_counted(study: StudyFolder, convert: Convert
 
 
 def test_folder_without_dicom(study: StudyFolder, convert: Convert) -> None:
-    refuse(convert, "no such folder, expected a folder of DICOM files")
+    refuse(convert, "no such folder")
     study.root.mkdir()
     (study.root / "a.txt").touch()
-    refuse(convert, "found no DICOM file among 1 files, expected a study with CT and PET")
+    refuse(convert, "found no DICOM file among 1 files")
 
 
 def test_pet_of_another_region(study: StudyFolder, convert: Convert) -> None:

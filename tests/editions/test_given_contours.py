@@ -17,6 +17,8 @@ from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
 from hecktor.cli import main
+from rehearsal.phantoms.cohort import CohortOptions
+from rehearsal.phantoms.make import make_cohort
 from tests.conftest import head_json, write_manifest
 
 EDITION = Path(__file__).with_name("given_contours.json")
@@ -29,7 +31,8 @@ def hecktor(*arguments: object) -> None:
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("contours") / "cohort"
-    hecktor("phantoms", "--edition", EDITION, "--patients", 2, "--seed", 4, "--layout", "platform", "--output", folder)
+    options = CohortOptions(4, ("CHUM", "MDA"), "platform", "head_and_neck", ct_coarsening=2, edition=str(EDITION))
+    assert len(list(make_cohort(options, 2, folder, 1))) == 2
     return folder
 
 

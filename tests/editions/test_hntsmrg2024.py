@@ -51,7 +51,7 @@ def test_the_null_algorithm_answers_with_the_registered_mask(cohort: Path, tmp_p
     ("task", "options", "message"),
     [
         ("mid-rt", ["--method", "threshold"], "method 'threshold': cannot answer task mid-rt"),
-        ("pre-rt", ["--method", "earlier-mask"], "method 'earlier-mask': cannot answer task pre-rt, expected mid-rt"),
+        ("pre-rt", ["--method", "earlier-mask"], "method 'earlier-mask': cannot answer task pre-rt"),
         ("pre-rt", [], "none shipped for hntsmrg2024"),
     ],
 )
@@ -71,5 +71,5 @@ def test_a_registered_image_elsewhere_is_named(cohort: Path, tmp_path: Path) -> 
     x, y, z = mask.geometry.origin_mm
     write_mask(path, mask.array, Geometry(mask.geometry.size, mask.geometry.spacing_mm, (x + 1000, y, z)))
     call = ["--input", str(tmp_path / "input"), "--output", str(tmp_path / "out"), "--edition", EDITION]
-    with pytest.raises(HecktorError, match=r"does not overlap .*, expected an image registered to it"):
+    with pytest.raises(HecktorError, match=r"does not overlap"):
         predict(["--task", "mid-rt", *call, "--method", "earlier-mask"])

@@ -6,14 +6,13 @@ The output folder must hold complete, valid answers only, and exit status 0 requ
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ import pytest
 from contract.editions import Algorithm, Answer
 from rehearsal.jobs.outputs import check_outputs
 from tests.algorithm.edition import COMBINED, EDITION, EDITION_2026
+from tests.faults.forked import Forks
 
-FAULTY, FORKS = (Path(__file__).with_name(name) for name in ("faulty.py", "forks.py"))
+FAULTY = Path(__file__).with_name("faulty.py")
 LONGEST_S = 120
 # Both ways to answer a case, as words after `python -m`.
 ENTRIES = {"algorithm": ("algorithm",), "hecktor": ("hecktor", "predict")}
@@ -83,69 +83,13 @@ def case_arguments(case: Any, package: Path, task: Algorithm, *options: str) -> 
     return ["--edition", edition.name, "--task", task.name, "--device", "cpu", *words, *options]
 
 
-class Forked:
-    """A run of `forks.py` that has begun, with what `Run` uses of Popen."""
-
-    def __init__(self, program: subprocess.Popen[str], folder: Path) -> None:
-        assert program.stdout is not None
-        self.program, self.log = program.stdout, folder / "stderr"
-        self.pid = int(self.program.readline())
-        self.stdout = (folder / "stdout").open()
-        self.returncode: int | None = None
-
-    def communicate(self, timeout: float = LONGEST_S) -> tuple[str, str]:
-        with self.stdout:
-            said = self.stdout.read()
-        self.returncode = int(self.program.readline())
-        return said, self.log.read_text()
-
-    def kill(self) -> None:
-        """Only if it has not been waited for."""
-        if self.returncode is None:
-            os.kill(self.pid, signal.SIGKILL)
-            self.communicate()
-
-
-class Forks:
-    """The program `forks.py`, asked for one run after another."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-
-    def begin(self, folder: Path, command: Sequence[str], faults: Sequence[str], *, fresh: bool) -> Forked:
-        for name in ("stdout", "stderr"):
-            (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / "stdout")
-        run = {"command": list(command), "faults": list(faults), "fresh": fresh, "folder": str(folder)}
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(run) + "\n")
-        self.process.stdin.flush()
-        return Forked(self.process, folder)
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    # Two threads: libraries with threads of their own crash in Python's shutdown.
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "2",
-        "OMP_WAIT_POLICY": "passive",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, str(FORKS)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield Forks(process)
-        process.kill()
-
-
 @dataclass
 class Run:
     """A run of one case: `whole`, or `at_pause`, `send` and `end`.
 
-    `faults` are arguments of `faulty.py`, `before` is a command prefix, `settings` are arguments of `Popen`. A run with
-    neither of the last two is forked off a process that has imported the libraries.
+    `faults` are arguments of `faulty.py`, `limits` and `log` those of `forks.py`, `before` is a command prefix,
+    `settings` are arguments of `Popen`. A run with neither of the last two is forked off a process that has imported the
+    libraries.
     """
 
     forks: Forks
@@ -155,6 +99,8 @@ class Run:
     faults: Sequence[str]
     entry: Sequence[str] = ENTRIES["algorithm"]
     options: Sequence[str] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    log: str | None = None
     before: Sequence[str] = ()
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -162,7 +108,8 @@ class Run:
         arguments = case_arguments(self.case, self.package, self.task, *self.options)
         if not self.before and not self.settings:
             self.begun = time.monotonic()
-            self.process: Any = self.forks.begin(self.case.root, [*self.entry, *arguments], self.faults, fresh=True)
+            words = [*self.entry, *arguments]
+            self.process: Any = self.forks.begin(self.case.root, words, self.faults, self.limits, self.log)
             return self
         command = [*self.before, sys.executable, str(FAULTY), "\n".join(self.faults), *self.entry]
         command += arguments

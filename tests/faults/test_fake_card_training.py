@@ -67,6 +67,7 @@ def weights(work: WorkFolders) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.slow
 def test_the_seed_reproduces_a_training_with_workers(
     card: FakeCard, work: WorkFolders, train: Callable[..., tuple[int, list[str]]]
 ) -> None:
@@ -82,6 +83,7 @@ def test_the_seed_reproduces_a_training_with_workers(
     assert all(torch.equal(first[name], tensor) for name, tensor in weights(work).items())
 
 
+@pytest.mark.slow
 def test_a_network_is_compiled_only_if_asked(
     card: FakeCard,
     work: WorkFolders,
@@ -109,6 +111,7 @@ def test_a_network_is_compiled_only_if_asked(
     assert card.images >= 2 * EPOCHS
 
 
+@pytest.mark.slow
 def test_a_full_card_ends_a_training_in_one_line(
     card: FakeCard,
     work: WorkFolders,
@@ -164,10 +167,11 @@ def full_process(rank: int, group: str, work: WorkFolders, *rest: Any) -> None:
 PROCESS = nnunet._ddp_process
 
 
+@pytest.mark.slow
 def test_one_full_card_of_two_ends_a_training_in_one_line(work: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nnunet, "_ddp_process", full_process)
     shared = nnunet.Machine("cpu", gpus=2, threads=2)
-    with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory, expected a free GPU, or a `plan`"):
+    with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): CUDA out of memory"):
         nnunet.train_with_ddp(work, PLAN, 0, "unet", shared, seed=3)
 
 

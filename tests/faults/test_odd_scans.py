@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from tests.algorithm.test_serve import algorithm as server
 from tests.algorithm.test_serve import call
 from tests.conftest import EHR, CaseFolder
 from tests.faults.conftest import case_arguments
+from tests.faults.forked import Forks
 from tests.faults.odd_scans import OddScan, odd_scans
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -194,27 +193,24 @@ def assert_neutral(case: CaseFolder, task: str, log: str) -> None:
         assert json.loads(path.read_text()) == pytest.approx(NEUTRAL[task])
 
 
-@pytest.mark.parametrize("task", NEUTRAL)
-@pytest.mark.parametrize("words", [("algorithm",), ("hecktor", "predict")], ids=["image", "hecktor predict"])
-def test_an_empty_scan_by_the_command_line(
-    nothing: CaseFolder, tiny_package: Path, words: tuple[str, ...], task: str
-) -> None:
-    command = [sys.executable, "-m", *words, *case_arguments(nothing, tiny_package, EDITION.algorithm(task))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert_neutral(nothing, task, done.stderr)
-    strict = subprocess.run([*command, "--strict"], capture_output=True, text=True, check=False)
-    assert (strict.returncode, strict.stderr.splitlines()[-1]) == (1, f"error: {EMPTY} (strict mode)")
+def test_an_empty_scan_by_the_command_line(forks: Forks, nothing: CaseFolder, tiny_package: Path) -> None:
+    command = ["hecktor", "predict", *case_arguments(nothing, tiny_package, SEGMENTATION)]
+    process = forks.begin(nothing.root, command)
+    log = process.communicate()[1]
+    assert process.returncode == 0, log
+    assert_neutral(nothing, "segmentation", log)
+    strict = forks.begin(nothing.root, [*command, "--strict"])
+    last = strict.communicate()[1].splitlines()[-1]
+    assert (strict.returncode, last) == (1, f"error: {EMPTY} (strict mode)")
 
 
-@pytest.mark.parametrize("task", NEUTRAL)
-def test_an_empty_scan_by_the_server(nothing: CaseFolder, tiny_package: Path, task: str) -> None:
-    with server(nothing, tiny_package, task) as (process, port):
+def test_an_empty_scan_by_the_server(forks: Forks, nothing: CaseFolder, tiny_package: Path) -> None:
+    with server(forks, nothing, tiny_package, "rfs") as (process, port):
         status, reply = call(port, "POST", "/invoke")
         process.terminate()
-        _, log = process.communicate(timeout=60)
+        _, log = process.communicate()
     assert (status, "pass" in reply) == (201, False)
-    assert_neutral(nothing, task, log)
+    assert_neutral(nothing, "rfs", log)
 
 
 @pytest.mark.parametrize("task", NEUTRAL)

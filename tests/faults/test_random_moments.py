@@ -17,7 +17,10 @@ import pytest
 
 from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
-from tests.faults.conftest import ENTRIES, Ended, Forks, case_arguments, held_to_promise
+from tests.faults.conftest import ENTRIES, Ended, case_arguments, held_to_promise
+from tests.faults.forked import Forks
+
+pytestmark = pytest.mark.slow
 
 # Each is random within its share of the stage: no gap between two of them is longer than a sixth of it.
 MOMENTS: Final = 12
@@ -54,7 +57,7 @@ class Moments:
         self.case.output.mkdir()
         marks = [f"run {function} os.write(1, b'{name}\\n')" for name, function in BEGINNINGS.items()]
         begun, sent, at_s = time.monotonic(), None, {}
-        process = self.forks.begin(self.case.root, next(self.commands), marks, fresh=False)
+        process = self.forks.begin(self.case.root, next(self.commands), marks)
         for line in process.stdout:
             at_s[line.rstrip()] = time.monotonic() - begun
             if line.rstrip() == stage and sent is None:

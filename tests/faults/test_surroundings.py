@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from contract.editions import Algorithm
-from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION, TASKS
+from tests.algorithm.edition import COMBINED, RFS, SEGMENTATION
 
 Runs = Callable[..., Any]
 Namespace = Callable[..., list[str]]
@@ -20,14 +20,15 @@ Namespace = Callable[..., list[str]]
 QUICK: Final = {SEGMENTATION.name: ("--method", "threshold"), COMBINED.name: ("--passes", "1")} | dict.fromkeys(
     ("rfs", "hpv"), ("--method", "clinical")
 )
-BY_TASK: Final = pytest.mark.parametrize("task", [*TASKS, COMBINED], ids=lambda task: task.name)
+# A mask, a value, and four answers.
+BY_FILES: Final = pytest.mark.parametrize("task", [SEGMENTATION, RFS, COMBINED], ids=lambda task: task.name)
 BOTH_EDITIONS: Final = pytest.mark.parametrize("task", [SEGMENTATION, COMBINED], ids=["hecktor2025", "hecktor2026"])
 
 
 # Disks
 
 
-@BY_TASK
+@BY_FILES
 def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespace, task: Algorithm) -> None:
     """A disk of 64 KiB that is full to the last block; what was written is looked at afterwards."""
     disk, output = case_folder.root / "disk", case_folder.output
@@ -50,12 +51,12 @@ def test_the_output_disk_is_full(run: Runs, case_folder: Any, namespace: Namespa
 )
 def test_a_file_that_cannot_be_written_to_its_end(run: Runs, task: Algorithm, size: int) -> None:
     """The first bytes are taken, the others refused."""
-    ended = run(task, before=["prlimit", f"--fsize={size}"], options=QUICK[task.name]).whole()
+    ended = run(task, limits={"RLIMIT_FSIZE": size}, options=QUICK[task.name]).whole()
     assert (ended.status, ended.files) == (1, [])
     assert "cannot be written (File too large)" in ended.last
 
 
-@BY_TASK
+@BY_FILES
 def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, task: Algorithm) -> None:
     output = case_folder.output
     script = f'mount --bind {output} {output} && mount -o remount,bind,ro {output} && exec "$@"'
@@ -64,7 +65,7 @@ def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, t
     assert "cannot be written (Read-only file system)" in ended.last
 
 
-@BY_TASK
+@BOTH_EDITIONS
 def test_nothing_but_the_output_can_be_written(
     run: Runs, case_folder: Any, tiny_package: Path, combined_package: Path, namespace: Namespace, task: Algorithm
 ) -> None:
@@ -98,8 +99,7 @@ def test_nothing_but_the_output_can_be_written(
 @BOTH_EDITIONS
 def test_a_log_that_cannot_be_written(run: Runs, task: Algorithm) -> None:
     """The answer is what counts."""
-    with Path("/dev/full").open("w") as full:
-        ended = run(task, options=QUICK[task.name], settings={"stdout": full, "stderr": full}).whole()
+    ended = run(task, options=QUICK[task.name], log="/dev/full").whole()
     assert ended.status == 0
     assert ended.files
 
@@ -110,7 +110,7 @@ def test_a_log_that_cannot_be_written(run: Runs, task: Algorithm) -> None:
 @pytest.mark.parametrize("task", [RFS, COMBINED], ids=["hecktor2025", "hecktor2026"])
 def test_the_platforms_memory_limit(run: Runs, task: Algorithm) -> None:
     """16 GB of RAM less one."""
-    ended = run(task, before=["prlimit", f"--data={15 * 2**30}"]).whole()
+    ended = run(task, limits={"RLIMIT_DATA": 15 * 2**30}).whole()
     assert ended.status == 0, ended.said
     assert "4 of 4 passes" in ended.last
 

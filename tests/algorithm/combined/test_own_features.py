@@ -81,15 +81,13 @@ def test_a_measurement_that_never_ends_costs_itself(
     """The network's mask and the head with the median are written before."""
     code = packed("        return", "        __import__('time').sleep(60)\n        return")
     begun = time.monotonic()
-    record = answered(case, package, code, time_limit_s=15.0).record
-    assert time.monotonic() - begun < 15
+    record = answered(case, package, code, time_limit_s=8.0).record
+    assert time.monotonic() - begun < 8
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     assert values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.5))
 
 
 def test_a_manifest_must_name_the_code(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
     packed(names_code=False)
-    with pytest.raises(
-        ModelPackageError, match=r"^manifest\.json: found code none, expected code my_code, which measures"
-    ):
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: found code none"):
         answered(case, package)

@@ -97,15 +97,15 @@ def test_a_head_that_never_ends_costs_itself(case: CaseFolder, package: Path, pa
     """The network's mask and the other experts are written before it is called."""
     code = packed(("        return x\n", "        __import__('time').sleep(60)\n"))
     begun = time.monotonic()
-    record = answered(case, package, code, time_limit_s=15.0).record
-    assert time.monotonic() - begun < 15
+    record = answered(case, package, code, time_limit_s=8.0).record
+    assert time.monotonic() - begun < 8
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     assert values(case)["rfs"] == pytest.approx(days(0.4))
 
 
 def test_code_that_is_not_there_is_refused(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
     packed()
-    with pytest.raises(ModelPackageError, match=r"^manifest\.json: found code my_code, expected --code my_code"):
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: found code my_code"):
         answered(case, package)
     assert not list(case.output.rglob("*.json"))
 

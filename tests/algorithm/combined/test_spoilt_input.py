@@ -21,6 +21,7 @@ from tests.algorithm.combined.answered import FILES, MASK, RECORD, answered, val
 from tests.algorithm.conftest import files_below
 from tests.algorithm.test_serve import algorithm, call
 from tests.conftest import CaseFolder
+from tests.faults.forked import Forks
 
 
 def truncated(path: Path) -> None:
@@ -140,8 +141,8 @@ def test_a_spoilt_case_by_the_command_line(
     assert lines[-1].startswith("combined answered by baseline: ")
 
 
-def test_a_spoilt_case_by_the_server(spoilt: CaseFolder, package: Path) -> None:
-    with algorithm(spoilt, package, "combined", "--edition", "hecktor2026") as (_, port):
+def test_a_spoilt_case_by_the_server(forks: Forks, spoilt: CaseFolder, package: Path) -> None:
+    with algorithm(forks, spoilt, package, "combined", "--edition", "hecktor2026") as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201
         assert values(spoilt) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
         spoilt.write()

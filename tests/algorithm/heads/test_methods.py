@@ -40,7 +40,7 @@ def test_the_threshold_gives_fallbacks_for_heads() -> None:
 
 
 def test_a_method_that_cannot_answer() -> None:
-    with pytest.raises(HecktorError, match="method 'threshold': cannot answer task rfs, expected segmentation"):
+    with pytest.raises(HecktorError, match="method 'threshold': cannot answer task rfs"):
         method_for("threshold", EDITION, RFS)
-    with pytest.raises(HecktorError, match="method 'clinical': cannot answer task everything, expected another method"):
+    with pytest.raises(HecktorError, match="method 'clinical': cannot answer task everything"):
         method_for("clinical", FOUR, FOUR.algorithms[0])

@@ -12,7 +12,7 @@ CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_named("auto") == device_named("cpu") == CPU
-    with pytest.raises(HecktorError, match="device cuda: no CUDA device answers, expected one"):
+    with pytest.raises(HecktorError, match="device cuda: no CUDA device answers"):
         device_named("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_named("auto") == device_named("cuda") == torch.device("cuda:0")

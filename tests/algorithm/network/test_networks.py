@@ -50,7 +50,7 @@ def change(package: Path, tmp_path: Path) -> Path:
     [
         (lambda w: w.pop(next(iter(w))), "is in only one of weights and network"),
         (lambda w: w.update(extra=torch.zeros(1)), "tensor extra is in only one"),
-        (lambda w: w.update({next(iter(w)): torch.zeros(7, 7)}), r"of shape \(7, 7\), expected"),
+        (lambda w: w.update({next(iter(w)): torch.zeros(7, 7)}), r"of shape \(7, 7\)"),
         (lambda w: next(iter(w.values())).fill_(float("nan")), "NaN or infinity"),
     ],
 )
@@ -78,7 +78,7 @@ def test_a_pickle_under_the_name_of_weights_is_not_loaded(tiny_package: Path, tm
         (
             "network_class_name",
             "os.system",
-            "network 'system', expected one of PlainConvUNet, ResidualEncoderUNet, SegResNet",
+            "network 'system'",
         ),
         ("_kw_requires_import", ["n_stages"], "module 2, expected one of"),
         ("arch_kwargs", {}, "not an architecture"),
@@ -94,7 +94,7 @@ def test_plans_choose_only_among_known_networks(package: ModelPackage, key: str,
 def test_a_module_that_is_not_known_is_not_imported(package: ModelPackage) -> None:
     configuration = copy.deepcopy(dict(package.configuration))
     configuration["architecture"]["arch_kwargs"]["nonlin"] = "os.system"
-    with pytest.raises(ModelPackageError, match=r"module 'os\.system', expected one of"):
+    with pytest.raises(ModelPackageError, match=r"module 'os\.system'"):
         untrained_network(configuration, 2, 3)
 
 
@@ -197,10 +197,10 @@ def test_a_patch_that_no_card_could_hold(package: ModelPackage, segresnet: dict[
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"use_conv_final": False}, "argument 'use_conv_final' of SegResNet, expected act, blocks_down, blocks_up, "),
+        ({"use_conv_final": False}, "argument 'use_conv_final' of SegResNet"),
         ({"spatial_dims": 2}, "argument 'spatial_dims' of SegResNet"),
-        ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up, expected one more down than up"),
-        ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\], expected multiples of 32"),
+        ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up"),
+        ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\]"),
         ({"init_filters": 12}, "not an architecture"),
         ({"init_filters": "os.system"}, "not an architecture"),
         ({"norm": ["os.system", {}]}, "not an architecture"),
@@ -219,7 +219,7 @@ def test_a_segresnet_that_cannot_be(
 
 def test_derived_channels_are_refused(package: ModelPackage) -> None:
     architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": ["ct_square"]}
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\], expected CT and PET alone"):
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\]"):
         untrained_network(changed(package, architecture), 2, 3)
 
 

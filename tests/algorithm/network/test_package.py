@@ -43,14 +43,14 @@ def test_spacing_is_turned_to_x_y_z(root: Path, sign_package: Callable[..., None
 
 
 def test_a_head_that_is_not_there(tiny_package: Path) -> None:
-    with pytest.raises(ModelPackageError, match="no head 'staging', expected one of hpv"):
+    with pytest.raises(ModelPackageError, match="no head 'staging'"):
         load_package(tiny_package).head("staging")
 
 
 def test_a_package_without_heads_segments_only(root: Path, sign_package: Callable[..., None]) -> None:
     shutil.rmtree(root / "heads")
     sign_package(root)
-    with pytest.raises(ModelPackageError, match="no head 'rfs', expected a package with heads: this one segments only"):
+    with pytest.raises(ModelPackageError, match="no head 'rfs'"):
         load_package(root).head("rfs")
 
 
@@ -81,29 +81,29 @@ def test_a_file_that_is_not_what_the_manifest_says(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "format version 2, expected 1"),
-        ({"format_version": "1"}, "format version '1', expected 1"),
-        ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\], expected \['CT', 'PET'\]"),
-        ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found .*, expected"),
-        ({"folds": []}, r"folds: found \[\], expected at least 1 entries"),
-        ({"folds": "fold_0.safetensors"}, 'folds: found "fold_0.safetensors", expected a list'),
+        ({"format_version": 2}, "format version 2"),
+        ({"format_version": "1"}, "format version '1'"),
+        ({"channels": ["PET", "CT"]}, r"channels: found \['PET', 'CT'\]"),
+        ({"labels": {"0": "background", "1": "GTVn", "2": "GTVp"}}, "labels: found"),
+        ({"folds": []}, r"folds: found \[\]"),
+        ({"folds": "fold_0.safetensors"}, 'folds: found "fold_0.safetensors"'),
         ({"folds": ["fold_7.safetensors"]}, r"does not list fold_7\.safetensors"),
-        ({"mirror_axes": [3]}, r"mirror_axes\[0\]: found 3, expected one of 0, 1 or 2"),
-        ({"mirror_axes": 2}, "mirror_axes: found 2, expected a list"),
-        ({"fold_configurations": ["3d_fullres"]}, "fold_configurations: found .*, expected 2, one for each fold"),
-        ({"fold_configurations": [1, 2]}, r"fold_configurations\[0\]: found 1, expected a text"),
-        ({"resampling": "cubic"}, "resampling: found \"cubic\", expected one of 'grid' or 'nnunet'"),
-        ({"postprocessing": []}, r"postprocessing: found \[\], expected an object"),
-        ({"postprocessing": {"gtvn_volume_ml": "1"}}, r'postprocessing.gtvn_volume_ml: found "1", expected a number'),
-        ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1, expected no such key"),
-        ({"fallbacks": "T2"}, 'fallbacks: found "T2", expected an object'),
-        ({"fallbacks": None}, "fallbacks: found null, expected an object"),
-        ({"files": []}, r"files: found \[\], expected an object"),
+        ({"mirror_axes": [3]}, r"mirror_axes\[0\]: found 3"),
+        ({"mirror_axes": 2}, "mirror_axes: found 2"),
+        ({"fold_configurations": ["3d_fullres"]}, "fold_configurations: found"),
+        ({"fold_configurations": [1, 2]}, r"fold_configurations\[0\]: found 1"),
+        ({"resampling": "cubic"}, 'resampling: found "cubic"'),
+        ({"postprocessing": []}, r"postprocessing: found \[\]"),
+        ({"postprocessing": {"gtvn_volume_ml": "1"}}, r'postprocessing.gtvn_volume_ml: found "1"'),
+        ({"postprocessing": {"gtvm_volume_ml": 1}}, "postprocessing.gtvm_volume_ml: found 1"),
+        ({"fallbacks": "T2"}, 'fallbacks: found "T2"'),
+        ({"fallbacks": None}, "fallbacks: found null"),
+        ({"files": []}, r"files: found \[\]"),
         ({"files": {"../../etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
         ({"files": {"/etc/passwd": {"sha256": "", "size": 1}}}, ".* leads out of the package"),
-        ({"files": {"plans.json": "abc"}}, 'files.plans.json: found "abc", expected an object'),
+        ({"files": {"plans.json": "abc"}}, 'files.plans.json: found "abc"'),
         ({"files": {}}, "does not list plans.json"),
-        ({"spacing": [1, 1, 1]}, r"spacing: found \[1, 1, 1\], expected no such key"),
+        ({"spacing": [1, 1, 1]}, r"spacing: found \[1, 1, 1\]"),
     ],
 )
 def test_manifests_that_do_not_fit(
@@ -122,26 +122,26 @@ def test_invalid_manifests(root: Path, text: str) -> None:
 
 
 def test_no_package_at_all(tmp_path: Path) -> None:
-    with pytest.raises(ModelPackageError, match=r"^manifest\.json: not found in .*, expected"):
+    with pytest.raises(ModelPackageError, match=r"^manifest\.json: not found in"):
         load_package(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda plans: [], "found a list, expected an object"),
+        (lambda plans: [], "found a list"),
         (lambda plans: plans.update(configurations=3), "no configuration '3d_fullres'"),
         (lambda plans: plans["configurations"].clear(), "no configuration '3d_fullres'"),
         (lambda plans: plans["configurations"]["3d_fullres"].pop("patch_size"), "no 'patch_size'"),
         (lambda plans: plans.pop("foreground_intensity_properties_per_channel"), "no 'foreground_intensity"),
         (
             lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2]),
-            r"spacing \[1, 2\], expected three",
+            r"spacing \[1, 2\]",
         ),
         (lambda plans: plans["configurations"]["3d_fullres"].update(spacing=[1, 2, 0]), "spacing .* expected three"),
         (
             lambda plans: plans.update(transpose_forward=[2, 0, 1]),
-            r"transpose_forward \[2, 0, 1\], expected \[0, 1, 2\]",
+            r"transpose_forward \[2, 0, 1\]",
         ),
     ],
 )
@@ -211,8 +211,8 @@ def test_members_with_images_of_their_own(
 @pytest.mark.parametrize(
     ("member", "changes", "message"),
     [
-        ("segresnet", {"patch_size": [16, 16]}, r"patch_size \[16, 16\], expected three positive numbers"),
-        ("segresnet", {"spacing": None}, "spacing None, expected three positive numbers"),
+        ("segresnet", {"patch_size": [16, 16]}, r"patch_size \[16, 16\]"),
+        ("segresnet", {"spacing": None}, "spacing None"),
         ("vnet", {}, "no configuration 'vnet', which the manifest names"),
     ],
     ids=str,
@@ -276,20 +276,20 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
     assert load_package(signed(cubic, cubic)).resamples_as_nnunet
     assert load_package(signed(cubic, torch)).other_images == {of_folds[1]: of_folds[1]}
     for functions in (("mine", "mine"), (cubic, "mine")):
-        with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine', expected resample_data"):
+        with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine'"):
             load_package(signed(*functions))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"order": "cubic"}, "resampling_fn_data_kwargs.order 'cubic', expected 0 or 1 or 2"),
-        ({"order": [3]}, "resampling_fn_data_kwargs.order [3], expected 0 or 1 or 2"),
-        ({"force_separate_z": "yes"}, "resampling_fn_data_kwargs.force_separate_z 'yes', expected None or True"),
-        ({"mode": "bicubic"}, "resampling_fn_data_kwargs.mode 'bicubic', expected 'linear'"),
-        ({"aniso_axis_mode": "linear"}, "resampling_fn_data_kwargs.aniso_axis_mode 'linear', expected 'nearest-exact'"),
+        ({"order": "cubic"}, "resampling_fn_data_kwargs.order 'cubic'"),
+        ({"order": [3]}, "resampling_fn_data_kwargs.order [3]"),
+        ({"force_separate_z": "yes"}, "resampling_fn_data_kwargs.force_separate_z 'yes'"),
+        ({"mode": "bicubic"}, "resampling_fn_data_kwargs.mode 'bicubic'"),
+        ({"aniso_axis_mode": "linear"}, "resampling_fn_data_kwargs.aniso_axis_mode 'linear'"),
         ({"separate_z_anisotropy_threshold": 0}, "threshold 0, expected a positive number"),
-        (["order", 3], "resampling_fn_data_kwargs ['order', 3], expected an object of options"),
+        (["order", 3], "resampling_fn_data_kwargs ['order', 3]"),
     ],
 )
 def test_options_of_nnunets_resampling_that_inference_cannot_compute(

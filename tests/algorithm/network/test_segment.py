@@ -65,7 +65,7 @@ def test_an_unknown_normalisation(package: ModelPackage) -> None:
     plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "Whitening"]
     odd = ModelPackage(package.root, package.manifest, plans, package.fold_files, package.heads)
     zero = np.zeros((2, 2, 2), np.float32)
-    with pytest.raises(ModelPackageError, match="normalisation 'Whitening', expected CTNormalization"):
+    with pytest.raises(ModelPackageError, match="normalisation 'Whitening'"):
         normalise((zero, zero), odd)
     plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization"]
     with pytest.raises(ModelPackageError, match="1 channels, expected 2"):

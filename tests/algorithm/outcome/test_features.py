@@ -294,8 +294,8 @@ CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]
     ("entry", "message"),
     [
         ({"plan": CONTENT, "folds": ["outcome/fold_9.safetensors"]}, r"does not list outcome/fold_9"),
-        ({"plan": {}, "folds": FOLD}, r"outcome_network\.plan\.voxels: found nothing, expected this key"),
-        ({"plan": CONTENT | {"voxels": 10**6}, "folds": FOLD}, r"plan\.voxels: found 1000000, expected .* 256"),
+        ({"plan": {}, "folds": FOLD}, r"outcome_network\.plan\.voxels: found nothing"),
+        ({"plan": CONTENT | {"voxels": 10**6}, "folds": FOLD}, r"plan\.voxels: found 1000000"),
         ({"plan": CONTENT | {"tasks": []}, "folds": FOLD}, r"plan\.tasks: found \[\]"),
         ({"plan": CONTENT | {"spacing_mm": 0}, "folds": FOLD}, r"plan\.spacing_mm: found 0"),
     ],

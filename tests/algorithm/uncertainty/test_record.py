@@ -230,7 +230,7 @@ def test_the_platforms_folder_and_links_into_sockets_are_refused(tmp_path: Path)
         with pytest.raises(OutputError, match="expected a path outside"):
             prepare_folder(folder, [tmp_path / "input"], tmp_path / "output")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"file cannot be used .*, expected a writable folder"):
+    with pytest.raises(OutputError, match=r"file cannot be used"):
         prepare_folder(tmp_path / "file", [tmp_path / "input"], tmp_path / "output")
 
 

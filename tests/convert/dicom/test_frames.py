@@ -118,21 +118,21 @@ def test_without_decay_correction_the_time_of_the_frame_counts(
     [
         (
             {"DecayCorrectionDateTime": None},
-            r"frame 12: found no DecayCorrectionDateTime \(0018,9701\), expected the time",
+            r"frame 12: found no DecayCorrectionDateTime \(0018,9701\)",
         ),
-        ({"AttenuationCorrected": "NO"}, "no attenuation correction, expected a PET with that correction"),
-        ({"mappings": []}, r"found no Units \(0054,1001\), expected BQML"),
+        ({"AttenuationCorrected": "NO"}, "no attenuation correction"),
+        ({"mappings": []}, r"found no Units \(0054,1001\)"),
         (
             {"NumberOfFrames": 11},
-            r"found NumberOfFrames \(0028,0008\) 11 and 12 items in PerFrame.*, expected one item",
+            r"found NumberOfFrames \(0028,0008\) 11 and 12 items in PerFrame",
         ),
         (
             {"PerFrameFunctionalGroupsSequence": None},
-            r"PT/IM0010.dcm: found no PerFrameFunctionalGroupsSequence \(5200,9230\), expected one item",
+            r"PT/IM0010.dcm: found no PerFrameFunctionalGroupsSequence \(5200,9230\)",
         ),
         (
             {"mappings": [real_world("g/ml{SUVlbm}", 0.01)]},
-            r"found SUVType \(0054,1006\) LBM, expected BW or LBMJAMES128",
+            r"found SUVType \(0054,1006\) LBM",
         ),
     ],
 )
@@ -155,7 +155,7 @@ def test_truncated_frames(study: StudyFolder, convert: Convert) -> None:
     study.ct()
     path = study.enhanced_pet(stored(), Sequence([BY_WEIGHT]))
     path.write_bytes(path.read_bytes()[:-200])
-    refuse(convert, r"PT/IM0010.dcm frame 12: cannot be read \(.*\), expected a complete DICOM file")
+    refuse(convert, r"PT/IM0010.dcm frame 12: cannot be read \(.*\)")
 
 
 def test_two_time_points_are_refused(study: StudyFolder, convert: Convert) -> None:

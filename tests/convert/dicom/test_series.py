@@ -42,7 +42,7 @@ def test_pet_without_attenuation_correction_is_not_chosen(
 def test_only_a_pet_without_attenuation_correction(study: StudyFolder, convert: Convert) -> None:
     study.ct()
     study.pet(CorrectedImage=["DECY"])
-    refuse(convert, r"found only PET 'PET AC' .*: no attenuation correction, expected a PET with")
+    refuse(convert, r"found only PET 'PET AC' .*: no attenuation correction")
 
 
 def test_ct_with_the_largest_overlap_is_chosen(study: StudyFolder, convert: Convert) -> None:
@@ -107,9 +107,7 @@ def test_pet_by_option(study: StudyFolder, convert: Convert) -> None:
     study.pet(description="PET OSEM")
     study.pet(pet_volume(seed=5), description="PET PSF")
     refuse(convert, "found 2 PET series alike")
-    with pytest.raises(
-        InputError, match=r"--pet-series: found 'PET', expected the UID or description of one of 'PET OS"
-    ):
+    with pytest.raises(InputError, match=r"--pet-series: found 'PET'"):
         convert(pet_series="PET")
     converted = convert(pet_series="psf")
     assert converted.image("pet").array.max() == pytest.approx(pet_volume(seed=5).array.max())
@@ -118,7 +116,7 @@ def test_pet_by_option(study: StudyFolder, convert: Convert) -> None:
 def test_different_frames_of_reference(study: StudyFolder, convert: Convert) -> None:
     study.ct(FrameOfReferenceUID=generate_uid())
     study.pet()
-    refuse(convert, r"FrameOfReferenceUID .* differ, expected the same, .* choose the CT by --ct-s")
+    refuse(convert, r"FrameOfReferenceUID .* differ")
     findings = convert(ct_series="CT WB").case.findings
     assert [finding.action for finding in findings] == ["taken as aligned because of --ct-series"]
 
@@ -132,7 +130,7 @@ def test_absent_frame_of_reference_is_a_warning(study: StudyFolder, convert: Con
 @pytest.mark.parametrize(("present", "absent"), [("ct", "PET"), ("pet", "CT")])
 def test_a_study_without_a_modality(study: StudyFolder, convert: Convert, present: str, absent: str) -> None:
     getattr(study, present)()
-    refuse(convert, f"input folder: found no {absent} series, expected a study with CT and PET")
+    refuse(convert, f"input folder: found no {absent} series")
 
 
 def test_images_that_are_no_volume_are_ignored(study: StudyFolder, convert: Convert) -> None:
@@ -181,7 +179,7 @@ def test_several_patients(study: StudyFolder, convert: Convert) -> None:
 def test_several_studies(study: StudyFolder, convert: Convert) -> None:
     study.ct_and_pet()
     study.pet(StudyInstanceUID="1.2.3", description="follow-up")
-    refuse(convert, r"found 2 studies: .*1.2.3 \(PT/IM0022.dcm\), expected the folder of one study")
+    refuse(convert, r"found 2 studies: .*1.2.3 \(PT/IM0022.dcm\)")
 
 
 def test_two_time_points_in_one_series(study: StudyFolder, convert: Convert) -> None:

@@ -138,14 +138,14 @@ def test_slices_that_form_no_grid(
         ({"ImageOrientationPatient": ["0", "1", "0", "0", "0", "-1"]}, r"found ImageOrientationPatient \(0020,0037\)"),
         (
             {"ImagePositionPatient": None},
-            r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\), expected x, y, z",
+            r"CT/IM0004.dcm: found no ImagePositionPatient \(0020,0032\)",
         ),
-        ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2, expected positive distances"),
+        ({"PixelSpacing": ["0", "2"]}, r"found PixelSpacing \(0028,0030\) 0, 2"),
         (
             {"FrameOfReferenceUID": "1.2"},
-            r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2, expected .* as in",
+            r"CT/IM0004.dcm: found FrameOfReferenceUID \(0020,0052\) 1.2",
         ),
-        ({"Rows": None}, r"found no Rows \(0028,0010\), expected an image"),
+        ({"Rows": None}, r"found no Rows \(0028,0010\)"),
     ],
 )
 def test_slices_of_different_kinds(study: StudyFolder, convert: Convert, changes: dict[str, Any], message: str) -> None:

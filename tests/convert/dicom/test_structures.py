@@ -74,14 +74,14 @@ def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
     """2 mm above slice 3 of 4 mm: at slice 3.5."""
     paths = study.ct_and_pet()
     study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])]})
-    refuse(convert, r"IM0022.dcm: a contour of 'GTVp' lies at slice 3.50 to 3.50 of the CT, expected")
+    refuse(convert, r"IM0022.dcm: a contour of 'GTVp' lies at slice 3.50 to 3.50 of the CT")
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["1", "2", "100"], r"ContourData \(3006,0050\) of 'GTVp' has 3 numbers, expected x, y, z of three or more"),
-        (None, r"found no ContourData \(3006,0050\), expected x, y, z of its points in mm"),
+        (["1", "2", "100"], r"ContourData \(3006,0050\) of 'GTVp' has 3 numbers"),
+        (None, r"found no ContourData \(3006,0050\)"),
     ],
 )
 def test_unusable_contour(study: StudyFolder, convert: Convert, data: list[str] | None, message: str) -> None:
@@ -114,9 +114,7 @@ def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
     paths = study.ct_and_pet()
     boxes = {name: [rectangle((x, x + 1), (5, 8), 3)] for x, name in ((2, "Tumour 68Gy"), (6, "GTVp"), (10, "LN left"))}
     study.structures(paths, boxes)
-    with pytest.raises(
-        InputError, match="--gtvp: found no contour named Larynx, expected one of Tumour 68Gy, GTVp, LN"
-    ):
+    with pytest.raises(InputError, match="--gtvp: found no contour named Larynx"):
         convert(roi_names=RoiNames(gtvp=("Larynx",)))
     case = convert(roi_names=RoiNames(gtvp=("tumour*",), gtvn=("LN *",))).case
     assert case.structures is not None
@@ -172,7 +170,7 @@ def test_two_structure_sets_of_the_ct(study: StudyFolder, convert: Convert) -> N
     paths = study.ct_and_pet()
     for label in ("old", "new"):
         study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3)]}, StructureSetLabel=label)
-    refuse(convert, r"found 2 structure sets of the CT: .*IM0022.dcm \(old\), .* \(new\), expected one")
+    refuse(convert, r"found 2 structure sets of the CT: .*IM0022.dcm \(old\), .* \(new\)")
 
 
 def test_mask_is_read_by_the_evaluation(study: StudyFolder, convert: Convert) -> None:

@@ -186,9 +186,7 @@ def test_suv_types_that_change_within_the_series(study: StudyFolder) -> None:
         if index == 4:
             dataset.SUVType = "IBW"
 
-    with pytest.raises(
-        InputError, match=r"IM0005.dcm: found SUVType \(0054,1006\) IBW, expected absent as in PT/IM0001"
-    ):
+    with pytest.raises(InputError, match=r"IM0005.dcm: found SUVType \(0054,1006\) IBW"):
         scale(study, Units="GML", edit=edit)
 
 
@@ -210,9 +208,7 @@ def test_units_that_change_within_the_series(study: StudyFolder, tmp_path: Path)
     def edit(dataset: Dataset, index: int) -> None:
         dataset.Units = "GML" if index == 5 else "BQML"
 
-    with pytest.raises(
-        InputError, match=r"PT/IM0006.dcm: found Units \(0054,1001\) GML, expected BQML as in PT/IM0001"
-    ):
+    with pytest.raises(InputError, match=r"PT/IM0006.dcm: found Units \(0054,1001\) GML"):
         scale(study, edit=edit)
 
 

@@ -81,14 +81,14 @@ def test_padding_of_soft_tissue_is_not_believed(study: StudyFolder, convert: Con
 def test_missing_rescale(study: StudyFolder, convert: Convert, modality: str, keyword: str) -> None:
     study.ct(**({keyword: None} if modality == "ct" else {}))
     study.pet(**({keyword: None} if modality == "pet" else {}))
-    refuse(convert, rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\), expected the")
+    refuse(convert, rf"IM00..\.dcm: found no {keyword} \(0028,105[23]\)")
 
 
 @pytest.mark.parametrize("slope", ["0", "-1"])
 def test_impossible_slope(study: StudyFolder, convert: Convert, slope: str) -> None:
     study.ct(RescaleSlope=slope)
     study.pet()
-    refuse(convert, rf"found RescaleSlope \(0028,1053\) {slope}, expected a number above 0")
+    refuse(convert, rf"found RescaleSlope \(0028,1053\) {slope}")
 
 
 def test_slope_of_each_pet_slice(study: StudyFolder, convert: Convert) -> None:
@@ -107,7 +107,7 @@ def test_pixels_of_another_shape(study: StudyFolder, convert: Convert) -> None:
 
     study.ct(edit=edit)
     study.pet()
-    refuse(convert, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20, expected one frame")
+    refuse(convert, r"CT/IM0003\.dcm: found pixels of shape 2 x 16 x 20")
 
 
 @pytest.mark.parametrize("value", ["soft", "inf"])
