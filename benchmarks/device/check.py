@@ -19,7 +19,7 @@ from contract.files import json_text, read_json, write_json
 FAILED: Final = 1
 NO_CARD: Final = 3
 FORMAT_VERSION: Final = 1
-_LOG_LINES: Final = 15
+_LOG_LINES: Final = 30
 
 
 def check(options: argparse.Namespace, begun_s: float) -> int:
@@ -66,12 +66,13 @@ def run_part(name: str, part: Part, options: argparse.Namespace, scratch: Path, 
     seconds = time.monotonic() - started_s
     state = "stopped at its deadline" if status is None else "failed" if status else "done"
     rows = read_json(result) if result.is_file() else []
-    outcome = {"part": name, "state": state, "seconds": round(seconds, 1), "deadline_s": deadline_s, "rows": rows}
-    if state != "done":
+    outcome: dict[str, Any] = {"part": name, "state": state, "seconds": round(seconds, 1), "deadline_s": deadline_s}
+    outcome["rows"] = rows
+    outcome["log"] = []
+    if state != "done" or any(row["failures"] for row in rows):
         outcome["log"] = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-    sys.stderr.write(
-        "".join(f"  {line}\n" for line in (*outcome.get("log", ()), *row_lines(rows), f"{state}, {seconds:.1f} s"))
-    )
+    lines = [*outcome["log"], *row_lines(rows), f"{state}, {seconds:.1f} s"]
+    sys.stderr.write("".join(f"  {line}\n" for line in lines))
     return outcome
 
 

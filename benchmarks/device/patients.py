@@ -75,9 +75,9 @@ def predict(job: Job, name: str, model: Path, input_dir: Path, device: str, limi
     folder = job.folder / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
     record = folder / "record.json"
-    command = (sys.executable, "-m", "algorithm", "--task", TASK.name, "--model", str(model), "--input", str(input_dir))
-    command += ("--output", str(folder / "output"), "--device", device, "--record", str(record))
-    command += ("--time-limit", f"{limit_s:.1f}", *options)
+    command = [sys.executable, "-m", "algorithm", "--task", TASK.name, "--model", str(model), "--input", str(input_dir)]
+    command += ["--output", str(folder / "output"), "--device", device, "--record", str(record)]
+    command += ["--time-limit", f"{limit_s:.1f}", *options]
     begun = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     seconds = time.perf_counter() - begun

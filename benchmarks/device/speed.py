@@ -67,7 +67,8 @@ def convolution(job: Job) -> None:
     for way in itertools.product((torch.float32, half), formats, (True, False), (False, True)):
         kind, order, deterministic, benchmark = way
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
-        layer = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind, memory_format=formats[order])
+        layer = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
+        layer.to(memory_format=formats[order])  # type: ignore[call-overload]
         image = torch.ones((1, channels, edge, edge, edge)).to(device, kind, memory_format=formats[order])
         milliseconds[way] = 1000 * median_s(layer, image)
     of_inference = ("channels first", True, False)

@@ -34,8 +34,8 @@ _NOT_IMPORTED: Final = ("imagecodecs",)
 # Published as source alone; pure Python, so that a wheel built here fits every machine.
 _SOURCES: Final = ("acvl-utils",)
 _PLATFORMS: Final = ("manylinux2014", "manylinux1", *(f"manylinux_2_{minor}" for minor in range(39, 4, -1)), "linux")
-# What git, the archive's headers and other small files add to a transfer.
-_RESERVE_MIB: Final = 1.0
+# What the headers of an archive of a thousand files, and a tree that grows a little, add to a transfer.
+_RESERVE_MIB: Final = 3.0
 MIB: Final = 2**20
 
 
