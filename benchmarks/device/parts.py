@@ -36,7 +36,7 @@ PARTS: Final[dict[str, Part]] = {
     "tiles": Part("speed:tiles", 50, "a tile of nnU-Net's default network and of ResEnc-M"),
     "patients": Part("patients:patients", 130, "a head and neck and a whole body through `predict`"),
     "agreement": Part("patients:agreement", 80, "masks of CPU and card"),
-    "training": Part("training:plain", 90, "two epochs of the preset nnunet"),
+    "training": Part("training:plain", 120, "two epochs of the preset nnunet"),
     "fallbacks": Part("fallbacks:fallbacks", 120, "`predict` while another program fills the card"),
     "nccl": Part("training:two_cards", 90, "two folds, each on two cards"),
     "compiled": Part("training:compiled", 120, "two epochs with --compile"),
