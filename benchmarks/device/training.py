@@ -75,7 +75,9 @@ def _train(job: Job, name: str, machine: Machine, fold: int = 0) -> None:
     work = planned_work(job, plan)
     figures: dict[str, Any] = {"prepared (s)": time.monotonic() - begun}
     shutil.rmtree(work.fold(fold, _BACKBONE), ignore_errors=True)
-    if job.on_card:
+    is_measured = job.on_card and machine.gpus == 1  # with DDP other processes hold the networks
+    if is_measured:
+        torch.cuda.init()
         torch.cuda.reset_peak_memory_stats()
     train = train_network if machine.gpus == 1 else train_with_ddp
     final = train(work, plan, fold, _BACKBONE, machine, 0)
@@ -84,7 +86,7 @@ def _train(job: Job, name: str, machine: Machine, fold: int = 0) -> None:
     figures |= {"first epoch (s)": first_s, ITERATION_MS: 1000 * second_s / plan.iterations}
     figures |= {"patch": str(configuration["patch_size"]), "batch": configuration["batch_size"]}
     limits = []
-    if job.on_card and machine.gpus == 1:  # with DDP other processes hold the networks
+    if is_measured:
         figures[CARD_GIB] = torch.cuda.max_memory_reserved() / 2**30
         limits = [Limit(CARD_GIB, most=PUBLISHED_GB)]
     job.row(name, figures, limits)
