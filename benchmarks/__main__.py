@@ -1,4 +1,4 @@
-"""`scripts/bench` and `scripts/gpu-smoke`: the first argument chooses the suite."""
+"""`scripts/bench`: the first argument chooses the suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ SUITES: Final = {
     "--peers": "benchmarks.peers.evaluation",
     "--regions": "benchmarks.regions",
     "--calibration": "benchmarks.calibration",
-    "--gpu-smoke": "benchmarks.smoke.gpu",
 }
 
 

@@ -14,9 +14,9 @@ NAMES = (
     "bench",
     "build",
     "demo",
+    "device-check",
     "engine",
     "fuzz",
-    "gpu-smoke",
     "lock",
     "save",
     "test",
@@ -38,7 +38,7 @@ def test_help_prints_and_runs_nothing(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["env/python", "python-of-path"])
-def test_python_of_the_smoke_test_is_found_from_the_callers_folder(word: str, tmp_path: Path) -> None:
+def test_python_of_the_device_check_is_found_from_the_callers_folder(word: str, tmp_path: Path) -> None:
     """A link, as in a virtual environment, is not resolved; a bare name is looked up in PATH."""
     (tmp_path / "env").mkdir()
     program = tmp_path / "program"
@@ -47,6 +47,6 @@ def test_python_of_the_smoke_test_is_found_from_the_callers_folder(word: str, tm
     link = tmp_path / "env" / word.rpartition("/")[2]
     link.symlink_to(program)
     environment = os.environ | {"PATH": f"{link.parent}:{os.environ['PATH']}"}
-    command = [SCRIPTS / "gpu-smoke", "--python", word, "--quick"]
+    command = [SCRIPTS / "device-check", "--python", word, "--quick"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == f"{link} -m benchmarks --gpu-smoke --quick\n"
+    assert done.stdout == f"{link} -m benchmarks.device --quick\n"

@@ -78,7 +78,11 @@ def write_random_package(root: Path, name: str, edition: str, *, quick: bool = F
     files = {path.relative_to(root).as_posix(): file_entry(path) for path in root.rglob("*") if path.is_file()}
     keys = ("format_version", "edition", "fallbacks", "channels", "labels")
     manifest = {key: value for key, value in read_json(shipped / MANIFEST).items() if key in keys}
-    manifest |= {"name": f"smoke-{name}", "purpose": "for measuring: random weights", "configuration": CONFIGURATION}
+    manifest |= {
+        "name": f"device-check-{name}",
+        "purpose": "for measuring: random weights",
+        "configuration": CONFIGURATION,
+    }
     manifest |= {"mirror_axes": [2] if quick else [0, 1, 2], "folds": folds, "files": files}
     write_json(root / MANIFEST, manifest)
     return root

@@ -1,0 +1,139 @@
+"""Two epochs of the preset `nnunet` on images of noise: milliseconds an iteration, before a week of training."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from baseline.network.nnunet import Machine, train_network, train_with_ddp
+from baseline.network.planning import plan_and_preprocess
+from baseline.network.plans import PRESETS, NetworkPlan, store_plan
+from baseline.work import WorkFolders
+from benchmarks.device.job import CARD_GIB, Job, Limit
+from contract import labels
+from contract.files import read_json, write_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, write_volume
+from contract.processes import usable_cpus
+
+PRESET: Final = "nnunet"
+# Memory on the card that nnU-Net publishes for this network, as nvidia-smi reports it (documentation/resenc_presets.md
+# of nnU-Net 2).
+PUBLISHED_GB: Final = 7.7
+EPOCHS: Final = 2
+ITERATIONS: Final = 40
+ITERATION_MS: Final = "an iteration (ms)"
+PATIENTS: Final = ("A-1", "A-2", "A-3")
+_BACKBONE: Final = "unet"
+_LESION_HU: Final = 60
+
+
+def plain(job: Job) -> None:
+    """Train without torch.compile."""
+    _train(job, "plain", Machine(job.device, 1, usable_cpus()))
+
+
+def compiled(job: Job) -> None:
+    """Train through torch.compile, which trainings use on a card only."""
+    if not job.on_card:
+        job.skipped("torch.compile is used on a card only")
+        return
+    _train(job, "compiled", Machine(job.device, 1, usable_cpus(), compile=True))
+
+
+def two_cards(job: Job) -> None:
+    """Train two folds, each with DDP on two cards by NCCL; on a CPU one fold in two processes by gloo."""
+    if job.on_card and torch.cuda.device_count() < 2:
+        job.skipped(f"{torch.cuda.device_count()} card, two are needed")
+        return
+    for fold in (0, 1) if job.on_card else (0,):
+        _train(job, f"fold {fold}, {'NCCL' if job.on_card else 'gloo'}", Machine(job.device, 2, usable_cpus()), fold)
+
+
+def plan_of(*, quick: bool) -> NetworkPlan:
+    """The preset at 1 mm with two epochs of 40 iterations; `quick` is a tiny network."""
+    plan = PRESETS[PRESET].changed(spacing_mm=(1.0, 1.0, 1.0), epochs=EPOCHS)
+    if quick:
+        tiny = plan.changed(memory_gb=0.3, base_features=4, most_features=8, batch_size=2)
+        return tiny.changed(iterations=1, validation_iterations=1)
+    return plan.changed(iterations=ITERATIONS, validation_iterations=1)
+
+
+def _train(job: Job, name: str, machine: Machine, fold: int = 0) -> None:
+    """Train one fold from the start and report it; the second epoch has neither the warm-up nor the compilation.
+
+    Raises:
+        HecktorError: the training failed.
+    """
+    plan, begun = plan_of(quick=job.quick), time.monotonic()
+    work = planned_work(job, plan)
+    figures: dict[str, Any] = {"prepared (s)": time.monotonic() - begun}
+    shutil.rmtree(work.fold(fold, _BACKBONE), ignore_errors=True)
+    is_measured = job.on_card and machine.gpus == 1  # with DDP other processes hold the networks
+    if is_measured:
+        torch.cuda.init()
+        torch.cuda.reset_peak_memory_stats()
+    train = train_network if machine.gpus == 1 else train_with_ddp
+    final = train(work, plan, fold, _BACKBONE, machine, 0)
+    first_s, second_s = epoch_seconds(final)
+    configuration = read_json(work.plans)["configurations"]["3d_fullres"]
+    figures |= {"first epoch (s)": first_s, ITERATION_MS: 1000 * second_s / plan.iterations}
+    figures |= {"patch": str(configuration["patch_size"]), "batch": configuration["batch_size"]}
+    limits = []
+    if is_measured:
+        figures[CARD_GIB] = torch.cuda.max_memory_reserved() / 2**30
+        limits = [Limit(CARD_GIB, most=PUBLISHED_GB)]
+    job.row(name, figures, limits)
+
+
+def planned_work(job: Job, plan: NetworkPlan) -> WorkFolders:
+    """The work folder with preprocessed images, made once; a remainder of a killed part is removed."""
+    root = job.folder / "training"
+    work, done = WorkFolders(root), root / "prepared"
+    if done.is_file():
+        return work
+    shutil.rmtree(root, ignore_errors=True)
+    write_noise(work, PATIENTS, (24, 24, 24) if job.quick else (310, 200, 200))
+    folds = [[PATIENTS[0]], list(PATIENTS[1:])]
+    write_json(work.splits_json, {"format_version": 1, "seed": 0, "folds": folds, "centres": {"A": list(PATIENTS)}})
+    store_plan(work, "device-check", plan)
+    splits = [{"train": folds[1 - fold], "val": folds[fold]} for fold in range(2)]
+    plan_and_preprocess(work, plan, splits, min(len(PATIENTS), usable_cpus()))
+    done.touch()
+    return work
+
+
+def epoch_seconds(checkpoint: Path) -> tuple[float, ...]:
+    """The seconds of each epoch in the log of a checkpoint that this process's own training wrote."""
+    log = torch.load(checkpoint, map_location="cpu", weights_only=False)["logging"]
+    return tuple(
+        float(end - start)
+        for start, end in zip(log["epoch_start_timestamps"], log["epoch_end_timestamps"], strict=True)
+    )
+
+
+def write_noise(work: WorkFolders, patients: Sequence[str], shape: tuple[int, int, int]) -> None:
+    """nnU-Net's raw data set: noise of 1 mm voxels with one lesion of each label, in (z, y, x)."""
+    random, grid = np.random.default_rng(0), Geometry(shape[::-1], (1.0,) * 3, (0.0,) * 3)
+    mask = np.zeros(shape, np.uint8)
+    for label, part in ((labels.GTVP, 3), (labels.GTVN, 2)):
+        mask[tuple(slice(edge // part, edge // part + max(edge // 8, 3)) for edge in shape)] = label
+    for patient in patients:
+        for channel in range(2):
+            noise = random.standard_normal(shape, np.float32) * 30 + _LESION_HU * (mask > 0).astype(np.float32)
+            write_volume(work.raw / "imagesTr" / f"{patient}_000{channel}.mha", Volume(noise, grid), compress=False)
+        write_volume(work.raw / "labelsTr" / f"{patient}.mha", Volume(mask, grid))
+    dataset = {
+        "channel_names": {"0": "CT", "1": "PET"},
+        "labels": {name: value for value, name in labels.NAMES.items()},
+        "numTraining": len(patients),
+        "file_ending": ".mha",
+        "overwrite_image_reader_writer": "SimpleITKIO",
+    }
+    write_json(work.raw / "dataset.json", dataset)

@@ -1,0 +1,100 @@
+"""Deadlines and the exit status of `scripts/device-check`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.device import check
+from benchmarks.device.job import Limit
+from benchmarks.device.parts import LIMIT_S, PARTS, Part, run_until
+
+# A shell starts at once, also on a busy machine.
+ROW = """printf '%s' '[{"name": "a", "figures": {}, "failures": []}]' >"$ROWS"; """
+
+
+def options(device: str = "cuda") -> argparse.Namespace:
+    return argparse.Namespace(device=device, quick=True, image=None)
+
+
+def test_a_command_is_killed_at_its_deadline_with_its_children(tmp_path: Path) -> None:
+    """The child would write after three seconds."""
+    begun = time.monotonic()
+    assert run_until(["sh", "-c", f"(sleep 3; touch {tmp_path}/late) & sleep 60"], 1.0, tmp_path / "log") is None
+    assert time.monotonic() - begun < 30
+    time.sleep(3.5)
+    assert not (tmp_path / "late").exists()
+
+
+def test_a_command_in_time_gives_its_status_and_its_log(tmp_path: Path) -> None:
+    assert run_until(["sh", "-c", "echo done; exit 7"], 60, tmp_path / "log") == 7
+    assert (tmp_path / "log").read_text() == "done\n"
+
+
+def run_with(script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, name: str = "tiles", **more: float) -> Any:
+    """Run a part whose process is a shell script instead, with a deadline of `deadline_s`."""
+    shell = ["env", f"ROWS={folder / name}.json", "sh", "-c", script]
+    monkeypatch.setattr(check, "run_until", lambda _, deadline_s, log: run_until(shell, deadline_s, log))
+    part = Part("speed:tiles", more.get("deadline_s", 60.0), "")
+    return check.run_part(name, part, options(), folder, time.monotonic() - more.get("spent_s", 0.0))
+
+
+def test_a_part_that_outruns_its_deadline_keeps_its_rows_and_the_next_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = run_with(f"{ROW} sleep 60", monkeypatch, tmp_path, deadline_s=1.5)
+    good = run_with(ROW, monkeypatch, tmp_path, "patients")
+    assert [slow["state"], good["state"]] == ["stopped at its deadline", "done"]
+    assert [one["rows"] for one in (slow, good)] == [[{"name": "a", "figures": {}, "failures": []}]] * 2
+    document = check.summary("cuda", True, [slow, good])
+    assert (document["status"], document["stopped"]) == (0, ["tiles"])
+
+
+def test_no_part_gets_more_than_what_is_left_of_the_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of 540 s 539 are spent."""
+    last = run_with("sleep 60", monkeypatch, tmp_path, spent_s=LIMIT_S - 1)
+    assert last["state"] == "stopped at its deadline"
+    assert last["deadline_s"] == pytest.approx(1.0, abs=0.1)
+    document = check.summary("cuda", True, [last])
+    assert (document["status"], document["failures"]) == (1, ["tiles: stopped at its deadline"])  # it saw nothing
+
+
+def test_a_part_with_an_error_fails_and_shows_its_log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failed = run_with("echo no driver; exit 1", monkeypatch, tmp_path)
+    assert (failed["state"], failed["log"]) == ("failed", ["no driver"])
+    assert check.summary("cuda", True, [failed])["failures"] == ["tiles: failed"]
+
+
+@pytest.mark.parametrize(("figure", "failures"), [(14.0, 0), (14.1, 1), (None, 1)])
+def test_limits(figure: float | None, failures: int) -> None:
+    """At most 14; a figure that was not measured keeps no limit."""
+    found = Limit("GiB", most=14.0).failure({} if figure is None else {"GiB": figure})
+    assert (found is not None) == bool(failures)
+    assert Limit("GiB", least=1).failure({"GiB": float("nan")}) is not None
+
+
+def test_parts_that_run() -> None:
+    """Always the machine first; the image only if it is named."""
+    assert check.chosen_parts(None, None) == [name for name in PARTS if name != "image"]
+    assert check.chosen_parts(["tiles"], None) == ["machine", "tiles"]
+    assert check.chosen_parts(["tiles"], "an:image") == ["machine", "tiles", "image"]
+
+
+def test_without_a_card_nothing_else_runs_and_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = []
+
+    def part(name: str, *_: Any) -> dict[str, Any]:
+        started.append(name)
+        return {"part": name, "state": "done", "rows": [{"name": name, "figures": {"cards": 0}, "failures": []}]}
+
+    monkeypatch.setattr(check, "run_part", part)
+    given = argparse.Namespace(device="cuda", quick=True, only=None, image=None, output=tmp_path / "check.json")
+    monkeypatch.setenv("PYTHONPATH", "")
+    assert check.check(given, time.monotonic()) == check.NO_CARD == 3
+    assert (started, capsys.readouterr().out, list(tmp_path.iterdir())) == (["machine"], "", [])
