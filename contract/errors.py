@@ -112,6 +112,13 @@ class EngineError(HecktorError):
     """No container engine answers, or it failed."""
 
 
+def together(faults: Sequence[HecktorError], found: str) -> HecktorError:
+    """One error for several, so that all can be repaired at once; a single one stays as it is."""
+    if len(faults) == 1:
+        return faults[0]
+    return type(faults[0])(found, "; ".join(fault.message for fault in faults))
+
+
 def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
@@ -146,7 +153,7 @@ def _fault_of(problem: OSError) -> HecktorError | None:
 
 def _has_working_folder() -> bool:
     try:
-        os.getcwd()
+        Path.cwd()
     except FileNotFoundError:
         return False
     return True

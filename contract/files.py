@@ -274,19 +274,13 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
             raise error(name, f"number {token[:40]} is too large", "a finite number")
         return number
 
-    def bounded_int(token: str) -> int | None:
-        if len(token) <= _MAX_DIGITS:
-            return int(token)
-        finite_float(token)
-        return None
-
     try:
         return json.loads(
             text,
             parse_constant=constant_or_none,
             object_pairs_hook=unique_keys,
             parse_float=finite_float,
-            parse_int=bounded_int,
+            parse_int=lambda token: int(token) if len(token) <= _MAX_DIGITS else finite_float(token),
         )
     except RecursionError:
         raise error(name, "nested too deeply", "a plain JSON document") from None

@@ -190,10 +190,12 @@ def _read_all(file: BinaryIO, header: NiftiHeader, voxels: npt.NDArray[np.uint8]
 
 
 def overlong(expected: int) -> Fault:
+    """The fault of a decompression bomb."""
     return "compressed pixel data that inflates to more than its header states", f"{expected} bytes"
 
 
 def truncated(size: int, expected: int) -> Fault:
+    """The fault of data that ends early."""
     return f"truncated, {size} bytes of pixel data", str(expected)
 
 

@@ -192,7 +192,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
 def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume) -> Volume:
     if request.scored is None:
         return read_labels(path, PredictionError)
-    mask = read_prediction(path, reference.geometry, request.scored.geometry)
+    mask = read_prediction(path, reference.geometry, request.scored.geometry).array
     request.scored.check_prediction(team, mask, path.name)
     return Volume(mask, reference.geometry)
 
