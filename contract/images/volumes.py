@@ -125,7 +125,7 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
 
     Raises:
         HecktorError: of class `error`: absent, unreadable, truncated, not 3D, not scalar, invalid geometry, or
-            changed while it was read.
+            changed while it was read; NaN or infinity for an integer `dtype`.
     """
     stamp = _stamp(path)
     try:
@@ -137,8 +137,23 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
     if _stamp(path) != stamp:
         raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
+        if array.dtype.kind == "f" and np.dtype(dtype).kind in "iu" and (count := _not_finite(array)):
+            raise error(path.name, f"{count} voxels are NaN or infinite", "numbers")
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
+
+
+def finite(volume: Volume, fill: float) -> tuple[Volume, int]:
+    """The volume with `fill` in place of NaN and infinities, and their number."""
+    count = _not_finite(volume.array) if volume.array.dtype.kind == "f" else 0
+    if not count:
+        return volume, 0
+    array = np.where(np.isfinite(volume.array), volume.array, np.asarray(fill, volume.array.dtype))
+    return Volume(array, volume.geometry), count
+
+
+def _not_finite(array: _Array) -> int:
+    return array.size - int(np.count_nonzero(np.isfinite(array)))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
