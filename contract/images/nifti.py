@@ -111,9 +111,11 @@ class NiftiHeader:
         if self.scaling == _UNSCALED:
             return native
         slope, intercept = self.scaling
+        scaled = np.empty(native.shape, np.float64 if native.dtype == np.float64 else np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = native.astype(np.float64) * slope + intercept
-            return scaled.astype(np.float64 if native.dtype == np.float64 else np.float32)
+            for target, plane in zip(scaled, native, strict=True):  # by plane to save memory
+                target[...] = plane.astype(np.float64) * slope + intercept
+        return scaled
 
 
 def header_defect(path: Path) -> Fault | None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 
@@ -149,3 +150,26 @@ def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, wh
     setattr(phase, changed, folder)
     with pytest.raises(error, match="not UTF-8"):
         phase.run()
+
+
+@pytest.mark.parametrize("which", ["prediction", "reference"])
+def test_two_placements_fail_the_case_or_the_run(cohort, grid, which, in_this_process):
+    """ITK takes the qform and nibabel the sform, 11.6 mm away: the mask scored 1.0."""
+    phase, mask = cohort
+    placed = np.diag([-1.0, -2.0, 3.0, 1.0])
+    placed[:3, 3] = (5, -4, 7)
+    image = nibabel.Nifti1Image(mask.T, placed)
+    image.set_qform(placed, 1)
+    placed[:3, 3] += (10, -5, 3)
+    image.set_sform(placed, 2)
+    both = r"\(-15, 9, 10\) mm by the sform and at \(-5, 4, 7\) mm by the qform"
+    if which == "reference":
+        (phase.truth_dir / "A.mha").unlink()
+        nibabel.save(image, phase.truth_dir / "A.nii.gz")
+        phase.mask("A", mask)
+        with pytest.raises(GroundTruthError, match=both):
+            phase.run()
+        return
+    nibabel.save(image, phase.job("A") / "A.nii.gz")
+    (failed,) = phase.run()["cases"]["failed"]
+    assert re.search(both, failed["why"])
