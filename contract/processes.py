@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from contract.errors import HecktorError
 
@@ -51,14 +51,15 @@ def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> Pr
 class _Pool(ProcessPoolExecutor):
     def _start_executor_manager_thread(self) -> None:
         """A pool whose own threads do not start would wait for its results for ever."""
+        pool: Any = self  # of private attributes
         try:
-            if self._executor_manager_thread is None:
+            if pool._executor_manager_thread is None:
                 _start_threads(_POOL_THREADS)
-            super()._start_executor_manager_thread()  # type: ignore[misc]
+            super()._start_executor_manager_thread()
         except RuntimeError as problem:
             for process in (self._processes or {}).values():
                 process.kill()
-            self._executor_manager_thread = None
+            pool._executor_manager_thread = None
             raise HecktorError("worker processes", f"no thread starts ({problem})", MORE_RESOURCES) from None
 
     def _spawn_process(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +111,7 @@ class NiftiHeader:
         if self.scaling == _UNSCALED:
             return native
         slope, intercept = self.scaling
-        scaled = np.empty(native.shape, np.float64 if native.dtype == np.float64 else np.float32)
+        scaled: npt.NDArray[Any] = np.empty(native.shape, np.float64 if native.dtype == np.float64 else np.float32)
         with np.errstate(over="ignore", invalid="ignore"):
             for target, plane in zip(scaled, native, strict=True):  # by plane to save memory
                 target[...] = plane.astype(np.float64) * slope + intercept
@@ -277,7 +277,7 @@ def _qform(numbers: Sequence[float], pixdim_mm: Sequence[float], handed: float) 
         [2 * (b * d - a * c), 2 * (c * d + a * b), a * a + d * d - b * b - c * c],
     ]
     steps = np.multiply(pixdim_mm, (1, 1, -1 if handed < 0 else 1))
-    return np.column_stack([np.asarray(rotation) * steps, offset]) * _LPS[:, None]
+    return np.asarray(np.column_stack([np.asarray(rotation) * steps, offset]) * _LPS[:, None], dtype=np.float64)
 
 
 def _contradiction(header: NiftiHeader) -> Fault | None:
