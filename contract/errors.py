@@ -112,22 +112,48 @@ class EngineError(HecktorError):
     """No container engine answers, or it failed."""
 
 
+def together(faults: Sequence[HecktorError], found: str) -> HecktorError:
+    """One error for several, so that all can be repaired at once; a single one stays as it is."""
+    if len(faults) == 1:
+        return faults[0]
+    return type(faults[0])(found, "; ".join(fault.message for fault in faults))
+
+
 def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
-    A disk that is full or read-only is such an error, too. Any other exception propagates with its trace.
+    A disk that is full or read-only is such an error, too, and so is a deleted working folder. Any other exception
+    propagates with its trace.
     """
     try:
         return main(argv)
     except HecktorError as error:
         message = error.message
     except OSError as problem:
-        if problem.errno not in _OF_A_DISK:
+        fault = _fault_of(problem)
+        if fault is None:
             raise
-        what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
-        message = HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space").message
+        message = fault.message
     sys.stdout.flush()
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
     return 1
+
+
+def _fault_of(problem: OSError) -> HecktorError | None:
+    """The user's fault behind an error of the system, None for a bug."""
+    if problem.errno in _OF_A_DISK:
+        what = Path(os.fsdecode(problem.filename)).name if isinstance(problem.filename, str | bytes) else "a file"
+        return HecktorError(what, f"cannot be written ({problem.strerror})", "a writable disk with space")
+    if problem.errno == errno.ENOENT and not _has_working_folder():
+        return HecktorError("the working folder", "it was deleted", "an existing one (cd)")
+    return None
+
+
+def _has_working_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True

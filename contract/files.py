@@ -21,6 +21,8 @@ from contract.errors import HecktorError, InputError, OutputError, unwritable
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 _LEAST_FREE_BYTES = 4096
+# Of a whole number; the largest double has 309, and Python converts no more than 4,300.
+_MAX_DIGITS = 310
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
 # What a spreadsheet would calculate; numbers and a dash alone are none.
@@ -55,6 +57,22 @@ def _new_partial(target: Path) -> Path:
     partial = target.with_name(f".partial-{secrets.token_hex(8)}{''.join(target.suffixes[-2:])}")
     partial.touch(exist_ok=False)
     return partial
+
+
+def utf8_path(path: Path, error: type[HecktorError]) -> str:
+    """The path as text for ITK, which ends the process at a name that is not UTF-8.
+
+    Raises:
+        HecktorError: of class `error`: a name in the path is not UTF-8.
+    """
+    odd = next((part for part in path.parts if not _is_utf8(part)), None)
+    if odd is not None:
+        raise error(odd, "a name that is not UTF-8", "another name of this file or folder")
+    return str(path)
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)  # how Python holds bytes that are no UTF-8
 
 
 def write_bytes(target: Path, content: bytes) -> None:
@@ -222,7 +240,8 @@ def read_json(
 ) -> Any:
     """Read one JSON document strictly: UTF-8, no duplicate keys, no NaN or infinity, bounded size and depth.
 
-    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None, as the platform's parser does.
+    `accept_nan` reads NaN, Infinity, -Infinity and numbers beyond a double as None, as the platform's parser does;
+    of whole numbers those of more than 310 digits.
     `name` stands for the file in messages, by default its own name.
 
     Raises:
@@ -257,7 +276,11 @@ def parse_json(text: str, name: str, *, error: type[HecktorError] = InputError, 
 
     try:
         return json.loads(
-            text, parse_constant=constant_or_none, object_pairs_hook=unique_keys, parse_float=finite_float
+            text,
+            parse_constant=constant_or_none,
+            object_pairs_hook=unique_keys,
+            parse_float=finite_float,
+            parse_int=lambda token: int(token) if len(token) <= _MAX_DIGITS else finite_float(token),
         )
     except RecursionError:
         raise error(name, "nested too deeply", "a plain JSON document") from None

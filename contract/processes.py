@@ -14,11 +14,14 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from contract.errors import HecktorError
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
+MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
+# One passes results on, one sends work.
+_POOL_THREADS: Final = 2
 
 
 def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> ProcessPoolExecutor:
@@ -35,7 +38,7 @@ def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> Pr
         The pool. Its processes exit when the parent is killed; without that they would wait for work forever.
 
     Raises:
-        HecktorError: there is no shared memory for the locks of a pool.
+        HecktorError: there is no shared memory for the locks of a pool; when work is submitted, no thread starts.
     """
     context = multiprocessing.get_context("spawn")
     try:
@@ -46,6 +49,19 @@ def fresh_processes(count: int, begin: Callable[[], object] | None = None) -> Pr
 
 
 class _Pool(ProcessPoolExecutor):
+    def _start_executor_manager_thread(self) -> None:
+        """A pool whose own threads do not start would wait for its results for ever."""
+        pool: Any = self  # of private attributes
+        try:
+            if pool._executor_manager_thread is None:
+                _start_threads(_POOL_THREADS)
+            super()._start_executor_manager_thread()
+        except RuntimeError as problem:
+            for process in (self._processes or {}).values():
+                process.kill()
+            pool._executor_manager_thread = None
+            raise HecktorError("worker processes", f"no thread starts ({problem})", MORE_RESOURCES) from None
+
     def _spawn_process(self) -> None:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
@@ -53,6 +69,16 @@ class _Pool(ProcessPoolExecutor):
             super()._spawn_process()  # type: ignore[misc]
         finally:
             sys.modules["__main__"] = main
+
+
+def _start_threads(count: int) -> None:
+    """Start and end some threads. Raises RuntimeError: a limit of memory or processes forbids it."""
+    end = threading.Event()
+    try:
+        for _ in range(count):
+            threading.Thread(target=end.wait, daemon=True).start()
+    finally:
+        end.set()
 
 
 def _begin(begin: Callable[[], object] | None) -> None:

@@ -122,10 +122,13 @@ def _grid(grid: Geometry) -> str:
 def _structure_lines(structures: ReferenceMask) -> list[str]:
     lines = []
     for label in labels.FOREGROUND:
-        names = [name for name, drawn in structures.rois if drawn == label]
+        names = [name for name, of in structures.rois if of == label]
         voxels = int((structures.array == label).sum())
+        empty = [name for name, of in structures.empty if of == label]
         option = f"no structure of that name; --{labels.NAMES[label].lower()} NAME chooses one"
-        lines.append(f"mask {labels.NAMES[label]}: " + (f"{', '.join(names)}, {voxels} voxels" if names else option))
+        drawn = f"{', '.join(names)}, {voxels} voxels" if names else ""
+        without = f"{', '.join(empty)} without a closed contour" if empty else ""
+        lines.append(f"mask {labels.NAMES[label]}: " + ("; ".join(filter(None, (drawn, without))) or option))
     if structures.others:
         lines.append(f"mask other structures, not used: {', '.join(structures.others)}")
     return lines

@@ -136,6 +136,7 @@ def _convert(request: ConvertRequest) -> ConvertedCase:
             *scale.findings,
             *ct_findings,
             *therapy.findings,
+            *(structures.findings if structures is not None else ()),
         ),
     )
 

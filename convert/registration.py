@@ -14,7 +14,16 @@ from typing import Final
 import SimpleITK as sitk
 
 from contract.errors import Finding, InputError, OutputError
-from contract.images.volumes import Volume, image_suffix, labelled, read_volume, to_sitk, write_mask, write_volume
+from contract.images.volumes import (
+    Volume,
+    finite,
+    image_suffix,
+    labelled,
+    read_volume,
+    to_sitk,
+    write_mask,
+    write_volume,
+)
 
 _SUFFIXES: Final = (".mha", ".nii.gz")
 _BINS: Final = 48
@@ -63,6 +72,8 @@ def register_files(
             found = f"not on the grid of {earlier.name} ({differences[0]})"
             raise InputError(mask.name, found, "the mask of this image")
     for path, volume in ((later, fixed), (earlier, moving)):
+        if count := finite(volume, 0.0)[1]:
+            raise InputError(path.name, f"{count} voxels are NaN or infinite", "numbers")
         if not volume.array.any():
             raise InputError(path.name, "all voxels are zero", "an image")
     registered = register(fixed, moving, drawn, rigid=rigid, name=f"{earlier.name} to {later.name}")

@@ -260,7 +260,7 @@ def _mask_arrays(
         if spacing_mm is not None:
             raise HecktorError("spacing_mm", "given with paths", "arrays; the spacing of files is in their headers")
         volume = read_labels(Path(reference), GroundTruthError)
-        predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry)
+        predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry).array
         return volume.array, predicted, volume.geometry.spacing_mm
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "an array beside a path", "two arrays or two paths")

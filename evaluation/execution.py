@@ -17,14 +17,14 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_complet
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
-from contract.errors import HecktorError
-from contract.processes import fresh_processes, usable_cpus
+from contract.errors import GroundTruthError, HecktorError, together
+from contract.processes import MORE_RESOURCES, fresh_processes, usable_cpus
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
@@ -157,17 +157,30 @@ def map_cases(
     """Apply `work`, a function of the module level with picklable argument and result, to every item in order.
 
     `on_death` returns the row of an item whose process dies even when it is processed alone.
+    Raises GroundTruthError after all items: every reference that cannot be used.
     """
     if not items:
         return []
     place = local_processes(workers) if isinstance(workers, int) else workers
-    rows: dict[int, Row] = {}
-    _process_all(work, items, place, rows)
+    rows: dict[int, Row | GroundTruthError] = {}
+    attempt = partial(_row_or_fault, work)
+    _process_all(attempt, items, place, rows)
     while waiting := [index for index in range(len(items)) if index not in rows]:
-        guilty = _process_one_by_one(work, items, waiting, place, rows)
+        guilty = _process_one_by_one(attempt, items, waiting, place, rows)
         if guilty is not None:
-            rows[guilty] = on_death(items[guilty])
-    return [rows[index] for index in range(len(items))]
+            rows[guilty] = _row_or_fault(on_death, items[guilty])
+    faults = [row for _, row in sorted(rows.items()) if isinstance(row, GroundTruthError)]
+    if faults:
+        raise together(faults, f"{len(faults)} of {len(items)} references cannot be used")
+    return [row for _, row in sorted(rows.items()) if not isinstance(row, GroundTruthError)]
+
+
+def _row_or_fault(work: Callable[[Item], Row], item: Item) -> Row | GroundTruthError:
+    """The row, or the fault of the reference, since whoever repairs references wants to know all of them."""
+    try:
+        return work(item)
+    except GroundTruthError as fault:
+        return fault
 
 
 def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Workers, rows: dict[int, Row]) -> None:
@@ -192,9 +205,16 @@ def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Wo
 def _process_one_by_one(
     work: Callable[[Item], Row], items: Sequence[Item], waiting: Sequence[int], workers: Workers, rows: dict[int, Row]
 ) -> int | None:
-    """Process one item at a time and return the index of the first that kills its process."""
+    """Process one item at a time and return the index of the first that kills its process.
+
+    Raises HecktorError: a process ends without any item.
+    """
     current = waiting[0]
     with workers.executor(1) as executor:
+        try:
+            executor.submit(int).result()
+        except workers.deaths:
+            raise HecktorError("worker processes", "each ends at its start", MORE_RESOURCES) from None
         try:
             for current in waiting:
                 rows[current] = workers.submit(executor, work, items[current]).result()

@@ -23,7 +23,7 @@ from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, find_single_image, labelled, read_header, read_volume
+from contract.images.volumes import Volume, find_single_image, finite, labelled, read_header, read_volume
 from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 LOGGER = logging.getLogger("hecktor")
@@ -163,7 +163,8 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
 
 def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
     """MR as float32 with finite values; what cannot be right gives a notice."""
-    array = _finite(_checked(image, name).array.astype(np.float32), 0.0, name, "zero", notices)
+    checked = _checked(image, name)
+    array = _finite(Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices).array
     if not array.any():
         notices.warn(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
     return Volume(array, image.geometry)
@@ -273,9 +274,7 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 
     Everything but padding, which is usual, gives a notice; so do values that are not HU, such as a missing intercept.
     """
-    array = ct.array
-    if not np.issubdtype(array.dtype, np.integer):
-        array = _finite(array, AIR_HU, name, "air", notices)
+    array = _finite(ct, AIR_HU, name, "air", notices).array
     if finding := hounsfield.implausible_hu(array, name):
         notices.warn(finding)
     low = _count_low(array, name, notices)
@@ -314,7 +313,7 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
     """
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
-    array = _finite(array, 0.0, name, "zero", notices)
+    array = _finite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array
     negative = int(np.count_nonzero(array < 0))
     if negative:
         notices.warn(Finding(name, f"{negative} voxels below zero", action="set to zero"))
@@ -375,9 +374,8 @@ def _checked(volume: Volume, name: str) -> Volume:
     return volume
 
 
-def _finite(array: npt.NDArray[Any], fill: float, name: str, fill_name: str, notices: Notices) -> npt.NDArray[Any]:
-    bad = ~np.isfinite(array)
-    if not (count := int(np.count_nonzero(bad))):
-        return array
-    notices.warn(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
-    return np.where(bad, np.asarray(fill, array.dtype), array)
+def _finite(image: Volume, fill: float, name: str, fill_name: str, notices: Notices) -> Volume:
+    cleaned, count = finite(image, fill)
+    if count:
+        notices.warn(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
+    return cleaned

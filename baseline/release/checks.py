@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.hounsfield import missing_intercept
-from algorithm.case.read import SMALLEST_SIZE, overlap
+from algorithm.case.read import AIR_HU, SMALLEST_SIZE, overlap
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
 from baseline.release.cases import ReleaseCase
 from baseline.release.suv_factors import scaled_by_factor
 from contract import labels
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume
+from contract.images.volumes import Volume, finite, read_volume
 from contract.release.problems import Problem, ProblemReporter
 
 # Ranges of scanners, wide enough for coarse phantoms; a header in centimetres or metres falls outside.
@@ -35,9 +33,6 @@ LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
 
 # Twice a prescribed dose; a dose in cGy reaches thousands.
 MOST_DOSE_GY: Final = 200.0
-
-_NIFTI1_SIZE: Final = 348
-_NIFTI_FLOATS: Final = {16: "f4", 64: "f8"}
 
 _Array = npt.NDArray[Any]
 _Check = Callable[[Volume, ProblemReporter], Iterator[Problem]]
@@ -57,10 +52,10 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
             reporter = ProblemReporter(case.patient_id, path.relative_to(root).as_posix())
             try:
                 volumes[role] = read_volume(path)
-                not_finite = list(_finite(path, reporter))
             except HecktorError as problem:
                 problems.append(reporter.unreadable(problem))
                 continue
+            volumes[role], not_finite = _finite(role, volumes[role], case, reporter)
             problems += not_finite
             if role == "PET":
                 volumes[role], warnings = _scaled_pet(volumes[role], volumes.get("CT"), case, estimate_suv, reporter)
@@ -180,22 +175,15 @@ def _check_position(role: str, grid: Geometry, ct: Geometry, report: ProblemRepo
         yield problem("geometry", f"no overlap with the CT ({grid.describe()})", f"some ({ct.describe()})")
 
 
-def _finite(path: Path, report: ProblemReporter) -> Iterator[Problem]:
-    """Report NaN and infinity, which ITK silently reads as zero from a NIfTI file."""
-    with gzip.open(path, "rb") as file:
-        header = file.read(_NIFTI1_SIZE)
-        order = "<" if header[:4] == _NIFTI1_SIZE.to_bytes(4, "little") else ">"
-        (code,) = struct.unpack_from(f"{order}h", header, 70)
-        (start,) = struct.unpack_from(f"{order}f", header, 108)
-        if code not in _NIFTI_FLOATS:
-            return
-        content = file.read()
-    values = np.frombuffer(content, f"{order}{_NIFTI_FLOATS[code]}", offset=int(start) - _NIFTI1_SIZE)
-    bad = int(np.count_nonzero(~np.isfinite(values)))
-    if bad == values.size:
-        yield report.error("not-finite", "all voxels are NaN or infinite", "numbers")
-    elif bad:
-        yield report.warning("not-finite", f"{bad} voxels are NaN or infinite, read as zero", "numbers")
+def _finite(role: str, volume: Volume, case: ReleaseCase, report: ProblemReporter) -> tuple[Volume, list[Problem]]:
+    """An image as preparation reads it, with a problem for NaN and infinities; of a mask they are labels."""
+    if role == "mask" or (role in case.registered and role not in case.channels):
+        return volume, []
+    cleaned, count = finite(volume, AIR_HU if role == "CT" else 0)
+    if count == volume.array.size:
+        return cleaned, [report.error("not-finite", "all voxels are NaN or infinite", "numbers")]
+    found = f"{count} voxels are NaN or infinite, read as {'air' if role == 'CT' else 'zero'}"
+    return cleaned, [report.warning("not-finite", found, "numbers")] if count else []
 
 
 def _share(array: _Array, low: float, high: float) -> float:

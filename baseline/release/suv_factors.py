@@ -10,7 +10,7 @@ import numpy as np
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, MOST_FACTOR_RATIO, factor_fault, tissue_uptake
 from baseline.release.cases import Release
 from contract.errors import Finding
-from contract.images.volumes import Volume
+from contract.images.volumes import Volume, finite
 from contract.release.factors import read_suv_factors
 from contract.release.tables import ReleaseTable
 
@@ -30,12 +30,13 @@ def scaled_by_factor(pet: Volume, ct: Volume | None, factor: float | None, name:
     """
     if factor is None:
         return pet, None
-    highest = float(pet.array.max())
+    known = finite(pet, 0.0)[0]
+    highest = float(known.array.max())
     if highest <= LARGEST_PLAUSIBLE_SUV:
         return pet, Finding(
             name, f"highest value {highest:.6g}, already SUV", "Bq/ml", f"factor {factor:.4g} not applied"
         )
-    fault = factor_fault(factor, highest, () if ct is None else tissue_uptake(ct, pet))
+    fault = factor_fault(factor, highest, () if ct is None else tissue_uptake(ct, known))
     if fault:
         expected = f"at most {MOST_FACTOR_RATIO:g} times more or less"
         return pet, Finding(name, f"factor {factor:.4g} {fault}", expected, "not applied")

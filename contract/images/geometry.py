@@ -102,7 +102,8 @@ class Geometry:
             raise error(name, f"spacing {self.spacing_mm} mm", "positive numbers")
         axes = np.asarray(self.direction).reshape(3, 3)
         if np.abs(axes.T @ axes - np.eye(3)).max() > _TOLERANCE:
-            raise error(name, f"direction {_numbers(self.direction)} is not orthonormal", "perpendicular unit vectors")
+            found = f"direction {_numbers(self.direction)} is not orthonormal"
+            raise error(name, found, "perpendicular unit vectors (resample it, or correct its header)")
 
     def differences(self, other: Geometry) -> list[str]:
         """Differences from `other` in words; empty if both grids are the same.

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import HecktorError, InputError, OutputError
-from contract.files import atomic_path, require_space, write_bytes
-from contract.images import completeness, metaimage
+from contract.files import atomic_path, require_space, utf8_path, write_bytes
+from contract.images import completeness, metaimage, nifti
 from contract.images.geometry import Geometry
 from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
+_NIFTI_SUFFIXES: Final = (".nii.gz", ".nii")
 # Formats of one file.
 WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # TIFFs are images by name, so that one in a folder is refused instead of overlooked.
@@ -38,6 +39,10 @@ _ITK_READERS: Final = {
     ".nii.gz": "NiftiImageIO",
     ".nii": "NiftiImageIO",
 }
+
+# Of ITK's refusal, which begins at cosines of 2e-4.
+_NOT_ORTHONORMAL: Final = "orthonormal"
+_EXTRA_AXIS: Final = ", without an extra axis: of an array (1, z, y, x) save array[0]"
 
 _Array = npt.NDArray[Any]
 
@@ -104,7 +109,7 @@ def read_header(path: Path, *, error: type[HecktorError] = InputError) -> ImageH
     Raises:
         HecktorError: of class `error`: no such file, unreadable, or a failed check.
     """
-    return _checked_header(open_reader(path, error), path, error)
+    return _checked(open_reader(path, error), path, error)
 
 
 def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[HecktorError] = InputError) -> Volume:
@@ -120,22 +125,35 @@ def read_volume(path: Path, dtype: npt.DTypeLike | None = None, *, error: type[H
 
     Raises:
         HecktorError: of class `error`: absent, unreadable, truncated, not 3D, not scalar, invalid geometry, or
-            changed while it was read.
+            changed while it was read; NaN or infinity for an integer `dtype`.
     """
     stamp = _stamp(path)
     try:
-        reader = open_reader(path, error)
-        header = _checked_header(reader, path, error)
-        array = metaimage.read_pixels(path, header.geometry.array_shape, _bytes_per_voxel(header.pixel_type))
-        if array is None:
-            array = _read_with_itk(reader, header, path, error)
+        opened = open_reader(path, error)
+        header = _checked(opened, path, error)
+        array = _read_pixels(opened, header, path, error)
     except OSError as problem:
         raise error(path.name, f"cannot be read ({problem.strerror or problem})", "a readable file") from None
     if _stamp(path) != stamp:
         raise error(path.name, "changed while it was being read", "an unchanged file")
     if dtype is not None:
+        if array.dtype.kind == "f" and np.dtype(dtype).kind in "iu" and (count := _not_finite(array)):
+            raise error(path.name, f"{count} voxels are NaN or infinite", "numbers")
         array = array.astype(dtype, copy=False)
     return Volume(array, header.geometry)
+
+
+def finite(volume: Volume, fill: float) -> tuple[Volume, int]:
+    """The volume with `fill` in place of NaN and infinities, and their number."""
+    count = _not_finite(volume.array) if volume.array.dtype.kind == "f" else 0
+    if not count:
+        return volume, 0
+    array = np.where(np.isfinite(volume.array), volume.array, np.asarray(fill, volume.array.dtype))
+    return Volume(array, volume.geometry), count
+
+
+def _not_finite(array: _Array) -> int:
+    return array.size - int(np.count_nonzero(np.isfinite(array)))
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -147,17 +165,35 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _read_with_itk(reader: sitk.ImageFileReader, header: ImageHeader, path: Path, error: type[HecktorError]) -> _Array:
+def _read_pixels(
+    opened: sitk.ImageFileReader | ImageHeader, header: ImageHeader, path: Path, error: type[HecktorError]
+) -> _Array:
+    shape, bytes_per_voxel = header.geometry.array_shape, _bytes_per_voxel(header.pixel_type)
+    if _is_nifti(path):
+        voxels = nifti.read_voxels(path, shape)
+        if isinstance(voxels, tuple):
+            raise error(path.name, *voxels)
+        return voxels
+    pixels = metaimage.read_pixels(path, shape, bytes_per_voxel)
+    if pixels is not None:
+        return pixels
+    if fault := completeness.defect(path, header.geometry.voxel_count, bytes_per_voxel):
+        raise error(path.name, *fault)
+    return _read_with_itk(opened, path, error)
+
+
+def _read_with_itk(reader: Any, path: Path, error: type[HecktorError]) -> _Array:
     import SimpleITK as sitk
 
-    fault = completeness.defect(path, header.geometry.voxel_count, _bytes_per_voxel(header.pixel_type))
-    if fault:
-        raise error(path.name, *fault)
     try:
         array: _Array = sitk.GetArrayFromImage(reader.Execute())
     except RuntimeError as problem:
         raise error(path.name, f"pixels cannot be read ({_itk_reason(problem, path)})") from None
     return array
+
+
+def _is_nifti(path: Path) -> bool:
+    return image_suffix(path, _NIFTI_SUFFIXES) is not None
 
 
 def to_sitk(volume: Volume) -> sitk.Image:
@@ -189,7 +225,7 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
 def _write_completely(partial: Path, volume: Volume, compress: bool) -> None:
     import SimpleITK as sitk
 
-    sitk.WriteImage(to_sitk(volume), str(partial), useCompression=compress, compressionLevel=1)
+    sitk.WriteImage(to_sitk(volume), utf8_path(partial, OutputError), useCompression=compress, compressionLevel=1)
     # ITK does not report a full disk.
     fault = completeness.defect(partial, volume.geometry.voxel_count, volume.array.dtype.itemsize)
     if fault:
@@ -239,12 +275,15 @@ def _compact(name: str, mask: _Array, geometry: Geometry) -> npt.NDArray[np.uint
     return compact
 
 
-def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
+def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader | ImageHeader:
     """Open an image and read its header, without those that ITK misreads; an unknown suffix is taken for MetaImage.
+
+    A NIfTI whose axes ITK finds too far from perpendicular, but `Geometry.check` does not, gives its header.
 
     Raises:
         HecktorError: of class `error`: absent, empty, or not readable.
     """
+    name = utf8_path(path, error)
     if not path.exists():
         raise error(path.name, f"not found in {path.parent.name}", "an image")
     if not path.is_file():
@@ -256,37 +295,44 @@ def open_reader(path: Path, error: type[HecktorError]) -> sitk.ImageFileReader:
         raise error(path.name, "a TIFF, which stores no origin and no slice spacing", "an .mha or .nii.gz file")
     if suffix in (".mha", ".mhd"):
         metaimage.check_header(path, error)
-    if suffix in (".nii", ".nii.gz") and (fault := completeness.nifti_defect(path, header_only=True)):
+    if _is_nifti(path) and (fault := nifti.header_defect(path)):
         raise error(path.name, *fault)
     import SimpleITK as sitk
 
     reader = sitk.ImageFileReader()
-    reader.SetFileName(str(path))
+    reader.SetFileName(name)
     reader.SetImageIO(_ITK_READERS[suffix or ".mha"])
     try:
         reader.ReadImageInformation()
     except RuntimeError as problem:
+        if _is_nifti(path) and _NOT_ORTHONORMAL in str(problem):
+            header = nifti.read_header(path)
+            return ImageHeader(header.geometry, header.pixel_type, "integer" in header.pixel_type)
         raise error(path.name, f"not a readable image ({_itk_reason(problem, path)})") from None
     return reader
 
 
-def _checked_header(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
+def _checked(opened: sitk.ImageFileReader | ImageHeader, path: Path, error: type[HecktorError]) -> ImageHeader:
+    header = opened if isinstance(opened, ImageHeader) else _header_of(opened, path, error)
+    header.geometry.check(path.name, error)
+    if header.geometry.voxel_count > MAX_VOXELS:
+        raise error(path.name, f"{header.geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
+    return header
+
+
+def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorError]) -> ImageHeader:
     import SimpleITK as sitk
 
-    size = tuple(int(n) for n in reader.GetSize())
-    if reader.GetDimension() != 3:
-        shape = " x ".join(map(str, size))
-        raise error(path.name, f"{reader.GetDimension()} dimensions ({shape})", "a 3D image")
-    if reader.GetNumberOfComponents() != 1:
-        raise error(path.name, f"{reader.GetNumberOfComponents()} channels", "one")
+    size, channels = [int(n) for n in reader.GetSize()], int(reader.GetNumberOfComponents())
+    shape = " x ".join(map(str, size))
+    if channels != 1:
+        raise error(path.name, f"{channels} channels", f"one{_EXTRA_AXIS}")
+    if len(size) != 3:
+        raise error(path.name, f"{len(size)} dimensions ({shape})", f"a 3D image{_EXTRA_AXIS if 1 in size else ''}")
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
     if "complex" in pixel_type.lower():
         raise error(path.name, "complex pixels", "real numbers")
-    geometry = Geometry.of(reader)
-    geometry.check(path.name, error)
-    if geometry.voxel_count > MAX_VOXELS:
-        raise error(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_VOXELS}")
-    return ImageHeader(geometry, pixel_type, "integer" in pixel_type.lower())
+    return ImageHeader(Geometry.of(reader), pixel_type, "integer" in pixel_type.lower())
 
 
 def _bytes_per_voxel(pixel_type: str) -> int:

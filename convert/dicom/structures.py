@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import InputError
+from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
+from convert.dicom.contours import Contour, drawn
 from convert.dicom.headers import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
 
@@ -24,6 +26,10 @@ _USUAL_NAMES: Final = {
     labels.GTVN: re.compile(rf"gtv(n|nd|ln|node|nodes|nodal|lymphnodes?){_SIDE}"),
 }
 _OFF_PLANE: Final = 0.25  # of the slice distance
+# Without the signs, which vendors set differently; the second is combined by parity.
+_CLOSED: Final = ("CLOSEDPLANAR", "CLOSEDPLANARXOR")
+# Fewer slices may be lesions far apart.
+_LEAST_SLICES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,16 @@ class RoiNames:
 
 @dataclass(frozen=True)
 class ReferenceMask:
-    """Mask of uint8 labels (z, y, x), the ROIs drawn into it by label, and the names of the others."""
+    """Mask of uint8 labels (z, y, x), the ROIs drawn into it by label, and the names of the others.
+
+    `empty` are ROIs of a tumour or node without a closed contour.
+    """
 
     array: npt.NDArray[np.uint8]
     rois: tuple[tuple[str, int], ...]
     others: tuple[str, ...]
+    empty: tuple[tuple[str, int], ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def read_structures(
@@ -81,57 +92,87 @@ def _choose(sets: Sequence[DicomHeader], ct: ImageSeries) -> tuple[DicomHeader |
 
 
 def _draw(header: DicomHeader, grid: Geometry, names: RoiNames) -> ReferenceMask:
-    """Draw the GTVs of a structure set; GTVp covers GTVn where they overlap.
-
-    A voxel belongs to a ROI if its centre lies inside the contour or on it. A contour within another one of the same
-    ROI is a hole.
-    """
+    """Draw the GTVs of a structure set; GTVp covers GTVn where they overlap."""
     contours = {
         str(item.optional("ReferencedROINumber")): item.items("ContourSequence")
         for item in header.items("ROIContourSequence")
     }
     array = np.zeros(grid.array_shape, dtype=np.uint8)
-    rois, others = [], []
+    rois, others, empty, findings = [], [], [], []
     header.required("StructureSetROISequence", "the names of the structures")
     for item in header.items("StructureSetROISequence"):
         name = item.text("ROIName")
-        drawn = contours.get(str(item.optional("ROINumber")), ())
+        given = contours.get(str(item.optional("ROINumber")), ())
         label = names.label(name)
-        if label == labels.BACKGROUND or not drawn:
-            others.append(name if drawn else f"{name} (empty)")
+        if label == labels.BACKGROUND:
+            others.append(name if given else f"{name} (empty)")
             continue
-        inside = _roi_mask(drawn, name, grid)
+        closed, left_out = _closed(given, name, grid)
+        findings += left_out
+        if not closed:
+            empty.append((name, label))
+            continue
+        inside, of_mask = _roi_mask(closed, name, grid, header.name)
+        findings += of_mask
         array[inside & ((array == labels.BACKGROUND) | (label == labels.GTVP))] = label
         rois.append((name, label))
-    _check_patterns(names, {label for _, label in rois}, others)
-    return ReferenceMask(array, tuple(rois), tuple(others))
+    _check_patterns(names, {label for _, label in rois}, [*others, *(f"{name} (empty)" for name, _ in empty)])
+    if (rois or findings) and not array.any():
+        named = ", ".join(name for name, _ in (*rois, *empty))
+        reason = f" ({'; '.join(finding.found for finding in findings)})" if findings else ""
+        raise InputError(header.name, f"no voxel in {named}{reason}", "closed contours around voxels")
+    return ReferenceMask(array, tuple(rois), tuple(others), tuple(empty), tuple(findings))
 
 
-def _check_patterns(names: RoiNames, drawn: set[int], others: Sequence[str]) -> None:
+def _check_patterns(names: RoiNames, present: set[int], others: Sequence[str]) -> None:
     for option, patterns, label in (("--gtvp", names.gtvp, labels.GTVP), ("--gtvn", names.gtvn, labels.GTVN)):
-        if patterns and label not in drawn:
+        if patterns and label not in present:
             raise InputError(option, f"found no contour named {', '.join(patterns)}", f"one of {', '.join(others)}")
 
 
-def _roi_mask(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> npt.NDArray[np.bool_]:
-    from skimage.draw import polygon
-
-    inside = np.zeros(grid.array_shape, dtype=np.bool_)
-    for contour in contours:
-        if not contour.text("ContourGeometricType").upper().startswith("CLOSED_PLANAR"):
+def _closed(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> tuple[list[Contour], list[Finding]]:
+    """The closed contours of a ROI, and a finding for the others."""
+    closed: list[Contour] = []
+    others: Counter[str] = Counter()
+    for one in contours:
+        kind = one.text("ContourGeometricType").upper()
+        plain = kind.replace("_", "")
+        if plain not in _CLOSED:
+            others[kind or f"without {tag_name('ContourGeometricType')}"] += 1
             continue
-        points = _index_points(contour, roi, grid)
-        rows, columns = polygon(points[:, 1], points[:, 0], grid.array_shape[1:])  # type: ignore[no-untyped-call]
-        inside[round(float(points[:, 2].mean())), rows, columns] ^= True
-    return inside
+        points = _index_points(one, roi, grid)
+        if points is None:
+            others["of fewer than three points"] += 1
+        else:
+            closed.append(Contour(round(float(points[:, 2].mean())), points[:, :2], plain == _CLOSED[1]))
+    if not others:
+        return closed, []
+    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items()))
+    return closed, [Finding(contours[0].name, f"contours of {roi!r} that are not closed: {kinds}", action="left out")]
 
 
-def _index_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray[np.float64]:
-    """Points of a contour as voxel indices (x, y, z), shape (n, 3)."""
+def _roi_mask(
+    contours: Sequence[Contour], roi: str, grid: Geometry, file: str
+) -> tuple[npt.NDArray[np.bool_], list[Finding]]:
+    mask, holes = drawn(contours, grid.array_shape)
+    findings = []
+    if holes:
+        findings.append(Finding(file, f"{holes} contours of {roi!r} lie within another one", action="they are holes"))
+    slices = np.unique([one.slice_index for one in contours])
+    if len(slices) >= _LEAST_SLICES and (step := int(np.median(np.diff(slices)))) > 1:
+        found = f"contours of {roi!r} lie on every {step}. slice ({', '.join(map(str, slices[:5]))})"
+        findings.append(Finding(file, found, "one on each slice", "the slices between them stay empty"))
+    return mask, findings
+
+
+def _index_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray[np.float64] | None:
+    """Points of a contour as voxel indices (x, y, z), shape (n, 3); None for fewer than three."""
     points_mm = np.array(contour.numbers("ContourData", None, "x, y, z of its points in mm"))
-    if points_mm.size < 9 or points_mm.size % 3:
+    if points_mm.size % 3:
         found = f"{tag_name('ContourData')} of {roi!r} has {points_mm.size} numbers"
         raise InputError(contour.name, found, "x, y, z of three or more points")
+    if points_mm.size < 9:
+        return None
     matrix = grid.physical_to_index_matrix()
     points = points_mm.reshape(-1, 3) @ matrix[:3, :3].T + matrix[:3, 3]
     heights = points[:, 2]

@@ -15,6 +15,7 @@ from convert.dicom.headers import DicomHeader, tag_name
 LONGEST_UPTAKE: Final = timedelta(hours=6)
 _DAY: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)  # 0.01% of the activity of F-18
+_MINUTE: Final = timedelta(minutes=1)  # 0.6% of it
 _ANY_DATE: Final = "19000101"  # only differences of times count
 _DATE_TIME: Final = re.compile(r"(\d{4})(\d{2})(\d{2}) *(\d{2}):?(\d{2})?:?(\d{2})?(?:\.(\d{1,6}))?")
 _OFFSET: Final = re.compile(r"([+-])(\d{2})(\d{2})$")
@@ -63,13 +64,27 @@ def scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanStart:
         return ScanStart(series, "SeriesTime")
     computed = _computed_start(acquisitions, half_life_s)
     if isinstance(computed, datetime):
-        return ScanStart(computed, "AcquisitionTime and FrameReferenceTime")
+        findings = _overruled(first, series, computed, half_life_s)
+        return ScanStart(computed, "AcquisitionTime and FrameReferenceTime", findings)
     is_series = series is not None and series < acquired
     source = "SeriesTime" if is_series else "first AcquisitionTime"
     finding = Finding(
         first.name, computed, "the time from the start of the scan in ms", f"{source} is taken as the start"
     )
     return ScanStart(series if series is not None and is_series else acquired, source, (finding,))
+
+
+def _overruled(first: DicomHeader, series: datetime | None, start: datetime, half_life_s: float) -> tuple[Finding, ...]:
+    """A SeriesTime that would give another SUV than the start that is used."""
+    if series is None or abs(series - start) <= _MINUTE:
+        return ()
+    later = (series - start).total_seconds()
+    change = math.expm1(-math.log(2) * later / half_life_s)
+    found = (
+        f"{tag_name('SeriesTime')} {series:%H:%M:%S} is {abs(later) / 60:.1f} min {'after' if later > 0 else 'before'}"
+    )
+    why = f"{found} the start by AcquisitionTime and FrameReferenceTime"
+    return (Finding(first.name, why, action=f"the latter is used, SUV {change:+.1%} against SeriesTime"),)
 
 
 def _recorded_start(header: DicomHeader) -> ScanStart | None:

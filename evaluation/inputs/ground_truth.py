@@ -14,6 +14,7 @@ from contract.editions import Answer
 from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
+from contract.files import utf8_path
 from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
@@ -73,6 +74,7 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
+    utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
     for path in list_images(folder):
         case = case_of(path.name)

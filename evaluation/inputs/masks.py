@@ -14,8 +14,10 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, to_sitk
+from evaluation.inputs.grids import Resampled, described
 from evaluation.inputs.submission import hostile
 from evaluation.metrics.overlap import Booleans, Box, Floats, Integers
+from evaluation.metrics.rules import EQUAL_SPACING, EXACT
 
 # Twice 512 x 512 x 1000, the longest CT that an evaluation must handle; checked before any pixel is read.
 MAX_PREDICTION_VOXELS: Final = 2**29
@@ -135,24 +137,37 @@ def _is_secret(error: type[HecktorError]) -> bool:
     return issubclass(error, GroundTruthError)
 
 
-def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> npt.NDArray[Any]:
-    """A predicted mask on the reference's grid, (z, y, x).
+@dataclass(frozen=True)
+class PredictedMask:
+    """A predicted mask on the reference's grid, (z, y, x), and how it came there, None from the same grid."""
+
+    array: npt.NDArray[Any]
+    resampled: Resampled | None = None
+
+
+def read_prediction(path: Path, grid: Geometry, geometry_rule: str) -> PredictedMask:
+    """A predicted mask on the reference's grid.
 
     The geometry rule `exact` refuses any other grid; `resample_nearest` resamples by nearest neighbour, with
-    background beyond the prediction.
+    background beyond the prediction; `resample_equal_spacing` does so for masks of the reference's spacing alone.
     """
     # The grid is compared before any pixel is read: a header that announces terabytes costs nothing.
     with hostile(path.name):
         geometry = read_header(path, error=PredictionError).geometry
     if not geometry.differences(grid):
-        return _predicted_labels(path).array
-    if geometry_rule == "exact":
-        raise PredictionError(path.name, f"its grid is {geometry.describe()}; expected the CT's: {grid.describe()}")
+        return PredictedMask(_predicted_labels(path).array)
+    if geometry_rule == EXACT or (geometry_rule == EQUAL_SPACING and not _has_equal_spacing(geometry, grid)):
+        raise PredictionError(path.name, described(geometry, grid))
     if geometry.voxel_count > MAX_PREDICTION_VOXELS:
         raise PredictionError(path.name, f"{geometry.voxel_count} voxels", f"at most {MAX_PREDICTION_VOXELS}")
     if geometry.voxel_volume_mm3 < MIN_VOXEL_MM3:
         raise PredictionError(path.name, f"spacing {geometry.spacing_mm} mm", "larger voxels")
-    return _resampled(_predicted_labels(path), grid)
+    return PredictedMask(_resampled(_predicted_labels(path), grid), Resampled(geometry, grid))
+
+
+def _has_equal_spacing(mask: Geometry, reference: Geometry) -> bool:
+    """The tolerance of the organisers' notebook of 2022."""
+    return bool(np.allclose(reference.spacing_mm, mask.spacing_mm, atol=1e-6))
 
 
 def _predicted_labels(path: Path) -> Volume:

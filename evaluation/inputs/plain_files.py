@@ -15,6 +15,7 @@ from typing import Final
 from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
+from contract.files import utf8_path
 from contract.images.volumes import list_images
 from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
@@ -40,6 +41,7 @@ def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collect
     """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth."""
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
+    utf8_path(folder, PredictionError)  # no fault of a case
     paths_of: dict[str, list[Path]] = {}
     for path in list_images(folder):
         paths_of.setdefault(case_of(path.name), []).append(path)

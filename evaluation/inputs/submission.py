@@ -17,7 +17,7 @@ from contract.editions import Algorithm, Answer, Socket
 from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError, printable
-from contract.files import read_json
+from contract.files import read_json, utf8_path
 from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
@@ -103,6 +103,7 @@ def read_submission(
     no output, becomes the problem of its case.
     """
     jobs_of: dict[str, list[Job]] = {}
+    utf8_path(input_dir, PredictionError)  # no fault of a case
     jobs_file = input_dir / platform.PREDICTIONS_JSON
     if not jobs_file.is_file():
         raise PredictionError(jobs_file.name, "not found or no regular file", "the platform's list of jobs")

@@ -36,6 +36,8 @@ DIRECTIONS: Final[dict[str, str]] = {
     "time": "a time, higher = later recurrence",
 }
 
+EXACT: Final = "exact"
+EQUAL_SPACING: Final = "resample_equal_spacing"
 CODE_OF_2021: Final = "hecktor2021_code"
 HD95_DEFINITIONS: Final[tuple[HD95Definition, ...]] = get_args(HD95Definition)
 SURFACE_WEIGHTS: Final[tuple[SurfaceWeight, ...]] = get_args(SurfaceWeight)
@@ -51,7 +53,7 @@ class MaskRules(Document):
     """
 
     missing: MissingRule
-    geometry: Literal["exact", "resample_nearest"]
+    geometry: Literal["exact", "resample_nearest", "resample_equal_spacing"]
     gtvp_empty: EmptyRule
     volume_unit: Literal["mm3", "voxels"]
     connectivity: Literal[6, 18, 26]

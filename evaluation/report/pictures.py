@@ -18,7 +18,7 @@ from matplotlib.patheffects import withStroke
 from contract import labels
 from contract.errors import HecktorError, PredictionError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume
+from contract.images.volumes import Volume, finite, read_volume
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
     PatientFiles,
@@ -171,7 +171,8 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     reference = read_labels(files.reference, HecktorError)
     if request.scored is not None:
         request.scored.check_reference(reference, files.reference.name)
-    ct, pet = read_volume(files.ct), read_volume(files.pet) if request.pet is None else request.pet
+    ct = finite(read_volume(files.ct), 0.0)[0]
+    pet = finite(read_volume(files.pet), 0.0)[0] if request.pet is None else request.pet
     drawn = {REFERENCE: reference}
     notes = []
     for team, path in files.predictions.items():
@@ -192,7 +193,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
 def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume) -> Volume:
     if request.scored is None:
         return read_labels(path, PredictionError)
-    mask = read_prediction(path, reference.geometry, request.scored.geometry)
+    mask = read_prediction(path, reference.geometry, request.scored.geometry).array
     request.scored.check_prediction(team, mask, path.name)
     return Volume(mask, reference.geometry)
 

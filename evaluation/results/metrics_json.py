@@ -138,12 +138,16 @@ def warnings(
 
 
 def findings(cohort: ScoredCohort) -> list[Finding]:
-    """Answers that no case has, and cases without a centre; not for public results, which say nothing of answers."""
+    """Answers that no case has, masks on other grids, and cases without a centre.
+
+    Not for public results, which say nothing of answers.
+    """
     lines = [
         Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
         for one in cohort.answers
         if all(row.error is not None for row in one.rows)
     ]
+    lines += [finding for one in cohort.answers for finding in one.measurement.findings]
     centre_of = cohort.centres
     without = [case for case in cohort.cases if case not in centre_of]
     if without:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import GroundTruthError, PredictionError
+from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.images.volumes import read_header
+from contract.patient import listed
 from evaluation.execution import DEATH, AnyWorkers, map_cases, processes_that_pay
+from evaluation.inputs.grids import Resampled
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -50,14 +53,16 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
     predicted: npt.NDArray[Any] | str
+    resampled: Resampled | None = None
     try:
         path = answer_file(pair.answer, is_image=True)
-        predicted = region.cut(read_prediction(path, reference.geometry, pair.rules.geometry))
+        mask = read_prediction(path, reference.geometry, pair.rules.geometry)
+        predicted, resampled = region.cut(mask.array), mask.resampled
     except PredictionError as problem:
         predicted = problem.message
     mine, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     row = compare_masks(pair.answer.case, mine, predicted, spacing_mm, pair.rules)
-    return replace(row, failed=row.error is not None and pair.answer.tried)
+    return replace(row, failed=row.error is not None and pair.answer.tried, resampled=resampled)
 
 
 def compare_masks(
@@ -117,8 +122,7 @@ class MaskScorer:
             for answer in submission.answers
         ]
         if workers is None:
-            header = read_header(pairs[0].reference, error=GroundTruthError)
-            workers = processes_that_pay(len(pairs), header.geometry.voxel_count)
+            workers = processes_that_pay(len(pairs), _voxels_of_first(pairs))
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
@@ -134,6 +138,7 @@ class MaskScorer:
             measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
+            findings=_about_grids(rows),
         )
 
     def restore(self, raw: RawRow) -> MaskRow:
@@ -151,3 +156,27 @@ def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     read_labels(pair.reference, GroundTruthError)
     why = f"the process that compared this mask ended ({DEATH})"
     return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))
+
+
+def _voxels_of_first(pairs: Sequence[MaskPair]) -> int:
+    """The voxels of the first reference that can be read."""
+    for pair in pairs:
+        with suppress(GroundTruthError):
+            return read_header(pair.reference, error=GroundTruthError).geometry.voxel_count
+    return 0
+
+
+def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
+    """One warning for masks that lie beside the reference, and one for others that were resampled."""
+    findings = []
+    moved = [(row.case, row.resampled) for row in rows if row.resampled is not None]
+    for is_beside, found, action in (
+        (True, "no overlap with the reference's field of view", "scored as background"),
+        (False, "on another grid than the reference", "resampled by nearest neighbour"),
+    ):
+        some = [(case, one) for case, one in moved if one.is_beside == is_beside]
+        if some:
+            (first, grids), cases = some[0], [case for case, _ in some]
+            of_first = f"{first}: " if len(cases) > 1 else ""
+            findings.append(Finding(listed(cases), f"{found} ({of_first}{grids})", action=action))
+    return tuple(findings)

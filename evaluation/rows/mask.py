@@ -10,6 +10,7 @@ import numpy as np
 
 from contract import labels
 from contract.editions.values import described, is_integer, is_number
+from evaluation.inputs.grids import Resampled
 from evaluation.metrics import surface
 from evaluation.metrics.lesions import LesionCounts, f1_agg_metric
 from evaluation.metrics.overlap import (
@@ -41,7 +42,8 @@ class MaskRow:
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
     `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
-    lesion, None for a missed one; both are None in rows of older files.
+    lesion, None for a missed one; both are None in rows of older files. `resampled` is no part of metrics.json, whose
+    warnings tell it.
     """
 
     case: str
@@ -58,6 +60,7 @@ class MaskRow:
     gtvn_dsc: float | None = None
     gtvn_lesion_voxels: tuple[int, ...] | None = None
     gtvn_lesion_dsc: tuple[float | None, ...] | None = None
+    resampled: Resampled | None = None
 
     def with_scores(self, rules: MaskRules) -> MaskRow:
         """The row with the DSC, precision and recall that follow from its counts."""

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 
 from contract.editions.values import described, is_integer, is_member, is_number, is_text
-from contract.errors import HecktorError, PredictionError
+from contract.errors import Finding, HecktorError, PredictionError
 from contract.images.volumes import MAX_VOXELS
 from evaluation.execution import AnyWorkers
 from evaluation.inputs.ground_truth import Reference
@@ -118,6 +118,7 @@ class RowMetrics:
         warnings: by metric, the warning about its value in the whole cohort, None if there is no reason for one.
         undefined: why a metric that may rank has no value in the whole cohort; begins with the metric's name.
         analyses: tables that are not metrics.
+        findings: warnings about answers, which public results do not show.
     """
 
     metrics: Mapping[str, WeightedMetric]
@@ -125,6 +126,7 @@ class RowMetrics:
     warnings: Mapping[str, Callable[[float], str | None]] = field(default_factory=dict)
     undefined: tuple[str, ...] = ()
     analyses: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
 
 
 class Scorer(Protocol):

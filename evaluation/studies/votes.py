@@ -22,6 +22,7 @@ from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, answer_file, hostile
 from evaluation.metrics.areas import Spacing
 from evaluation.metrics.overlap import MM3_A_ML, Booleans, Box, Floats, foreground_box
+from evaluation.metrics.rules import EXACT
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -218,7 +219,7 @@ def _vote(answer: SubmittedAnswer, grid: Geometry | None) -> tuple[Geometry, Com
         if grid is None:
             with hostile(path.name):
                 grid = read_header(path, error=PredictionError).geometry
-        return grid, CompactMask.of(read_prediction(path, grid, "exact"))
+        return grid, CompactMask.of(read_prediction(path, grid, EXACT).array)
     except PredictionError as problem:
         return problem.message
 

@@ -128,7 +128,7 @@ def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
 
 def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources) -> LesionVoxels:
     scored = sources.scored
-    mask = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry)
+    mask = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry).array
     if scored is not None:
         scored.check_prediction(team, mask, path.name)
     labelled = int(np.count_nonzero(mask))

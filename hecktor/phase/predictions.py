@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from contract.editions import Answer
-from contract.errors import HecktorError, PredictionError
+from contract.errors import HecktorError, PredictionError, together
 from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
 from evaluation.editions.profile import AnswerProfile, TaskProfile
@@ -55,7 +55,14 @@ def stage(task: TaskProfile, answers: Answers, input_dir: Path, *, is_empty: boo
     for answer in task.algorithm.answers:
         for one in answers[answer.name]:
             by_case.setdefault(one.case, []).append((answer, one))
-    jobs = [_job(task, case, by_case[case], input_dir, is_empty) for case in sorted(by_case)]
+    jobs, faults = [], []
+    for case in sorted(by_case):
+        try:
+            jobs.append(_job(task, case, by_case[case], input_dir, is_empty))
+        except HecktorError as fault:
+            faults.append(fault)
+    if faults:
+        raise together(faults, f"{len(faults)} of {len(by_case)} cases cannot be used")
     write_jobs(jobs, input_dir, np.random.default_rng(0))
 
 

@@ -81,13 +81,15 @@ def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) 
         warnings.append(f"{path.name}: a TIFF; the platform would accept it, the evaluation would score it as missing")
         return path, warnings
     header = read_header(path, error=OutputError)
-    _check_labels(path, header, answer)
+    _check_pixel_type(path, header)
     differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)
-    if differences:
+    if differences:  # its voxels, which may be a thousand times more, are of no use
         warnings.append(
             f"{path.name}: its grid is not the CT's ({'; '.join(differences)}, CT against mask); "
             "the platform would accept it, the evaluation would score it as missing"
         )
+    else:
+        _check_labels(path, answer)
     return path, warnings
 
 
@@ -111,9 +113,12 @@ def _single_image(folder: Path, socket: Socket) -> tuple[Path, int]:
     return images[0], sum(not path.name.lower().endswith((*_IMPORTABLE_SUFFIXES, ".raw", ".zraw")) for path in files)
 
 
-def _check_labels(path: Path, header: ImageHeader, answer: Answer) -> None:
+def _check_pixel_type(path: Path, header: ImageHeader) -> None:
     if header.pixel_type not in _MASK_TYPES:
         raise OutputError(path.name, f"{header.pixel_type} pixels", "8-bit integers with one channel")
+
+
+def _check_labels(path: Path, answer: Answer) -> None:
     declared = (labels.BACKGROUND, *answer.labels.values())
     present = np.unique(read_volume(path, error=OutputError).array)
     others = sorted(int(value) for value in present if int(value) not in declared)

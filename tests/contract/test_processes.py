@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -122,3 +123,18 @@ def test_quota_of_version_1(cgroup: Path, quota_us: int, expected: int) -> None:
 
 def test_no_quota(cgroup: Path) -> None:
     assert usable_cpus() == 8
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_a_pool_without_threads_is_an_error(monkeypatch, threads):
+    """As under `ulimit -v`; the pool needs its own threads, and would wait for ever."""
+    start, count = threading.Thread.start, iter(range(threads))
+
+    def limited(thread: threading.Thread) -> None:
+        if next(count, None) is None:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(HecktorError, match="no thread starts"), fresh_processes(1) as pool:
+        pool.submit(int)

@@ -13,7 +13,7 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_volume
+from contract.images.volumes import Volume, read_volume, write_volume
 from tests.algorithm.edition import EDITION, RFS, SEGMENTATION
 
 GRID = Geometry((4, 4, 4), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
@@ -211,3 +211,12 @@ def test_the_dose_is_optional(case_folder: Any, content: float | bytes | None, n
     assert len(found) == (notice is not None)
     assert notice is None or found[0].startswith(notice)
     assert read_case(case_folder.input, EDITION, SEGMENTATION, Notices(strict=True)).dose is None
+
+
+def test_nan_of_a_ct_in_nifti_is_air(tmp_path):
+    """ITK reads it as 0 HU, soft tissue."""
+    path = tmp_path / "a.nii.gz"
+    write_volume(path, ct_of(math.nan, 40, -1000))
+    notices = Notices()
+    assert clean_ct(read_volume(path), "CT a.nii.gz", notices).array.ravel()[:3].tolist() == [-1024, 40, -1000]
+    assert "1 voxels are NaN or infinite; set to air" in str(notices.findings[0])

@@ -10,8 +10,8 @@ import pytest
 import SimpleITK as sitk
 
 from contract.errors import PredictionError
-from contract.images.completeness import parse_header
 from contract.images.geometry import Geometry
+from contract.images.nifti import parse_header
 from contract.images.volumes import Volume, read_volume, write_volume
 
 NAN = float("nan")

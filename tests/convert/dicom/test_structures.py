@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
-from pydicom import dcmread
+from pydicom import Dataset, dcmread
 from pydicom.uid import generate_uid
 
 from contract.errors import InputError
 from contract.images.volumes import Volume
+from convert.cli import _structure_lines
 from convert.dicom.structures import RoiNames
 from tests.convert.conftest import Convert, refuse
 from tests.convert.studies import CT_GRID, StudyFolder
@@ -80,7 +84,8 @@ def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (["1", "2", "100"], r"ContourData \(3006,0050\) of 'GTVp' has 3 numbers"),
+        (["1", "2", "100", "1"], r"ContourData \(3006,0050\) of 'GTVp' has 4 numbers"),
+        (["1", "2", "100"], "no voxel in GTVp .*1 of fewer than three points"),
         (None, r"found no ContourData \(3006,0050\)"),
     ],
 )
@@ -106,7 +111,8 @@ def test_without_a_tumour_no_mask_is_written(study: StudyFolder, convert: Conver
     converted = convert()
     assert not (converted.folder / "ground_truth").exists()
     assert converted.case.structures is not None
-    assert converted.case.structures.others == ("Mandible", "GTVp (empty)")
+    assert converted.case.structures.others == ("Mandible",)
+    assert converted.case.structures.empty == (("GTVp", 1),)
 
 
 def test_names_by_option(study: StudyFolder, convert: Convert) -> None:
@@ -189,3 +195,74 @@ def test_volume_of_contours_equals_that_of_the_drawn_box(study: StudyFolder, con
     study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (3, 4)]})
     mask: Volume = convert().mask()
     assert mask.array.sum() * mask.geometry.voxel_volume_mm3 == 960.0
+
+
+def edited(path: Path, edit: Callable[[Dataset], None]) -> None:
+    dataset = dcmread(path)
+    edit(dataset)
+    dataset.save_as(path)
+
+
+def of_kind(kind: str | None, *, last: bool = False) -> Callable[[Dataset], None]:
+    """Set the type of the contours, or of the last one, of the first structure; None takes it away."""
+
+    def edit(dataset: Dataset) -> None:
+        for contour in dataset.ROIContourSequence[0].ContourSequence[-1 if last else 0 :]:
+            contour.ContourGeometricType = kind
+            if kind is None:
+                del contour.ContourGeometricType
+
+    return edit
+
+
+SLICES = [rectangle((4, 8), (5, 8), z) for z in (3, 4)]
+
+
+@pytest.mark.parametrize("kind", ["CLOSED_PLANAR", "CLOSEDPLANAR_XOR"])
+def test_closed_contours(study: StudyFolder, convert: Convert, kind: str) -> None:
+    edited(study.structures(study.ct_and_pet(), {"GTVp": SLICES}), of_kind(kind))
+    assert convert().mask().array.sum() == 40
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("POINT", "2 POINT"), ("OPEN_PLANAR", "2 OPEN_PLANAR"), (None, r"2 without ContourGeometricType \(3006,0042\)")],
+)
+def test_a_mask_without_a_voxel_is_refused(study: StudyFolder, convert: Convert, kind: str, named: str) -> None:
+    edited(study.structures(study.ct_and_pet(), {"GTVp": SLICES}), of_kind(kind))
+    refuse(convert, rf"no voxel in GTVp \(contours of 'GTVp' that are not closed: {named}\), expected closed contours")
+
+
+def test_one_stray_point_is_left_out_and_named(study: StudyFolder, convert: Convert) -> None:
+    path = study.structures(study.ct_and_pet(), {"GTVp": [*SLICES, SLICES[0][:1]]})
+    edited(path, of_kind("POINT", last=True))
+    converted = convert()
+    assert converted.mask().array.sum() == 40
+    (finding,) = converted.case.findings
+    assert (finding.found, finding.action) == ("contours of 'GTVp' that are not closed: 1 POINT", "left out")
+
+
+def test_a_closed_contour_of_one_point_is_left_out_and_named(study: StudyFolder, convert: Convert) -> None:
+    study.structures(study.ct_and_pet(), {"GTVp": [*SLICES, SLICES[0][:1]]})
+    converted = convert()
+    assert converted.mask().array.sum() == 40
+    assert [one.found for one in converted.case.findings] == [
+        "contours of 'GTVp' that are not closed: 1 of fewer than three points"
+    ]
+
+
+def test_a_hole_is_a_notice(study: StudyFolder, convert: Convert) -> None:
+    study.structures(study.ct_and_pet(), {"GTVp": [rectangle((2, 8), (2, 8), 3), rectangle((4, 6), (4, 6), 3)]})
+    assert [one.action for one in convert().case.findings] == ["they are holes"]
+
+
+def test_contours_on_every_second_slice_are_a_notice(study: StudyFolder, convert: Convert) -> None:
+    study.structures(study.ct_and_pet(), {"GTVp": [rectangle((4, 8), (5, 8), z) for z in (2, 4, 6)]})
+    assert [one.found for one in convert().case.findings] == ["contours of 'GTVp' lie on every 2. slice (2, 4, 6)"]
+
+
+def test_an_empty_structure_gives_one_line(study: StudyFolder, convert: Convert) -> None:
+    study.structures(study.ct_and_pet(), {"GTVp": SLICES, "GTVn": []})
+    structures = convert().case.structures
+    assert structures is not None
+    assert _structure_lines(structures) == ["mask GTVp: GTVp, 40 voxels", "mask GTVn: GTVn without a closed contour"]

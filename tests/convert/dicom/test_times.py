@@ -46,7 +46,27 @@ def test_start_of_the_scan_by_the_beds(study: StudyFolder, series: str | None) -
     result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), (600, 900, 1200)))
     assert result.factors == pytest.approx([after(3599.9056)] * 12, rel=1e-7)
     assert START_SOURCE in result.derivation
-    assert result.findings == ()
+    assert len(result.findings) == (series is not None)
+
+
+@pytest.mark.parametrize(
+    ("series", "said"),
+    [
+        ("140730", "14:07:30 is 7.5 min after the start by AcquisitionTime and FrameReferenceTime"),
+        ("135230", "13:52:30 is 7.5 min before the start by AcquisitionTime and FrameReferenceTime"),
+        ("140030", None),
+    ],
+)
+def test_a_series_time_that_is_overruled_is_said(study: StudyFolder, series: str, said: str | None) -> None:
+    """7.5 min are 450.0944 s, 2^(-450.0944 / 6586.2) = 0.953737; before, 2^(449.9056 / 6586.2) = 1.048489."""
+    result = scale(study, SeriesTime=series, edit=beds(14, (5, 10, 15), (600, 900, 1200)))
+    if said is None:
+        assert result.findings == ()
+        return
+    (finding,) = result.findings
+    assert finding.found == f"SeriesTime (0008,0031) {said}"
+    change = "-4.6%" if "after" in said else "+4.8%"
+    assert finding.action == f"the latter is used, SUV {change} against SeriesTime"
 
 
 def test_ge_refers_to_the_start_of_the_bed(study: StudyFolder) -> None:

@@ -6,11 +6,13 @@ import importlib.util
 import os
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import pytest
 
-from contract.errors import GroundTruthError
+from contract.errors import GroundTruthError, HecktorError
+from contract.processes import fresh_processes
 from evaluation import execution as pool
 from evaluation.execution import map_cases, processes_that_pay
 
@@ -18,7 +20,8 @@ PATHS = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 SCORES = """
 import itertools
 import os
-from contract.errors import GroundTruthError
+from contract.errors import GroundTruthError, HecktorError
+from contract.processes import fresh_processes
 
 def double(number):
     if number == "die":
@@ -66,6 +69,18 @@ def test_a_crash_and_too_much_time_or_memory_cost_their_own_case_only(double, it
 def test_errors_come_through(double):
     with pytest.raises(GroundTruthError, match="empty file"):
         map_cases(double, [1, 2, "bad", 3, 4], 2, on_death=lambda _: None)
+
+
+def test_all_faulty_references_come_together(double):
+    with pytest.raises(GroundTruthError, match=r"^2 of 4 references .*bad.mha.*; bad.mha"):
+        map_cases(double, ["bad", 2, "bad", 4], 1, on_death=lambda _: None)
+
+
+def test_processes_that_cannot_begin_are_an_error():
+    """Each case would count as one that killed its process."""
+    workers = pool.Workers(lambda _: fresh_processes(1, os.abort), (BrokenProcessPool,))
+    with pytest.raises(HecktorError, match="each ends at its start"):
+        map_cases(abs, [1, 2], workers, on_death=lambda _: None)
 
 
 def test_without_workers_one_process_serves_all_calls_in_the_present_folder(double, tmp_path, monkeypatch):

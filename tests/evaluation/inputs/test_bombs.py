@@ -59,4 +59,4 @@ def test_a_long_header_of_a_metaimage_is_refused(tmp_path, grid, line):
     with pytest.raises(PredictionError, match=r"^bomb\.mha: a header of more than 262144 bytes"):
         read_prediction(path, grid, "exact")
     path.write_bytes(head + b"Comment = x\n" * 1000 + sep + pixels)
-    assert not read_prediction(path, grid, "exact").any()
+    assert not read_prediction(path, grid, "exact").array.any()
