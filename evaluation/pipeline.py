@@ -24,6 +24,7 @@ from evaluation.execution import ONE_FOR_ALL_CALLS, dask_workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
+from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
 from evaluation.results.public import check_public, private_seed, public_estimates, public_options, public_report
@@ -77,16 +78,18 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     request = with_packed_boxes(request, task)
     _check_request(request, task)
     references = read_references(request, profile, task)
-    try:
-        submissions, findings = read_submissions(request, task, references)
-    except NothingMatchedError as problem:
-        if not request.public:
-            raise
-        # Without the cases of the reference.
-        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
-    answers = [
-        _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
-    ]
+    with folder_of_masks(request.predictions) as predictions:
+        request = replace(request, predictions=predictions)
+        try:
+            submissions, findings = read_submissions(request, task, references)
+        except NothingMatchedError as problem:
+            if not request.public:
+                raise
+            # Without the cases of the reference.
+            raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
+        answers = [
+            _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
+        ]
     report = report_of(request, task, answers, findings)
     if request.output_dir is not None:
         write_json(request.output_dir / METRICS_JSON, report)
