@@ -75,7 +75,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
     workers: int = 0,
-    public: bool = False,
+    rows: bool = True,
 ) -> EvaluationResult:
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
 
@@ -91,7 +91,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
         workers: processes that score cases; 0 keeps one for all calls.
-        public: leave out everything that a submitter must not see.
+        rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
 
     Raises HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
     counts by the edition's rule for missing cases.
@@ -111,7 +111,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
             seed=seed,
             bootstraps=bootstraps,
             workers=workers,
-            public=public,
+            rows=rows,
         )
     )
     results = parse_metrics(content, "evaluate", "")
@@ -145,7 +145,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
-        without_rows: also rank results without rows (`public=True`), whose values nobody can check.
+        without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
         unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
         beside: the earlier name of `unranked`.

@@ -120,7 +120,7 @@ class TaskResults:
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case; files of older versions and public ones do not tell it."""
+        """The centre of each case; files without rows do not tell it."""
         blocks = [(str(name), block) for team in self.teams for name, block in team.centres.items()]
         return {str(case): centre for centre, block in blocks for case in block.get("names", ())}
 

@@ -123,7 +123,6 @@ class Metric:
             of per-case values; empty for none.
         includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
-        from_probability: whether it is computed from probabilities that submitters may add.
     """
 
     name: str
@@ -136,7 +135,6 @@ class Metric:
     second_test: str = ""
     includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()
-    from_probability: bool = False
 
     @property
     def span(self) -> float:
