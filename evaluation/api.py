@@ -197,8 +197,9 @@ Mask = npt.NDArray[Any] | Path | str
 class LabelScores:
     """Comparison of one label in one case.
 
-    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. Figures are None if
-    both masks lack the label; with one mask empty the distances are infinite.
+    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. With one mask empty
+    the distances are infinite. With both empty the distances and `surface_dsc` are None, and the edition's rule for empty
+    masks gives the other fractions: None in 2025, 1 in 2026.
     """
 
     dsc: float | None
@@ -247,8 +248,8 @@ def score_masks(
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
     row = compare_masks("", mine, theirs, (z, y, x), rules)
     return MaskScores(
-        _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3),
-        _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3),
+        _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3, rules.gtvp_empty),
+        _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3, rules.gtvn_empty),
         row.gtvn_lesions,
     )
 
@@ -280,9 +281,9 @@ def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
         raise error(name, "other labels", f"only {', '.join(map(str, labels.NAMES))}")
 
 
-def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> LabelScores:
+def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float, empty_rule: str) -> LabelScores:
     return LabelScores(
-        *scores_of_case(overlap, failed=False, rule="skip"),
+        *scores_of_case(overlap, failed=False, rule=empty_rule),
         surface.values["hd95_mm"],
         surface.values["asd_mm"],
         surface.values["surface_dsc"],

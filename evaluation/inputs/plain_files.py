@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -201,10 +200,20 @@ def _read_values(
 
     unknown = set(rows_of) - set(cases) - set(not_evaluated)
     submission = matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
-    others = (answer(case, row) for case in not_evaluated for row in rows_of.get(case, ()))
-    if cases and not may_be_empty and not any(one.tried for one in chain(submission.answers, others)):
-        raise NothingMatchedError(table.name, f"found no {column} in their rows", f"{column} of the {len(cases)} cases")
+    if cases and not may_be_empty:
+        others = [answer(case, row) for case in not_evaluated for row in rows_of.get(case, ())]
+        _require_values(table.name, column, [*submission.answers, *others])
     return submission
+
+
+def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) -> None:
+    """Raise NothingMatchedError if no row has a usable value: a fault of the table, and no low score."""
+    tried = [one for one in answers if one.tried]
+    if not tried:
+        raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} of each")
+    if all(one.failed for one in tried):
+        found = f"no usable {column} in {len(tried)} rows, such as {tried[0].problem}"
+        raise NothingMatchedError(name, found, f"a usable {column} of some case")
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:

@@ -172,3 +172,12 @@ def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
     table = with_decimal_points(read_table(tmp_path / "t.csv", GroundTruthError), ["x"], GroundTruthError)
     with pytest.raises(GroundTruthError):
         number(table.rows[0]["x"], "x", "a number", GroundTruthError)
+
+
+@pytest.mark.parametrize("value", ["0.7", "", "nan", "maybe"])
+def test_a_table_without_any_usable_value_is_no_low_score(phase_of, value):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
+    (phase.root / "hpv.csv").write_text(f"PatientID,hpv\nA,{value}\nB,{value}\n")
+    with pytest.raises(PredictionError, match=r"hpv\.csv: .*" + ("" if value in {"", "nan"} else value)):
+        phase.run(predictions=phase.root / "hpv.csv")
