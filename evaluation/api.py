@@ -198,8 +198,8 @@ class LabelScores:
     """Comparison of one label in one case.
 
     `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. With one mask empty
-    the distances are infinite. With both empty the distances and `surface_dsc` are None, and the edition's rule for empty
-    masks gives the other fractions: None in 2025, 1 in 2026.
+    the distances are infinite. With both empty the distances and `surface_dsc` are None, and the edition's rule for
+    empty masks gives the other fractions: None in 2025, 1 in 2026.
     """
 
     dsc: float | None
