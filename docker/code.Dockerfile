@@ -25,4 +25,4 @@ FROM algorithm
 COPY --from=packages /opt/code-packages /opt/code-packages
 COPY build/code /opt/code
 # After ours: no package of an entrant takes the place of one of these.
-ENV PYTHONPATH=/opt/app:/opt/code-packages/lib/python3.11/site-packages
+ENV PYTHONPATH=/opt/app:/opt/code-packages/site-packages

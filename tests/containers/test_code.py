@@ -13,6 +13,7 @@ import pytest
 from rehearsal.runners.containers import ContainerEngine
 from tests.containers.conftest import ROOT, build, one_at_a_time
 from tests.containers.test_images import inside
+from tests.containers.test_requirements import wheel
 
 
 def write_code(folder: Path, requirements: str) -> Path:
@@ -44,6 +45,18 @@ def test_requirements_that_the_image_has_install_nothing(tmp_path: Path) -> None
     write_code(tmp_path / "my_model", "torch>=2.5\nnumpy\n")
     assert install(tmp_path, tmp_path / "prefix").returncode == 0
     assert not list((tmp_path / "prefix").iterdir())
+
+
+def test_packages_are_found_whatever_the_version_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the name that the image has in its path."""
+    wheel(tmp_path, "answer = 1")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    write_code(tmp_path / "my_model", "tiny\n")
+    assert install(tmp_path, tmp_path / "code-packages").returncode == 0
+    dockerfile = (ROOT / "docker" / "code.Dockerfile").read_text()
+    path = dockerfile.split("ENV PYTHONPATH=/opt/app:/opt/")[1].split()[0]
+    assert (tmp_path / path / "tiny.py").read_text() == "answer = 1"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 
 from contract.archives import pack
 
-TRY_RUN = Path(__file__).resolve().parents[2] / "scripts" / "try-run"
+ROOT = Path(__file__).resolve().parents[2]
+TRY_RUN = ROOT / "scripts" / "try-run"
 MANIFEST = b'{"name": "mine"}'
 SHA256 = hashlib.sha256(MANIFEST).hexdigest()[:12]
 # Copies what it would mount as model, which is removed afterwards.
@@ -26,6 +28,8 @@ case "$*" in
     "exec "*" - invoke "*) echo '{{"status": 201}}' ;;
 esac
 [ "$1" = run ] || exit 0
+# What the image's Python would do, as far as it needs no container.
+[[ "$*" != *" --entrypoint python3 "* ]] || {{ cd {root}; while [ "$1" != -c ]; do shift; done; exec {python} "$@"; }}
 for word in "$@"; do
     case "$word" in *:/opt/ml/*) cp -r "${{word%%:*}}" {folder}/mounted ;; esac
 done
@@ -38,16 +42,22 @@ TryRun = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def try_run(tmp_path: Path) -> TryRun:
     engine = tmp_path / "engine"
-    engine.write_text(ENGINE.format(folder=tmp_path))
+    engine.write_text(ENGINE.format(folder=tmp_path, root=ROOT, python=sys.executable))
     engine.chmod(0o755)
     (tmp_path / "input").mkdir()
+    # The host's Python has no packages and does not find the project.
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    python.chmod(0o755)
 
     def run(image: str, *options: str | Path, log: str = "") -> subprocess.CompletedProcess[str]:
         (tmp_path / "log").write_text(log)
         # Paths are relative to the caller's folder, which is not that of the repository.
         words = [word.relative_to(tmp_path) if isinstance(word, Path) else word for word in options]
         command = [TRY_RUN, image, "input", "output", *words]
-        environment = os.environ | {"HECKTOR_ENGINE": str(engine)}
+        path = f"{python.parent}:{os.environ['PATH']}"
+        environment = os.environ | {"HECKTOR_ENGINE": str(engine), "PATH": path}
         return subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
 
     return run
@@ -84,7 +94,7 @@ def test_another_model_in_the_log_fails(try_run: TryRun, model: Path, log: str) 
 
 
 def test_nothing_is_started_without_a_usable_model(try_run: TryRun, tmp_path: Path) -> None:
-    """Docker would make an absent folder, as root."""
+    """Docker would make an absent folder, as root. Only an archive is tried: in the image, without a mount."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b")
     (tmp_path / "other").mkdir()
@@ -99,7 +109,10 @@ def test_nothing_is_started_without_a_usable_model(try_run: TryRun, tmp_path: Pa
         assert done.returncode == 1
         assert done.stderr.splitlines()[-1].startswith(f"error: {problem}")
     assert not (tmp_path / "typo").exists()
-    assert not (tmp_path / "calls").exists()
+    (unpacking,) = [line for line in (tmp_path / "calls").read_text().splitlines() if line.startswith("run ")]
+    assert "--network none --entrypoint python3 hecktor-rfs:latest -c " in unpacking
+    assert "-v" not in unpacking.split()
+    assert "volume create" not in (tmp_path / "calls").read_text()
 
 
 def test_an_argument_of_the_other_kind_of_image_is_an_error(try_run: TryRun, model: Path) -> None:

@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
-NAMES = ("bench", "build", "demo", "engine", "fuzz", "gpu-smoke", "lock", "save", "test", "train-default", "try-run")
+NAMES = (
+    "bench",
+    "build",
+    "demo",
+    "engine",
+    "fuzz",
+    "gpu-smoke",
+    "lock",
+    "save",
+    "test",
+    "test-cuda-image",
+    "train-default",
+    "try-run",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
