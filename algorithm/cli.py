@@ -59,8 +59,8 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         type=Path,
-        default=platform.OUTPUT_DIR,
-        help="folder for the answers, or a file (.nii.gz, .nii, .mha) for the mask alone (default: %(default)s)",
+        help=f"folder for the answers, or a file (.nii.gz, .nii, .mha) for the mask alone "
+        f"(default: {platform.OUTPUT_DIR}, in containers)",
     )
     parser.add_argument(
         "--model",

@@ -22,6 +22,7 @@ from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
 from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
+from algorithm.output import remove_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
@@ -45,6 +46,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
         arguments.record = Path(path)
     request = _request(parser, arguments, spent_s)
     _check_outputs(arguments, request)
+    remove_answers(request)
     start_s = time.monotonic()
     with package_folder(_package(arguments, request)) as model_dir:
         request = replace(request, spent_s=request.spent_s + time.monotonic() - start_s)  # unpacking takes time
@@ -57,6 +59,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
             finally:
                 _log_this_thread_only()
     LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
+    LOGGER.info("written: %s", request.mask_path or request.output_dir)
     return 0
 
 
@@ -76,6 +79,8 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
+    if arguments.output is None:
+        arguments.output = _default_output(parser)
     if arguments.edition is None:
         arguments.edition = DEFAULT_EDITION if arguments.model is None else package_edition(arguments.model)
     mask_path = arguments.output if _is_mask_file(arguments.output) else None
@@ -104,6 +109,13 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         code=tuple(arguments.code),
         contours_path=arguments.contours,
     )
+
+
+def _default_output(parser: argparse.ArgumentParser) -> Path:
+    """The platform's output folder, which exists in containers alone; elsewhere a folder must be named."""
+    if not platform.OUTPUT_DIR.is_dir():
+        parser.error(f"--output not given, and there is no {platform.OUTPUT_DIR}: name a folder for the answers")
+    return platform.OUTPUT_DIR
 
 
 def _is_mask_file(output: Path) -> bool:

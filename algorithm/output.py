@@ -14,6 +14,7 @@ from typing import Final
 from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract import platform
+from contract.editions import Algorithm
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
 from contract.files import json_text, write_files
 from contract.images.metaimage import unpacked
@@ -71,19 +72,9 @@ class CaseOutput:
     def remove(self) -> None:
         """Close, and remove the files of a case that failed."""
         self.close()
-        paths = [] if self._request.output_dir is None else list(self._paths(self._request.output_dir).values())
-        if self._request.mask_path is not None:
-            paths.append(self._request.mask_path)
-        for path in paths if self._touched else ():
-            with suppress(OSError):  # the failure itself is reported
-                path.unlink(missing_ok=True)
-
-    def _paths(self, output_dir: Path) -> dict[str, Path]:
-        """The file of each answer, by its name."""
-        paths = {answer.name: answer.socket.path_under(output_dir) for answer in self._request.algorithm.answers}
-        if (mask := self._request.algorithm.mask) is not None:
-            paths[mask.name] /= platform.MASK_FILE_NAME
-        return paths
+        if self._touched:
+            with suppress(OutputError):  # the failure itself is reported
+                remove_answers(self._request)
 
     def _write(self, answers: CaseAnswers) -> bytes | None:
         """Write the files; the packed mask."""
@@ -92,12 +83,41 @@ class CaseOutput:
         if request.mask_path is not None and answers.mask is not None:
             write_mask(request.mask_path, answers.mask, answers.geometry)
         if request.output_dir is not None:
-            paths = self._paths(request.output_dir)
+            paths = _answer_paths(request.algorithm, request.output_dir)
             if request.algorithm.mask is not None and packed is not None:
                 contents[paths[request.algorithm.mask.name]] = packed
             contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
         write_files(contents)
         return packed
+
+
+def _answer_paths(algorithm: Algorithm, output_dir: Path) -> dict[str, Path]:
+    """The file of each answer, by its name."""
+    paths = {answer.name: answer.socket.path_under(output_dir) for answer in algorithm.answers}
+    if (mask := algorithm.mask) is not None:
+        paths[mask.name] /= platform.MASK_FILE_NAME
+    return paths
+
+
+def remove_answers(request: PredictRequest) -> None:
+    """Remove the files that a task writes, which would look like this case's if it fails; those of other tasks stay.
+
+    Raises:
+        OutputError: a file cannot be removed, such as one of another user.
+    """
+    folder = request.output_dir
+    paths = [] if folder is None else [*_answer_paths(request.algorithm, folder).values()]
+    for path in (*paths, *(() if request.mask_path is None else (request.mask_path,))):
+        try:
+            path.unlink(missing_ok=True)
+        except NotADirectoryError:
+            continue
+        except OSError as problem:
+            found = f"an earlier answer that cannot be removed ({problem.strerror})"
+            raise OutputError(path.name, found, "a writable folder, or another --output") from None
+        if folder is not None and path.parent != folder:
+            with suppress(OSError):  # not empty, or absent
+                path.parent.rmdir()
 
 
 def watch(

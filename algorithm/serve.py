@@ -13,7 +13,6 @@ further cases are rejected (503), the current one ends with its best answer so f
 from __future__ import annotations
 
 import logging
-import shutil
 import signal
 import socketserver
 import sys
@@ -28,6 +27,7 @@ from typing import Any, Final, NamedTuple
 from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.network.resident import Resident
+from algorithm.output import remove_answers
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
@@ -203,26 +203,11 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
     def answer_or_leave_nothing() -> str:
         if request.record_path is not None:
             remove_record(request.record_path)
-        try:
-            record = predict(replace(request, spent_s=0.0), resident, termination).record
-        except BaseException:
-            _remove_answers(request)
-            raise
+        remove_answers(request)
+        record = predict(replace(request, spent_s=0.0), resident, termination).record
         return f"{record.task} answered by {record.method}: {record.summary()}"
 
     run_server(Service(answer_or_leave_nothing, termination.request), load, port)
-
-
-def _remove_answers(request: PredictRequest) -> None:
-    """Remove all answers of a failed case, including empty folders and answers of the case before it."""
-    if request.output_dir is None:
-        return
-    for answer in request.algorithm.answers:
-        path = answer.socket.path_under(request.output_dir)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def run_server(service: Service, load: Callable[[], object], port: int) -> None:

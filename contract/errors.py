@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import Final
 
 _OF_A_DISK: Final = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EFBIG)
+# Exit status of a shell's command that SIGINT ended.
+INTERRUPTED: Final = 130
 
 
 def printable(text: str) -> str:
@@ -123,11 +125,14 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     """Run a command's `main` and turn a `HecktorError` into a line on stderr and exit status 1.
 
     Grand Challenge shows the submitter the last non-empty line of stderr, so nothing is printed after it.
-    A disk that is full or read-only is such an error, too, and so is a deleted working folder. Any other exception
-    propagates with its trace.
+    A disk that is full or read-only is such an error, too, and so are a deleted working folder and Ctrl-C, which has
+    exit status 130. Any other exception propagates with its trace.
     """
+    status = 1
     try:
         return main(argv)
+    except KeyboardInterrupt:
+        message, status = "interrupted", INTERRUPTED
     except HecktorError as error:
         message = error.message
     except OSError as problem:
@@ -138,7 +143,7 @@ def run_main(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | 
     sys.stdout.flush()
     sys.stderr.write(f"error: {message}\n")
     sys.stderr.flush()
-    return 1
+    return status
 
 
 def _fault_of(problem: OSError) -> HecktorError | None:

@@ -17,9 +17,11 @@ from contract.editions import Socket
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
 from contract.images.volumes import image_suffix
+from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 SUCCEEDED: Final = "Succeeded"
 _CT_MARK: Final = "__CT"
+_NAMED_SUFFIXES: Final = (*NAMED_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
 
 
 def _identifier(text: str) -> str:
@@ -95,7 +97,7 @@ _SOCKET_VALUES: Final = TypeAdapter(tuple[SocketValue, ...])
 def case_of(image_name: str) -> str:
     """The case of an image's file name: `CHUM-001.mha` and `CHUM-001__CT.nii.gz` are both `CHUM-001`."""
     name = Path(image_name).name
-    suffix = image_suffix(Path(name))
+    suffix = image_suffix(Path(name), _NAMED_SUFFIXES)
     stem = name[: -len(suffix)] if suffix else name
     return stem.removesuffix(_CT_MARK)
 

@@ -75,7 +75,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
     workers: int = 0,
-    public: bool = False,
+    rows: bool = True,
 ) -> EvaluationResult:
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
 
@@ -91,7 +91,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
         workers: processes that score cases; 0 keeps one for all calls.
-        public: leave out everything that a submitter must not see.
+        rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
 
     Raises HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it
     counts by the edition's rule for missing cases.
@@ -111,7 +111,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
             seed=seed,
             bootstraps=bootstraps,
             workers=workers,
-            public=public,
+            rows=rows,
         )
     )
     results = parse_metrics(content, "evaluate", "")
@@ -145,7 +145,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
-        without_rows: also rank results without rows (`public=True`), whose values nobody can check.
+        without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
         unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
         beside: the earlier name of `unranked`.
@@ -197,8 +197,9 @@ Mask = npt.NDArray[Any] | Path | str
 class LabelScores:
     """Comparison of one label in one case.
 
-    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. Figures are None if
-    both masks lack the label; with one mask empty the distances are infinite.
+    `dsc`, `precision`, `recall` and `surface_dsc` are fractions, distances in mm, volumes in ml. With one mask empty
+    the distances are infinite. With both empty the distances and `surface_dsc` are None, and the edition's rule for
+    empty masks gives the other fractions: None in 2025, 1 in 2026.
     """
 
     dsc: float | None
@@ -247,8 +248,8 @@ def score_masks(
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
     row = compare_masks("", mine, theirs, (z, y, x), rules)
     return MaskScores(
-        _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3),
-        _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3),
+        _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3, rules.gtvp_empty),
+        _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3, rules.gtvn_empty),
         row.gtvn_lesions,
     )
 
@@ -280,9 +281,9 @@ def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:
         raise error(name, "other labels", f"only {', '.join(map(str, labels.NAMES))}")
 
 
-def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float) -> LabelScores:
+def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float, empty_rule: str) -> LabelScores:
     return LabelScores(
-        *scores_of_case(overlap, failed=False, rule="skip"),
+        *scores_of_case(overlap, failed=False, rule=empty_rule),
         surface.values["hd95_mm"],
         surface.values["asd_mm"],
         surface.values["surface_dsc"],

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         bootstraps=options.bootstraps,
         workers=options.workers,
         scheduler=options.scheduler,
-        public=options.public,
+        rows=not options.no_rows,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
         options=_by_name(options.option),
@@ -58,8 +58,10 @@ def _print_report(report: Mapping[str, Any]) -> None:
     cases = report["cases"]
     used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
     failed = {item["case"] for item in cases.get("failed", ())}  # several answers of a case may be unusable
-    unusable = [f"{len(cases['missing'])} missing", f"{len(failed)} failed"] if "missing" in cases else []
-    print(", ".join([used, *unusable]))  # public results don't tell them
+    unusable = [f"{cases['used'] - cases['answered']} missing or failed"]  # without rows
+    if "missing" in cases:
+        unusable = [f"{len(cases['missing'])} missing", f"{len(failed)} failed"]
+    print(", ".join([used, *unusable]))
     lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
     lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases.get(word)]
     for line in [*lines, *report["warnings"]]:
@@ -112,6 +114,6 @@ def _parser() -> argparse.ArgumentParser:
     cluster = "score cases on the Dask cluster at this address (docs/evaluating.md)"
     add("--scheduler", metavar="ADDRESS", help=cluster)
     add_workers(parser, automatic=True)
-    public = "write results that submitters may see: the aggregates alone, rounded (docs/evaluating.md)"
-    add("--public", action="store_true", help=public)
+    no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/evaluating.md)"
+    add("--no-rows", action="store_true", help=no_rows)
     return parser

@@ -24,9 +24,9 @@ from evaluation.execution import ONE_FOR_ALL_CALLS, dask_workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
+from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
-from evaluation.results.public import check_public, private_seed, public_estimates, public_options, public_report
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -45,6 +45,7 @@ class EvaluationRequest:
         output_dir: where metrics.json goes; None writes nothing.
         workers: processes that compare masks; None takes as many as pay, 0 one for all calls of this program.
         scheduler: address of a Dask cluster that scores cases instead of local processes.
+        rows: write the rows; without them, and without any name of a case or centre, the aggregates stay the same.
 
     The others are the arguments of `evaluation.evaluate`.
     """
@@ -61,7 +62,7 @@ class EvaluationRequest:
     bootstraps: int = DEFAULT_BOOTSTRAPS
     workers: int | None = ONE_FOR_ALL_CALLS
     scheduler: str | None = None
-    public: bool = False
+    rows: bool = True
 
 
 def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
@@ -73,20 +74,22 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     _remove_earlier(request)
     profile = load_profile(request.edition)
     task = profile.task(request.task)
-    task = with_options(task, public_options(task, request.options) if request.public else request.options)
+    task = with_options(task, request.options)
     request = with_packed_boxes(request, task)
     _check_request(request, task)
     references = read_references(request, profile, task)
-    try:
-        submissions, findings = read_submissions(request, task, references)
-    except NothingMatchedError as problem:
-        if not request.public:
-            raise
-        # Without the cases of the reference.
-        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
-    answers = [
-        _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
-    ]
+    with folder_of_masks(request.predictions) as predictions:
+        request = replace(request, predictions=predictions)
+        try:
+            submissions, findings = read_submissions(request, task, references)
+        except NothingMatchedError as problem:
+            if request.rows:
+                raise
+            # Submitters may see this message, which must not name the cases of the reference.
+            raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
+        answers = [
+            _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
+        ]
     report = report_of(request, task, answers, findings)
     if request.output_dir is not None:
         write_json(request.output_dir / METRICS_JSON, report)
@@ -120,8 +123,6 @@ def requires_boxes(task: TaskProfile) -> bool:
 def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
     given = request.bounding_boxes is not None
-    if request.public:
-        check_public(task)
     if rules is None:
         if given:
             raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
@@ -187,8 +188,7 @@ def _score(
     workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = profile.scorer.score(reference, submission, workers)
     scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
-    # A public null would reveal the class, or the follow-up, of all patients.
-    if scored.measurement.undefined and (request.public or not task.has_several_answers):
+    if scored.measurement.undefined and not task.has_several_answers:
         raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
     return scored
 
@@ -220,11 +220,10 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
     """The ranked metrics from common draws; the others from separate draws, since they may be undefined."""
     n_cases, metrics = len(cohort.cases), cohort.metrics
     ranked = {name: metrics[name] for name in task.metrics if name in metrics}
-    seed = private_seed(request.seed, cohort) if request.public else request.seed
-    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(seed))
+    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed))
     others = {name: metric for name, metric in metrics.items() if name not in ranked}
     absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    extra = estimate_unranked(others, n_cases, request.bootstraps, seed)
+    extra = estimate_unranked(others, n_cases, request.bootstraps, request.seed)
     return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
 
 
@@ -234,18 +233,16 @@ def report_of(
     """The content of metrics.json for scored answers; `findings` become its first warnings."""
     cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
-    shown = public_estimates(estimates, cohort, task) if request.public else estimates
-    about_files, about_cases = ([], []) if request.public else (findings, metrics_json.findings(cohort))
-    values = {name: one.value for name, one in shown.by_metric.items()}
+    values = {name: one.value for name, one in estimates.by_metric.items()}
     report = {
-        "aggregates": metrics_json.aggregates(shown.by_metric, with_half_width=True),
+        "aggregates": metrics_json.aggregates(estimates.by_metric, with_half_width=True),
         "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
         "analyses": cohort.analyses,
         "cases": metrics_json.case_counts(cohort),
         "warnings": [
-            *map(str, about_files),
+            *map(str, findings),
             *metrics_json.warnings(cohort, values, task.metrics),
-            *map(str, about_cases),
+            *(map(str, metrics_json.findings(cohort)) if request.rows else ()),
         ],
         "provenance": {
             **metrics_json.provenance(task, cohort, _box_checksum(request)),
@@ -256,7 +253,7 @@ def report_of(
         },
         "results": cohort.rows_as_json(),
     }
-    return public_report(report, cohort, task) if request.public else report
+    return report if request.rows else metrics_json.without_rows(report)
 
 
 def _box_checksum(request: EvaluationRequest) -> dict[str, str]:

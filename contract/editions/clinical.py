@@ -17,6 +17,7 @@ CENTRE: Final = "centre"
 
 _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unknown", "missing", "?", "-"})
 _WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
+_PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _MAX_AGE_YEARS: Final = 120
 # Keys of each type beside name, key, type and aliases.
 _KEYS_OF_TYPE: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
@@ -163,7 +164,7 @@ def _number(raw: object, expected: str, accepts: Callable[[float], bool]) -> flo
     if isinstance(raw, bool) or not isinstance(raw, int | float | str):
         raise ImpossibleValueError(expected)
     try:
-        number = float(raw.strip().replace(",", ".") if isinstance(raw, str) else raw)
+        number = float(_with_point(raw.strip()) if isinstance(raw, str) else raw)
     except ValueError:
         raise TextForNumberError(expected) from None
     except OverflowError:
@@ -171,6 +172,13 @@ def _number(raw: object, expected: str, accepts: Callable[[float], bool]) -> flo
     if not math.isfinite(number) or not accepts(number):
         raise ImpossibleValueError(expected)
     return number
+
+
+def _with_point(text: str) -> str:
+    """The text with a point for a decimal comma; ValueError if the comma could separate thousands, as in `1,095`."""
+    if _PERHAPS_THOUSANDS.fullmatch(text):
+        raise ValueError(text)
+    return text.replace(",", ".")
 
 
 def _code(variable: ClinicalVariable, raw: object) -> int:

@@ -36,7 +36,7 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
     """
     cases = {row["case"] for one in results for team in one.teams for row in team.rows}
     if columns and not cases:
-        raise HecktorError("--groups", "results without rows", "metrics.json files with rows, not of --public")
+        raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
     slugs = [Grouping(column, {}, {}).slug for column in groups]
     anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]

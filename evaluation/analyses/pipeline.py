@@ -31,7 +31,7 @@ def task_analyses(results: TaskResults) -> list[Analysis]:
 
 
 def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
-    """The analyses of one answer; those of its rows are absent from results written with `--public`."""
+    """The analyses of one answer; those of its rows are absent from results written with `--no-rows`."""
     table = answer_rows(results, answer)
     if answer.kind == "mask":
         against = influences(table, results.scans)

@@ -14,6 +14,7 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import read_json, without_apostrophe
+from contract.images.folders import list_masks
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
 from evaluation.editions.document import Lexicographic, RankingProfile
@@ -119,7 +120,7 @@ class TaskResults:
 
     @property
     def centres(self) -> dict[str, str]:
-        """The centre of each case; files of older versions and public ones do not tell it."""
+        """The centre of each case; files without rows do not tell it."""
         blocks = [(str(name), block) for team in self.teams for name, block in team.centres.items()]
         return {str(case): centre for centre, block in blocks for case in block.get("names", ())}
 
@@ -313,7 +314,9 @@ def find_masks(
         raise HecktorError("--masks", f"no folder {given[absent].name!r} for team {absent!r}")
     folders = {**({} if results is None else results.prediction_folders), **given}
     masks = {
-        team: {case_of(path.name): path for path in list_images(folders[team])} for team in teams if team in folders
+        team: {case_of(path.name): path for path in list_masks(folders[team]).masks}
+        for team in teams
+        if team in folders
     }
     return {team: by_case for team, by_case in masks.items() if by_case or team in given}
 

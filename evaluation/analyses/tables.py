@@ -100,7 +100,7 @@ class AnswerRows:
     Attributes:
         answer: the declared answer.
         heading: precedes titles, empty for a task with one answer.
-        teams: the teams that have rows; `--public` writes none.
+        teams: the teams that have rows; `--no-rows` writes none.
         cases: every case that any of them has.
         rows: the rows of each team; None for a case that the team lacks or that does not count for it.
         centres: the centre of each case, as far as known.

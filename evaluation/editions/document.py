@@ -171,7 +171,6 @@ class ProfileTask(Document):
     kind: Literal["segmentation", "survival", "classification"] | None = None
     rules: AnyRules | None = None
     answers: dict[Text, AnswerRules] | None = None
-    public_digits: Annotated[int, Field(ge=1, le=6)] | None = None
     aliases: tuple[Word, ...] = ()
 
 
@@ -195,7 +194,7 @@ class ProfileDocument(Document):
         optional = ("citation", "editor_schema", *(() if self.format == 1 else ("declaration",)))
         expect_keys(self, ("format", "name", "title", "tasks"), optional)
         for task in self.tasks.values():
-            expect_keys(task, (*own, "metrics", "ranking"), ("public_digits", "aliases"))
+            expect_keys(task, (*own, "metrics", "ranking"), ("aliases",))
         aliases = [alias for task in self.tasks.values() for alias in task.aliases]
         if len({*aliases, *self.tasks}) < len(aliases) + len(self.tasks):
             raise ValueError("each name or alias of a task once")

@@ -70,9 +70,8 @@ class AnswerProfile:
 class TaskProfile:
     """How one task of an edition is evaluated.
 
-    `answers` are by name, in the declaration's order; `public_digits` are the digits behind the point in public
-    results, None for the default; `aliases` further values of `--task`; `own_edition` is the text of an edition that is
-    none of the package.
+    `answers` are by name, in the declaration's order; `aliases` are further values of `--task`; `own_edition` is the
+    text of an edition that is none of the package.
     """
 
     edition: str
@@ -80,7 +79,6 @@ class TaskProfile:
     answers: Mapping[str, AnswerProfile]
     metrics: Mapping[str, MetricProfile]
     ranking: RankingProfile
-    public_digits: int | None = None
     aliases: tuple[str, ...] = ()
     own_edition: Mapping[str, Any] | None = None
 
@@ -281,7 +279,7 @@ def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> 
     answers = _only_answer(task, algorithm, where) if task.answers is None else _answers(task.answers, algorithm, where)
     metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
-    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.public_digits, task.aliases)
+    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.aliases)
 
 
 def _only_answer(task: ProfileTask, algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:

@@ -15,7 +15,7 @@ from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.files import utf8_path
-from contract.images.volumes import list_images
+from contract.images.folders import list_masks
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
 from evaluation.inputs.masks import BoundingBox
@@ -29,6 +29,7 @@ from evaluation.inputs.tables import (
     number,
     read_table_with,
     with_aliases,
+    with_decimal_points,
 )
 
 Target = TypeVar("Target")
@@ -68,15 +69,21 @@ class FollowUp:
 
 
 def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMNS) -> Reference[Path]:
-    """The reference masks `<case>.mha` or `<case>.nii.gz` in a folder, by case.
+    """The reference masks `<case>.mha`, `<case>.nii.gz` or `<case>.nii` in a folder, by case.
 
-    A CSV file beside them with the column PatientID and one of `centre_columns` gives the centres.
+    Any other file but tables and notes is an error: it could be the reference of a case. A CSV file beside them with
+    the column PatientID and one of `centre_columns` gives the centres.
     """
     if not folder.is_dir():
         raise GroundTruthError("ground truth", f"no folder {folder.name!r}", "the reference data in it")
     utf8_path(folder, GroundTruthError)
     masks: dict[str, Path] = {}
-    for path in list_images(folder):
+    files = list_masks(folder)
+    if files.others:
+        found = f"found {listed([path.name for path in files.others], 5)}"
+        expected = "masks <case>.mha, .nii.gz or .nii, beside tables and notes alone"
+        raise GroundTruthError(f"ground truth {folder.name}", found, expected)
+    for path in files.masks:
         case = case_of(path.name)
         if case in masks:
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
@@ -161,6 +168,7 @@ def _read_targets(
     counts: Callable[[Mapping[str, str]], bool] = lambda _: True,
 ) -> Reference[Target]:
     table = _table_with({ID_COLUMN: (), **columns}, centre_columns, source)
+    table = with_decimal_points(table, columns, GroundTruthError)
     targets: dict[str, Target] = {}
     without: set[str] = set()
     not_counted: set[str] = set()

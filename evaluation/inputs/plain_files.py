@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,8 @@ from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.files import utf8_path
-from contract.images.volumes import list_images
+from contract.images.folders import MASK_SUFFIXES, case_of_other, list_masks
+from contract.images.volumes import image_suffix
 from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
 from contract.predictions import case_of
@@ -29,28 +29,51 @@ from evaluation.inputs.submission import (
     matched,
     unusable,
 )
-from evaluation.inputs.tables import ID_COLUMN, class_value, number, read_table, read_table_with
+from evaluation.inputs.tables import (
+    ID_COLUMN,
+    TABLE_SUFFIXES,
+    class_value,
+    number,
+    read_table,
+    read_table_with,
+    with_aliases,
+    with_decimal_points,
+)
 
 RISK_COLUMN: Final = "risk"
+PREDICTION_COLUMN: Final = "Prediction"
 PROBABILITY_COLUMN: Final = "probability"
 _SHARE: Final = "a number from 0 to 1"
 BOX_COLUMNS: Final = ("x1", "x2", "y1", "y2", "z1", "z2")
 
 
 def read_mask_files(folder: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Match the masks `<case>.mha` or `<case>.nii.gz` of a folder to the cases of the ground truth."""
+    """Match the masks `<case>.mha`, `.nii.gz` or `.nii` of a folder to the cases of the ground truth.
+
+    A file of another format, such as `<case>.nrrd`, is the problem of its case.
+    """
     if not folder.is_dir():
         raise PredictionError(folder.name, "no such folder", "one mask a case, <case>.mha or <case>.nii.gz")
     utf8_path(folder, PredictionError)  # no fault of a case
     paths_of: dict[str, list[Path]] = {}
-    for path in list_images(folder):
+    files = list_masks(folder)
+    for path in files.masks:
         paths_of.setdefault(case_of(path.name), []).append(path)
+    for path in files.others:
+        if case := case_of_other(path, {*cases, *not_evaluated}):
+            paths_of.setdefault(case, []).append(path)
     unknown = set(paths_of) - set(cases) - set(not_evaluated)
     try:
-        return matched(paths_of, cases, unknown, SubmittedAnswer, what=folder.resolve().name, plural="masks")
+        return matched(paths_of, cases, unknown, _mask, what=folder.resolve().name, plural="masks")
     except NothingMatchedError as problem:
         found = f"{problem.found}{_elsewhere(folder, cases)}"
         raise NothingMatchedError(problem.what, found, problem.expected) from None
+
+
+def _mask(case: str, path: Path) -> SubmittedAnswer:
+    if image_suffix(path, MASK_SUFFIXES) is None:
+        return unusable(case, f"{path.name} is in no format that is read, expected {', '.join(MASK_SUFFIXES)}")
+    return SubmittedAnswer(case, path)
 
 
 def _elsewhere(folder: Path, cases: Collection[str]) -> str:
@@ -60,35 +83,61 @@ def _elsewhere(folder: Path, cases: Collection[str]) -> str:
     for below in sorted(path for path in folder.iterdir() if path.is_dir()):
         count = 0
         with suppress(OSError):  # a folder without permission
-            count = len({case_of(path.name) for path in list_images(below)} & set(cases))
+            count = len({case_of(path.name) for path in list_masks(below).masks} & set(cases))
         if count:
             return f", but {count} in {below.name}/"
     return ""
 
 
-def value_columns(answer: Answer) -> tuple[str, ...]:
-    """Spellings of the column that holds a risk or class; a time must not stand under `risk`."""
-    title = answer.socket.title
+def value_columns(answer: Answer, direction: str | None = None) -> tuple[str, ...]:
+    """Spellings of the column that holds a risk or class; `direction` takes the place of the answer's own.
+
+    A risk must not stand under the name of a time, such as `RFS`, nor a time under `risk`. The last one is the column
+    that the organisers of 2021, 2022 and 2025 ask for; it counts where the table has none of the others.
+    """
     if answer.kind == "class":
-        names = [answer.name, title, answer.columns["class"], *answer.aliases.get("class", ())]
+        names = [answer.name, answer.socket.title, answer.columns["class"], *answer.aliases.get("class", ())]
+    elif (direction or answer.direction) == "risk":
+        names = [RISK_COLUMN]
     else:
-        names = [*([RISK_COLUMN] if answer.direction == "risk" else []), title, answer.name, answer.columns["time"]]
-        names += answer.aliases.get("time", ())
+        names = [*time_columns(answer)]
+    names.append(PREDICTION_COLUMN)
     distinct: dict[str, str] = {}
     for name in names:
         distinct.setdefault(normalised_key(name), name)
     return tuple(distinct.values())
 
 
-def read_risk_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-    """Risks from a CSV file with the column `PatientID` and one of `value_columns`."""
-    spellings = value_columns(answer)
+def time_columns(answer: Answer) -> tuple[str, ...]:
+    """Spellings of a column of times to recurrence."""
+    return (answer.socket.title, answer.name, answer.columns["time"], *answer.aliases.get("time", ()))
+
+
+def read_risk_table(
+    path: Path, answer: Answer, direction: str, cases: Collection[str], not_evaluated: Collection[str]
+) -> Submission:
+    """Risks, or times where `direction` is "time", from a table with `PatientID` and one of `value_columns`."""
+    spellings = value_columns(answer, direction)
     column = spellings[0]
+    if direction == "risk":
+        _refuse_times(path, answer, spellings)
 
     def parse(row: Mapping[str, str]) -> float | None:
         return number(row[column], column, "a finite number", PredictionError)
 
     return _read_values(path, spellings, parse, cases, not_evaluated)
+
+
+def _refuse_times(path: Path, answer: Answer, spellings: Sequence[str]) -> None:
+    """Raise PredictionError for a table with a column of times and none of risks, whose C-index would be turned."""
+    keys = {normalised_key(name): name for name in read_table(path, PredictionError).header}
+    times = [keys[key] for key in map(normalised_key, time_columns(answer)) if key in keys]
+    if times and not keys.keys() & set(map(normalised_key, spellings)):
+        raise PredictionError(
+            path.name,
+            f"column {times[0]}, a time, where a risk is scored",
+            f"a column {' or '.join(spellings)}, higher for earlier recurrence, or --option direction=time",
+        )
 
 
 def read_class_table(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
@@ -131,7 +180,10 @@ def _read_values(
 ) -> Submission:
     """One value for each case; unless the column may be empty, any row of a case, with or without a target, has one."""
     column = spellings[0]
-    table = read_table_with(path, {column: spellings, **dict.fromkeys(optional, ())}, PredictionError)
+    preferred = {column: [name for name in spellings if name != PREDICTION_COLUMN]}
+    table = read_table_with(path, {**preferred, **dict.fromkeys(optional, ())}, PredictionError)
+    table = with_aliases(table, {column: spellings}, PredictionError)
+    table = with_decimal_points(table, {column, *optional}, PredictionError)
     if not {ID_COLUMN, column} <= set(table.header):
         wanted = " or ".join(spellings)
         raise PredictionError(table.name, f"columns {', '.join(table.header)[:200]}; expected {ID_COLUMN}, {wanted}")
@@ -150,15 +202,25 @@ def _read_values(
 
     unknown = set(rows_of) - set(cases) - set(not_evaluated)
     submission = matched(rows_of, cases, unknown, answer, what=table.name, plural="rows")
-    others = (answer(case, row) for case in not_evaluated for row in rows_of.get(case, ()))
-    if cases and not may_be_empty and not any(one.tried for one in chain(submission.answers, others)):
-        raise NothingMatchedError(table.name, f"found no {column} in their rows", f"{column} of the {len(cases)} cases")
+    if cases and not may_be_empty:
+        others = [answer(case, row) for case in not_evaluated for row in rows_of.get(case, ())]
+        _require_values(table.name, column, [*submission.answers, *others])
     return submission
+
+
+def _require_values(name: str, column: str, answers: Sequence[SubmittedAnswer]) -> None:
+    """Raise NothingMatchedError if no row has a usable value: a fault of the table, and no low score."""
+    tried = [one for one in answers if one.tried]
+    if not tried:
+        raise NothingMatchedError(name, f"found no {column} in the rows of the cases", f"{column} of each")
+    if all(one.failed for one in tried):
+        found = f"no usable {column} in {len(tried)} rows, such as {tried[0].problem}"
+        raise NothingMatchedError(name, found, f"a usable {column} of some case")
 
 
 def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, BoundingBox]:
     """A box for every case, from a CSV file with the columns `PatientID` and x1, x2, y1, y2, z1, z2 in LPS mm."""
-    table = read_table(path, GroundTruthError)
+    table = with_decimal_points(read_table(path, GroundTruthError), BOX_COLUMNS, GroundTruthError)
     if not {ID_COLUMN, *BOX_COLUMNS} <= set(table.header):
         raise GroundTruthError(table.name, f"expected the columns {ID_COLUMN}, {', '.join(BOX_COLUMNS)}")
     boxes: dict[str, BoundingBox] = {}
@@ -189,17 +251,25 @@ def _box(row: Mapping[str, str], where: str) -> BoundingBox:
 
 
 def find_table(folder: Path, answers: Sequence[Answer]) -> tuple[Path, tuple[Finding, ...]]:
-    """The CSV file with the risks and classes among `answers`, and a finding if it has further columns."""
+    """The table with the risks and classes among `answers`, and a finding if it has further columns."""
     columns = [ID_COLUMN, *(answer.columns["class" if answer.kind == "class" else "time"] for answer in answers)]
     wanted = f"one CSV file with the columns {', '.join(columns)}"
     if not folder.is_dir():
         what = "a file" if folder.exists() else "no such folder"
         raise PredictionError(folder.name, f"found {what}", f"a folder with the masks and {wanted}")
-    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".csv" and path.name[0] != ".")
+    files = sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    paths = [path for path in files if path.suffix.lower() in TABLE_SUFFIXES and path.name != PREDICTIONS_JSON]
     if len(paths) != 1:
-        names = " and ".join(path.name for path in paths[:5]) or "no CSV file"
+        names = " and ".join(path.name for path in paths[:5]) or "no table"
         raise PredictionError("predictions", f"found {names}", wanted)
+    _refuse_ambiguous(paths[0], wanted)
     return paths[0], _further_columns(paths[0], answers, columns)
+
+
+def _refuse_ambiguous(path: Path, wanted: str) -> None:
+    for name in read_table(path, PredictionError).header:
+        if normalised_key(name) == normalised_key(PREDICTION_COLUMN):
+            raise PredictionError(path.name, f"column {name} in a table of several answers", wanted)
 
 
 def _further_columns(path: Path, answers: Sequence[Answer], columns: Sequence[str]) -> tuple[Finding, ...]:

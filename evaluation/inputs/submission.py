@@ -18,8 +18,10 @@ from contract.editions.declaration import ClassValue
 from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError, printable
 from contract.files import read_json, utf8_path
+from contract.images.folders import MASK_SUFFIXES
 from contract.images.volumes import find_single_image, image_suffix
 from contract.patient import difference_of_ids, listed
+from contract.platform import TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, Job, case_of, read_predictions
 
 Entry = TypeVar("Entry")
@@ -193,7 +195,7 @@ def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
         raise PredictionError(answer.problem or "no prediction")
     path = answer.path
     with hostile(path.name):
-        if is_image and image_suffix(path) is None:
+        if is_image and image_suffix(path, (*MASK_SUFFIXES, *TIFF_SUFFIXES)) is None:
             path = find_single_image(path, error=PredictionError)
         regular = path.is_file() and not path.is_symlink()
     if not path.name.isprintable():
@@ -229,8 +231,11 @@ def _class_names(answer: Answer) -> str:
 
 
 def _read_value(path: Path) -> Any:
+    """The bare value that the platform asks for, or that of the object that the organisers' page of 2025 shows."""
     with hostile(path.name):
-        return read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
+        value = read_json(path, error=PredictionError, max_bytes=MAX_VALUE_BYTES)
+    is_object = isinstance(value, dict) and value.keys() == {"PatientID", "Prediction"}
+    return value["Prediction"] if is_object else value
 
 
 def _json_name(value: object) -> str:

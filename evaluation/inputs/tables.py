@@ -1,4 +1,4 @@
-"""CSV tables, comma or semicolon, and the numbers, flags and classes in them.
+"""CSV tables (comma, semicolon or tab) and JSON lists of records, and the numbers, flags and classes in them.
 
 What cannot be used raises the class `error`; of a predicted table, a line with too few or too many fields does not.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -20,22 +21,28 @@ from contract.editions import Answer
 from contract.editions.clinical import is_missing, normalised_key
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from contract.files import read_text
+from contract.files import parse_json, read_text
 
 ID_COLUMN: Final = "PatientID"
 CENTRE_COLUMN: Final = "CenterID"
 CENTRE_COLUMNS: Final = (CENTRE_COLUMN,)
 MAX_TABLE_BYTES: Final = 16 * 1024 * 1024
 
+TABLE_SUFFIXES: Final = (".csv", ".tsv", ".json")
+
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_WHOLE: Final = re.compile(r"([0-9]+)[.,]0*")
+_WHOLE: Final = re.compile(r"([0-9]+)\.0*")
+_DIGITS: Final = re.compile(r"[+-]?[0-9]+")
+# 1,095 or 1.095.000: a decimal separator with three places, or thousands.
+_PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}([.,][0-9]{3})+")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A CSV file: `rows` are texts by column, `lines` the line of the file on which each row ends.
+    """A table: `rows` are texts by column, `lines` the line of the file on which each row ends, or a record's number.
 
-    `faults` holds the faults of a submitted table's lines by row; a fault costs its own case only.
+    `faults` holds the faults of a submitted table's lines by row; a fault costs its own case only. `comma_decimals`
+    says whether its numbers may have a decimal comma: only where semicolons or tabs separate the columns.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Table:
     rows: Sequence[Mapping[str, str]]
     lines: Sequence[int]
     faults: Mapping[int, str]
+    comma_decimals: bool = False
 
     def where(self, index: int) -> str:
         """A row's place, for messages."""
@@ -50,10 +58,31 @@ class Table:
 
 
 def read_table(path: Path, error: type[HecktorError]) -> Table:
-    """Read a CSV file with a header; blank lines are left out."""
+    """Read a CSV file with a header, or a JSON list of records; blank lines are left out."""
     text = read_text(path, "a CSV file", error=error, max_bytes=MAX_TABLE_BYTES)
+    if path.suffix.lower() == ".json":
+        return _records(text, path.name, error)
     with _fields_of_any_length():
         return _parsed(text, path.name, error)
+
+
+def _records(text: str, name: str, error: type[HecktorError]) -> Table:
+    """The table of a JSON list of objects, such as `[{"PatientID": "A-1", "Prediction": 0.7}]`; null is missing."""
+    content = parse_json(text, name, error=error, accept_nan=True)
+    records = content if isinstance(content, list) else [content]
+    if not records or not all(isinstance(record, dict) for record in records):
+        raise error(
+            name, "no list of JSON objects", f'objects such as {{"{ID_COLUMN}": "CHUM-001", "Prediction": 0.7}}'
+        )
+    header = tuple(dict.fromkeys(column for record in records for column in record))
+    rows = [{column: _text(record.get(column)) for column in header} for record in records]
+    return Table(name, header, rows, range(1, len(rows) + 1), {})
+
+
+def _text(value: object) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return json.dumps(value)
 
 
 @contextmanager
@@ -67,8 +96,7 @@ def _fields_of_any_length() -> Iterator[None]:
 
 
 def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
-    first = text.partition("\n")[0]
-    delimiter = ";" if first.count(";") > first.count(",") else ","
+    delimiter = max(",;\t", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     rows: list[Mapping[str, str]] = []
     lines: list[int] = []
@@ -89,7 +117,43 @@ def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
             lines.append(reader.line_num)
     except csv.Error as problem:
         raise error(f"{name}, line {reader.line_num}", f"{problem}", "a CSV file") from None
-    return Table(name, header, rows, lines, faults)
+    return Table(name, header, rows, lines, faults, comma_decimals=delimiter != ",")
+
+
+def with_decimal_points(table: Table, columns: Collection[str], error: type[HecktorError]) -> Table:
+    """The table with points for the decimal commas in these columns, where semicolons or tabs separate columns.
+
+    Raises `error` for a column in which some numbers have a comma and others a point, or in which some could have
+    separated thousands (`1.698` beside `808`).
+    """
+    if not table.comma_decimals:
+        return table
+    for column in columns:
+        _check_one_separator(table, column, error)
+    rows = [
+        {name: text.replace(",", ".") if name in columns else text for name, text in row.items()} for row in table.rows
+    ]
+    return replace(table, rows=rows)
+
+
+def _check_one_separator(table: Table, column: str, error: type[HecktorError]) -> None:
+    texts = {index: row.get(column, "").strip() for index, row in enumerate(table.rows)}
+    numbers = {index: text for index, text in texts.items() if _NUMBER.fullmatch(text.replace(",", "."))}
+    with_comma = [index for index, text in numbers.items() if "," in text]
+    with_point = [index for index, text in numbers.items() if "." in text]
+    if with_comma and with_point:
+        first = max(with_comma[0], with_point[0])
+        raise _mixed(table, column, first, "numbers with a comma and with a point", error)
+    separated = with_comma or with_point
+    whole = any(_DIGITS.fullmatch(text) for text in numbers.values())
+    if separated and whole and all(_PERHAPS_THOUSANDS.fullmatch(numbers[index]) for index in separated):
+        raise _mixed(table, column, separated[0], "thousands separated, or three decimals, beside whole numbers", error)
+
+
+def _mixed(table: Table, column: str, index: int, found: str, error: type[HecktorError]) -> HecktorError:
+    shown = _shown(table.rows[index][column], error)
+    expected = "one decimal separator in the column and none of thousands"
+    return error(f"{table.where(index)}: {column}{shown}; found {found}, expected {expected}")
 
 
 def read_table_with(path: Path, columns: Mapping[str, Sequence[str]], error: type[HecktorError]) -> Table:
@@ -118,10 +182,10 @@ def _renamed(table: Table, spellings: Mapping[str, Sequence[str]], error: type[H
 
 
 def number(text: str, where: str, expected: str, error: type[HecktorError]) -> float | None:
-    """A finite number, with a point or a comma; None if the field is missing."""
+    """A finite number with a decimal point; None if the field is missing."""
     if is_missing(text):
         return None
-    plain = text.strip().replace(",", ".")
+    plain = text.strip()
     # float() alone would also accept 1_0 and digits of other scripts.
     value = float(plain) if _NUMBER.fullmatch(plain) else math.nan
     if not math.isfinite(value):

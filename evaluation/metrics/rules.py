@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from contract.documents import Document
 from contract.editions.declaration import Direction, Kind
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # loads numpy, which `--help` does not need
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
-HD95Definition = Literal["max_directed", "pooled", "hecktor2021_code"]
+HD95Definition = Literal["max_directed", "pooled"]
 SurfaceWeight = Literal["voxel", "area"]
 
 # Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
@@ -38,7 +38,6 @@ DIRECTIONS: Final[dict[str, str]] = {
 
 EXACT: Final = "exact"
 EQUAL_SPACING: Final = "resample_equal_spacing"
-CODE_OF_2021: Final = "hecktor2021_code"
 HD95_DEFINITIONS: Final[tuple[HD95Definition, ...]] = get_args(HD95Definition)
 SURFACE_WEIGHTS: Final[tuple[SurfaceWeight, ...]] = get_args(SurfaceWeight)
 SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
@@ -66,12 +65,6 @@ class MaskRules(Document):
     bounding_box: Literal["required", "optional", "whole_image"]
     gtvn_empty: EmptyRule = "skip"
     surface_weights: SurfaceWeight = "voxel"
-
-    @model_validator(mode="after")
-    def _check_surfaces(self) -> MaskRules:
-        if self.hd95 == CODE_OF_2021 and self.surface_weights != "voxel":
-            raise ValueError(f"surface_weights 'voxel' with hd95={self.hd95}, not {self.surface_weights!r}")
-        return self
 
 
 class RiskRules(Document):
@@ -125,7 +118,6 @@ class Metric:
             of per-case values; empty for none.
         includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
-        from_probability: whether it is computed from probabilities that submitters may add.
     """
 
     name: str
@@ -138,7 +130,6 @@ class Metric:
     second_test: str = ""
     includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()
-    from_probability: bool = False
 
     @property
     def span(self) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluation.metrics.areas import N_CODES, Spacing, cell_areas, cell_codes
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, foreground_box, mean_metric, median_metric
-from evaluation.metrics.rules import CODE_OF_2021, MaskRules
+from evaluation.metrics.rules import MaskRules
 
 MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
@@ -53,14 +53,12 @@ class SurfaceRow:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Two surfaces, of the reference and of the prediction, as pieces: voxels or cells in (z, y, x) `masks`.
+    """Two surfaces, of the reference and of the prediction, as pieces: voxels, or cells between voxels.
 
-    `distances` lead from each piece of one surface to the other surface, both ways; `areas` in mm2 are None if every
-    voxel has the same weight.
+    `distances` in mm lead from each piece of one surface to the other surface, both ways; `areas` in mm2 are None if
+    every voxel has the same weight.
     """
 
-    masks: tuple[Booleans, Booleans]
-    spacing_mm: Spacing
     distances: tuple[Floats, Floats]
     areas: tuple[Floats, Floats] | None = None
 
@@ -84,10 +82,7 @@ class Surfaces:
         if definition == "pooled":
             areas = None if self.areas is None else np.concatenate(self.areas)
             return _percentile(np.concatenate(self.distances), areas)
-        # The code of 2021 hands the spacing over as (x, y, z).
-        of_2021 = definition == CODE_OF_2021
-        directed = surface_distances(*self.masks, self.spacing_mm[::-1]) if of_2021 else self.distances
-        return max(map(_percentile, directed, self.areas or (None, None)))
+        return max(map(_percentile, self.distances, self.areas or (None, None)))
 
 
 def _percentile(distances: Floats, areas: Floats | None) -> float:
@@ -179,7 +174,7 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
     Source: Nikolov et al. 2021 (surface DSC, areas); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
-        return row_of_empty_mask(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()), rules=rules)
+        return row_of_empty_mask(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
     surfaces = _surfaces(reference[box], predicted[box], spacing_mm, by_area=rules.surface_weights == "area")
     return SurfaceRow(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
@@ -187,20 +182,17 @@ def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spaci
 
 def _surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, *, by_area: bool) -> Surfaces:
     if not by_area:
-        masks = surface_voxels(reference), surface_voxels(predicted)
-        return Surfaces(masks, spacing_mm, surface_distances(*masks, spacing_mm))
+        return Surfaces(surface_distances(surface_voxels(reference), surface_voxels(predicted), spacing_mm))
     codes = cell_codes(reference), cell_codes(predicted)
     first, second = ((code > 0) & (code < N_CODES - 1) for code in codes)
     areas = cell_areas(spacing_mm)[codes[0][first]], cell_areas(spacing_mm)[codes[1][second]]
-    return Surfaces((first, second), spacing_mm, surface_distances(first, second, spacing_mm), areas)
+    return Surfaces(surface_distances(first, second, spacing_mm), areas)
 
 
-def row_of_empty_mask(*, has_reference: bool, has_prediction: bool, rules: MaskRules) -> SurfaceRow:
+def row_of_empty_mask(*, has_reference: bool, has_prediction: bool) -> SurfaceRow:
     """The row of a case in which one mask, or both, are empty."""
     both = not (has_reference or has_prediction)
     values = {metric.key: None if both else metric.worst for metric in SURFACE_METRICS}
-    if rules.hd95 == CODE_OF_2021 and not has_prediction:
-        values["hd95_mm"] = 0.0
     return SurfaceRow(BOTH_EMPTY if both else ONE_EMPTY, values)
 
 

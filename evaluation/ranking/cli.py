@@ -73,8 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"
     add("--seed", type=whole_number(0), help=seed)
     without_rows = (
-        "also rank teams whose metrics.json holds no rows (`evaluate --public`), and mark them: nobody can check their "
-        "values, and nothing is said about the stability of the ranks"
+        "also rank teams whose metrics.json holds no rows (`evaluate --no-rows`), and mark them: nobody can check "
+        "their values, and nothing is said about the stability of the ranks"
     )
     add("--without-rows", action="store_true", help=without_rows)
     add_edition_option(parser, "that of the results", known_profiles())

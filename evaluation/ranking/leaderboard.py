@@ -148,7 +148,7 @@ def _resampling(teams: ComparableTeams, bootstraps: int, seed: int | None) -> _R
         why = "no bootstrap rankings were asked for"
         if lacking:
             names = ", ".join(sorted(lacking))
-            why = f"no per-case rows (written with --public): {names}; rank stability and comparisons need those of all"
+            why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
         return _Resampling(why=why)
     cohort = teams.cohort
     seed = int(teams.ranked[0].provenance.get("seed", 0) if seed is None else seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ _TIES: Final = {
 }
 _MISSING: Final = {
     "worst": "counts as the worst possible answer",
+    "tie": "counts as tied with each other risk",
     "skip": "is left out of the team's metrics",
 }
 
@@ -48,13 +49,17 @@ def _scored(results: TaskResults) -> str:
 
 def _failures(results: TaskResults) -> str:
     """Numbers of missing or unusable predictions and of their teams; a case with several answers counts once."""
-    by_team = [
-        {*_cases(team.cases.get("missing", ())), *_cases(team.cases.get("failed", ()))} for team in results.teams
-    ]
+    by_team = [_failed_cases(team.cases) for team in results.teams]
     teams = sum(map(bool, by_team))
     if not teams:
         return "none"
-    return f"{sum(map(len, by_team))} missing or unusable predictions of {teams} team{'s' * (teams > 1)}"
+    return f"{sum(by_team)} missing or unusable predictions of {teams} team{'s' * (teams > 1)}"
+
+
+def _failed_cases(cases: Mapping[str, Any]) -> int:
+    if "missing" not in cases:  # a file without rows
+        return int(cases["used"]) - int(cases["answered"])
+    return len({*_cases(cases["missing"]), *_cases(cases["failed"])})
 
 
 def _cases(entries: Iterable[Any]) -> Iterable[str]:
@@ -71,8 +76,7 @@ def methods_text(results: TaskResults, edition: str) -> str:
     provenance = results.teams[0].provenance
     name = edition or str(provenance.get("edition"))
     metrics = list(board["metrics"].values())
-    # Public results hide their seed.
-    seed = f" (seed {provenance['seed']})" if "seed" in provenance else ""
+    seed = f" (seed {provenance['seed']})"
     sentences = [
         (
             f"{name}, task {task.number} ({task.title}): {len(board['teams'])} teams were ranked on "
@@ -105,11 +109,16 @@ def methods_text(results: TaskResults, edition: str) -> str:
 def _missing(results: TaskResults) -> list[str]:
     """How a missing prediction is scored, by answer if the answers differ."""
     first, answers = results.teams[0], results.task.answers
-    rules = {answer_title(one): str(results.options_of(first, one.name).get("missing")) for one in answers}
+    rules = {answer_title(one): _rule_of_missing(results.options_of(first, one.name)) for one in answers}
     texts = {title: _MISSING[rule] for title, rule in rules.items() if rule in _MISSING}
     if len(set(texts.values())) == 1:
         return [f"A missing or unusable prediction {next(iter(texts.values()))}."]
     return [f"{title}: a missing or unusable prediction {text}." for title, text in texts.items()]
+
+
+def _rule_of_missing(options: Mapping[str, Any]) -> str:
+    is_tie = options.get("missing") == "worst" and options.get("missing_risk") == "tie"
+    return "tie" if is_tie else str(options.get("missing"))
 
 
 def _tests(results: TaskResults) -> str:

@@ -54,7 +54,7 @@ class CentreValue(Document):
 
 
 class CentreBlock(Document):
-    """The cases of one centre and every metric of these cases alone. Public files of earlier versions lack `names`."""
+    """The cases of one centre and every metric of these cases alone."""
 
     cases: Count
     names: list[str] = Field(default_factory=list)
@@ -69,7 +69,7 @@ class FailedCase(Document):
 
 
 class CaseCounts(Document):
-    """The number of cases that count, and the names of all others. Public files hold the first two numbers alone."""
+    """The number of cases that count, and the names of all others. Files without rows hold the numbers alone."""
 
     in_ground_truth: Count = 0
     used: Count = 0
@@ -82,7 +82,7 @@ class CaseCounts(Document):
 
 
 class Provenance(Document):
-    """Origin of the figures. Public files lack `seed` and the redraws.
+    """Origin of the figures. Files without rows lack `case_set_sha256`.
 
     `own_edition` is declaration and profile of an edition that is none of the package.
     """
@@ -101,7 +101,6 @@ class Provenance(Document):
     bootstraps: Count = 0
     redraws: Count = 0
     redraws_of_extra_metrics: Count = 0
-    public_digits: Count | None = None
 
     @field_validator("options")
     @classmethod

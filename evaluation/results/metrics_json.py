@@ -138,10 +138,7 @@ def warnings(
 
 
 def findings(cohort: ScoredCohort) -> list[Finding]:
-    """Answers that no case has, masks on other grids, and cases without a centre.
-
-    Not for public results, which say nothing of answers.
-    """
+    """Answers that no case has, masks on other grids, and cases without a centre."""
     lines = [
         Finding(one.profile.answer.name, f"no usable answer to any of {len(one.rows)} cases", action=_AS_MISSING)
         for one in cohort.answers
@@ -219,6 +216,20 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         "ranked_metrics": list(task.ranking.official_metrics),
         **({"weighted_sums": sums} if sums else {}),
         "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
+    }
+
+
+def without_rows(report: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a metrics.json for submitters: aggregates and numbers of cases, no row, name, centre or digest.
+
+    A digest of the names would tell who has a target to anyone who knows the names of all patients.
+    """
+    provenance = {key: value for key, value in report["provenance"].items() if key != "case_set_sha256"}
+    return {
+        "aggregates": report["aggregates"],
+        "cases": {name: report["cases"][name] for name in ("in_ground_truth", "used", "answered")},
+        "warnings": report["warnings"],
+        "provenance": provenance,
     }
 
 

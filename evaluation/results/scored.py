@@ -37,13 +37,11 @@ class ScoredCohort:
 
     `cases` are those that count for any answer, sorted. `metrics` carry the answers' prefixes and take weights of
     shape (replicates, cases), so that one draw of cases serves all answers; weighted sums are among them.
-    `outcome_metrics` names the metrics that depend on outcomes of patients, such as risks, and not on masks alone.
     """
 
     answers: tuple[ScoredAnswer, ...]
     cases: tuple[str, ...]
     metrics: Mapping[str, WeightedMetric]
-    outcome_metrics: frozenset[str]
 
     @property
     def has_several_answers(self) -> bool:
@@ -102,14 +100,7 @@ def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricPr
     """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
     cases = sorted({row.case for answer in answers for row in answer.counted})
     measured = [(answer.profile, answer.counted, answer.measurement) for answer in answers]
-    of_outcomes = {
-        f"{answer.profile.prefix}{name}"
-        for answer in answers
-        if answer.profile.answer.kind != "mask"
-        for name in answer.measurement.metrics
-    }
-    of_outcomes |= {name for name, metric in ranked.items() if of_outcomes.intersection(metric.terms)}
-    return ScoredCohort(tuple(answers), tuple(cases), metrics_over(cases, measured, ranked), frozenset(of_outcomes))
+    return ScoredCohort(tuple(answers), tuple(cases), metrics_over(cases, measured, ranked))
 
 
 def metrics_over(

@@ -215,15 +215,22 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
 
 
 def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:
-    if first.provenance.get("case_set_sha256") == other.provenance.get("case_set_sha256"):
-        return
     teams = (first, other)
+    digests = [team.provenance.get("case_set_sha256") for team in teams]
+    if None in digests:  # files without rows tell numbers alone
+        numbers = [team.cases.get("in_ground_truth") for team in teams]
+        if numbers[0] != numbers[1]:
+            found = f"scored on {numbers[0]} and {numbers[1]} cases of the ground truth"
+            raise HecktorError(f"{first.team} and {other.team}", found, "the same cases")
+        return
+    if digests[0] == digests[1]:
+        return
     of_teams = [{str(row["case"]) for row in team.rows} for team in teams]
     only = [sorted(mine - theirs) for mine, theirs in (of_teams, of_teams[::-1])]
     named = [f"{listed(cases)} only in {team.team}" for team, cases in zip(teams, only, strict=True) if cases]
     who = f"{first.team} and {other.team}"
     if not all(of_teams):
-        raise HecktorError(who, "scored on different cases, which files without rows do not name", "the same cases")
+        raise HecktorError(who, "scored on different cases", "the same cases")
     if named:  # otherwise the rows of one belie its checksum, which its validation names
         raise HecktorError(who, f"scored on different cases: {'; '.join(named)}", "the same cases")
 

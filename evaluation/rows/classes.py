@@ -115,10 +115,6 @@ def _binary(name: str, title: str, **facts: Any) -> Metric:
     return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **facts)
 
 
-def _of_probability(name: str, title: str, **facts: Any) -> Metric:
-    return _binary(name, title, from_probability=True, **facts)
-
-
 def _is_class(place: int) -> Callable[[ClassRow], bool]:
     return lambda row: row.actual == row.answer.classes[place]
 
@@ -127,10 +123,10 @@ BINARY_METRICS: tuple[Metric, ...] = (
     _binary("balanced_accuracy", "Balanced accuracy", second_test=MCNEMAR),
     _binary("sensitivity", "Sensitivity", second_test=MCNEMAR, includes=_is_class(1)),
     _binary("specificity", "Specificity", second_test=MCNEMAR, includes=_is_class(0)),
-    _of_probability("auc", "AUC"),
-    _of_probability("brier", "Brier score", best=0.0),
-    _of_probability("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
-    _of_probability("calibration_error", "Calibration error", best=0.0),
+    _binary("auc", "AUC"),
+    _binary("brier", "Brier score", best=0.0),
+    _binary("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
+    _binary("calibration_error", "Calibration error", best=0.0),
 )
 
 

@@ -141,7 +141,7 @@ def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
         gtvn_lesion_voxels=sizes,
         gtvn_lesion_dsc=lesion_dsc,
         surfaces={
-            name: surface.without_prediction() if error is not None else _surface(raw, name, overlaps[name], rules)
+            name: surface.without_prediction() if error is not None else _surface(raw, name, overlaps[name])
             for name in SURFACES_OF[rules.surfaces]
         },
     ).with_scores(rules)
@@ -191,10 +191,10 @@ def _lesion_lists(
     return tuple(sizes), tuple(dsc)
 
 
-def _surface(raw: RawRow, label: str, overlap: Overlap, rules: MaskRules) -> surface.SurfaceRow:
+def _surface(raw: RawRow, label: str, overlap: Overlap) -> surface.SurfaceRow:
     if not (overlap.reference and overlap.predicted):
         sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
-        return surface.row_of_empty_mask(**sides, rules=rules)
+        return surface.row_of_empty_mask(**sides)
     known = {f"{label}_{metric.key}": metric for metric in surface.SURFACE_METRICS}
     values = {
         metric.key: raw.number(name, *metric.bounds)

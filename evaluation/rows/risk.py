@@ -99,7 +99,7 @@ class RiskScorer:
         return read_follow_up(source, self.answer, centre_columns)
 
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
-        return read_risk_table(source, self.answer, cases, not_evaluated)
+        return read_risk_table(source, self.answer, self.rules.direction, cases, not_evaluated)
 
     def score(self, reference: Reference[FollowUp], submission: Submission, _workers: AnyWorkers) -> list[RiskRow]:
         read = partial(submitted_value, read=read_risk)

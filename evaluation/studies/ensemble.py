@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from contract.options import name_path, whole_number
 from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
-from evaluation.inputs.submission import PredictedClass
+from evaluation.inputs.submission import PredictedClass, Submission
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.options import add_workers
 from evaluation.results.board import read_board
@@ -29,6 +29,10 @@ MEAN_RANK: Final = "mean_rank"
 MEDIAN_RANK: Final = "median_rank"
 MAJORITY: Final = "majority"
 VALUE_METHODS: Final[dict[str, tuple[str, ...]]] = {"risk": (MEAN_RANK, MEDIAN_RANK), "class": (MAJORITY,)}
+
+
+def _read_risks(path: Path, answer: Answer, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
+    return read_risk_table(path, answer, answer.direction, cases, not_evaluated)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def read_values(tables: Mapping[str, Path], answer: Answer) -> TeamsValues:
 
     A patient without a usable value, or with two, has no vote of that team.
     """
-    read = read_class_table if answer.kind == "class" else read_risk_table
+    read = read_class_table if answer.kind == "class" else _read_risks
     patients = {team: _patients(path) for team, path in tables.items()}
     check_shared(patients)
     cases = sorted({case for of_team in patients.values() for case in of_team})

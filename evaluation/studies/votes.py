@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.images.folders import list_masks
 from contract.images.geometry import Geometry
-from contract.images.volumes import list_images, read_header, write_mask
+from contract.images.volumes import read_header, write_mask
 from contract.predictions import case_of
 from evaluation.execution import DEATH
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
@@ -165,7 +166,9 @@ def find_cases(
     Raises HecktorError for a folder that does not exist, without a case or without one that another team has.
     """
     references = read_mask_folder(ground_truth).targets if ground_truth is not None else {}
-    answered = {team: {case_of(path.name) for path in list_images(one)} for team, one in teams.items() if one.is_dir()}
+    answered = {
+        team: {case_of(path.name) for path in list_masks(one).masks} for team, one in teams.items() if one.is_dir()
+    }
     cases = sorted(references or {case for of_team in answered.values() for case in of_team})
     of_team = {
         team: {answer.case: answer for answer in read_mask_files(folder, cases, ()).answers}

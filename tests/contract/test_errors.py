@@ -139,3 +139,11 @@ def test_run_main_prints_a_full_or_read_only_disk_as_one_line(
         f"error: {name or 'a file'}: cannot be written ({os.strerror(code)}), expected a writable disk with space\n"
     )
     assert capsys.readouterr().err == expected
+
+
+def test_ctrl_c_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    assert run_main(interrupted) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"

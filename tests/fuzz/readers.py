@@ -180,7 +180,7 @@ READERS: Final[dict[str, FuzzedReader]] = {
     ),
     "risks": FuzzedReader(
         "risks.csv",
-        lambda path: read_risk_table(path, RFS.answers[0], ["A", "B"], []),
+        lambda path: read_risk_table(path, RFS.answers[0], "risk", ["A", "B"], []),
         _text("PatientID,risk\nA,0.5\nB,1e3\n"),
     ),
     "boxes": FuzzedReader(

@@ -102,15 +102,15 @@ def test_teams_that_answer_nothing(challenge) -> None:
 
 
 def without_rows(results: TaskResults) -> TaskResults:
-    def public(team: TeamMetrics) -> TeamMetrics:
+    def aggregates(team: TeamMetrics) -> TeamMetrics:
         return replace(team, rows=[], centres={})
 
     board = {**results.board, "stability": None, "comparisons": None}
-    return replace(results, board=board, teams=[public(team) for team in results.teams])
+    return replace(results, board=board, teams=[aggregates(team) for team in results.teams])
 
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
-def test_public_results_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
+def test_results_without_rows_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
     names = check(task_analyses(without_rows(challenge(edition, task))))
     extra = {"other-metrics", "distances", "other-distances"}
     assert "metrics" in names

@@ -131,7 +131,7 @@ def test_a_patient_who_does_not_count_stands_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["1_0", "\N{ARABIC-INDIC DIGIT THREE}", "0x10", "1e999", "inf", ".", "1,000.5", "--1", "1 2"]
+    "text", ["1_0", "\N{ARABIC-INDIC DIGIT THREE}", "0x10", "1e999", "inf", ".", "1,000.5", "--1", "1 2", "-0,5"]
 )
 def test_texts_that_are_not_plain_numbers(text):
     with pytest.raises(PredictionError, match="expected a number"):
@@ -139,7 +139,7 @@ def test_texts_that_are_not_plain_numbers(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("1", 1), ("-0,5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
+    ("text", "value"), [("1", 1), ("-0.5", -0.5), (" +2.5e-1 ", 0.25), (".5", 0.5), ("7.", 7), ("1E3", 1000)]
 )
 def test_plain_numbers(text, value):
     assert number(text, "risk", "a number", PredictionError) == value

@@ -57,7 +57,7 @@ def test_two_tables_or_none(run, folder):
         run()
     for name in ("more.CSV", "predictions.csv"):
         (folder / name).unlink()
-    with pytest.raises(PredictionError, match=f"predictions: found no CSV file, {WANTED}"):
+    with pytest.raises(PredictionError, match=f"predictions: found no table, {WANTED}"):
         run()
 
 

@@ -9,9 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from contract.errors import HecktorError
 from contract.images.volumes import read_volume
-from evaluation.editions.profile import parse_rules
 from evaluation.metrics.areas import CORNERS, cell_areas, cell_codes
 from evaluation.metrics.surface import MEASURED, compare_surfaces
 from tests.shared_data import shared
@@ -81,12 +79,6 @@ def test_distances_weigh_the_area_of_their_cells(rules):
     assert row.values["surface_dsc"] == pytest.approx(triangle / (2 * triangle + rectangle))
     pooled = compare_surfaces(first, second, (1.0, 1.0, 1.0), rules(surface_weights="area", hd95="pooled"))
     assert pooled.values["hd95_mm"] == 4.0
-
-
-def test_the_code_of_2021_knows_no_areas(rules):
-    content = {**rules().model_dump(), "surface_weights": "area", "hd95": "hecktor2021_code"}
-    with pytest.raises(HecktorError, match="expected surface_weights 'voxel' with hd95=hecktor2021_code, not 'area'"):
-        parse_rules(content, "mask", "rules")
 
 
 @pytest.fixture(scope="module")

@@ -132,7 +132,7 @@ def test_files_of_another_make(files, tmp_path, text, message):
         rank(files.values(), tmp_path / "out")
 
 
-def test_public_results_of_different_cases(files, tmp_path):
+def test_results_of_different_cases(files, tmp_path):
     files["Dolphins"].write_text(json.dumps(metrics_of((1, 1, 1), case_set_sha256="1")))
     with pytest.raises(HecktorError, match="MEDAI and Dolphins: scored on different cases"):
         rank(files.values(), tmp_path / "out")

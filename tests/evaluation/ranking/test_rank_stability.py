@@ -65,15 +65,14 @@ def test_shares_of_ranks_are_those_of_the_draws(teams_of):
 
 def test_teams_without_rows_are_ranked_on_request_and_marked(teams_of, tmp_path, capsys):
     teams = teams_of(RFS)
-    # In public files a missing risk is a tie; other rules would not be compared.
-    teams.add("a", risks, -np.arange(9), options={"missing_risk": "tie"})
-    teams.add("b", risks, np.arange(9), public=True)
+    teams.add("a", risks, -np.arange(9))
+    teams.add("b", risks, np.arange(9), rows=False)
     with pytest.raises(HecktorError, match=r"\(b\): no per-case rows"):
         teams.rank()
     board = teams.rank("--without-rows")
     assert [(entry["team"], entry.get("without_rows")) for entry in board["teams"]] == [("a", None), ("b", True)]
     assert (board["stability"], board["comparisons"]) == (None, None)
-    assert "no per-case rows (written with --public): b" in board["without_stability_because"]
+    assert "no per-case rows (written with --no-rows): b" in board["without_stability_because"]
     printed = capsys.readouterr().out
     assert "no rank stability" in printed
     assert [line.endswith("  without rows") for line in printed.splitlines()[1:3]] == [False, True]

@@ -74,11 +74,9 @@ def test_methods_say_how_a_task_was_ranked():
         "version 1.",
     ):
         assert words in text
-    # Public results hide their seed.
-    del results.teams[0].provenance["seed"]
     board = {**results.board, "stability": None, "comparisons": None}
     plain = methods_text(replace(results, board=board), "")
     assert plain.startswith("hecktor2025, task 1")
-    assert "9 bootstrap samples of the cases, those of recalls" in plain
+    assert "9 bootstrap samples of the cases (seed 1), those of recalls" in plain
     assert "Holm" not in plain
     assert "Stability" not in plain

@@ -104,7 +104,7 @@ def study(metrics, tmp_path, table, *more):
 
 def test_end_to_end(metrics, tmp_path, capsys):
     """Of GTVp P1 and P2 are compared, in the right order; P3 and P4 failed and nothing was expected of them."""
-    table = "PatientID;gtvp_expected_dsc;gtvn_expected_dsc\nP1;0,9;0.5\nP2;0.8;\nP3;;\nP9;0.3;\n"
+    table = "PatientID;gtvp_expected_dsc;gtvn_expected_dsc\nP1;0,9;0.5\nP2;0,8;\nP3;;\nP9;0,3;\n"
     found, out = study(metrics, tmp_path, table)
     assert (found["cases"], found["unknown"], found["duplicate"], found["missing"]) == (4, ["P9"], [], ["P4"])
     gtvp, gtvn = found["labels"]["gtvp"], found["labels"]["gtvn"]

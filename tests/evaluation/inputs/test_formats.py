@@ -1,0 +1,183 @@
+"""What organisers and entrants hand in: other image formats, zips, separators, and the columns that editions ask for."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+
+from contract.errors import GroundTruthError, PredictionError
+from contract.images.volumes import write_mask
+from evaluation.inputs.tables import number, read_table, with_decimal_points
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+# Patients A to D recur after 100, 200, 300 and 1,095 days: risks 4, 3, 2, 1 order all six pairs.
+FOLLOW_UP = "PatientID,Relapse,RFS\nA,1,100\nB,1,200\nC,1,300\nD,1,1095\n"
+
+
+def tumour(mask):
+    mask[2:4, 2:4, 2:4] = 1
+    mask[6, 6, 4:8] = 2
+    return mask
+
+
+@pytest.fixture
+def masks(phase_of, blank):
+    phase = phase_of(SEGMENTATION)
+    phase.truth_mask("A", tumour(blank()))
+    phase.truth_mask("B", tumour(blank()), suffix=".nii")
+    phase.folder = phase.root / "predictions"
+    phase.folder.mkdir()
+    return phase
+
+
+@pytest.mark.parametrize("name", ["C.nrrd", "C.nhdr", "C.mhd", "C.tif", "C.unknown"])
+def test_a_reference_in_another_format_is_named(masks, name):
+    (masks.truth_dir / name).write_bytes(b"")
+    with pytest.raises(GroundTruthError, match=name):
+        masks.run(predictions=masks.folder)
+
+
+def test_notes_tables_and_hidden_files_beside_references_are_no_masks(masks, blank, grid):
+    for name in ("README.md", "notes.txt", "list.json", ".DS_Store"):
+        (masks.truth_dir / name).write_text("")
+    for case in ("A", "B"):
+        write_mask(masks.folder / f"{case}.nii", tumour(blank()), grid)
+    report = masks.run(predictions=masks.folder)
+    assert (report["cases"]["in_ground_truth"], report["cases"]["used"]) == (2, 2)
+    assert report["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+
+
+def test_a_prediction_in_another_format_is_the_problem_of_its_case(masks, blank, grid):
+    write_mask(masks.folder / "A.mha", tumour(blank()), grid)
+    (masks.folder / "B.nrrd").write_bytes(b"NRRD0004")
+    rows = {row["case"]: row["error"] for row in masks.run(predictions=masks.folder)["results"]}
+    assert rows["A"] is None
+    assert "B.nrrd" in rows["B"]
+
+
+@pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2022"])
+def test_masks_in_a_zip_lie_at_any_depth(masks, blank, grid, edition):
+    write_mask(masks.folder / "A.nii.gz", tumour(blank()), grid)
+    write_mask(masks.folder / "B.nii.gz", tumour(blank()), grid)
+    archive = masks.root / "upload.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        opened.write(masks.folder / "A.nii.gz", "team/masks/A.nii.gz")
+        opened.write(masks.folder / "B.nii.gz", "B.nii.gz")
+        opened.writestr("__MACOSX/team/masks/._A.nii.gz", b"")
+    options = {"bounding_box": "whole_image"} if edition == "hecktor2021" else {}
+    report = masks.run(predictions=archive, edition=edition, options=options)
+    assert report["cases"]["used"] == 2
+    assert all(row["error"] is None for row in report["results"])
+
+
+@pytest.mark.parametrize(("members", "found"), [(("A.nii.gz", "x/A.nii.gz"), "x/A.nii.gz"), (("A.txt",), "no mask")])
+def test_a_zip_with_two_masks_of_a_name_or_none_is_refused(masks, members, found):
+    archive = masks.root / "upload.zip"
+    with zipfile.ZipFile(archive, "w") as opened:
+        for member in members:
+            opened.writestr(member, b"")
+    with pytest.raises(PredictionError, match=found):
+        masks.run(predictions=archive)
+
+
+def test_a_damaged_zip_is_named(masks):
+    (masks.root / "upload.zip").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(PredictionError, match="upload"):
+        masks.run(predictions=masks.root / "upload.zip")
+
+
+def risks(phase, text, name="risks.csv", **changes):
+    path = phase.root / name
+    path.write_text(text)
+    return phase.run(predictions=path, **changes)["aggregates"]["c_index"]["value"]
+
+
+@pytest.fixture
+def follow_up(phase_of):
+    phase = phase_of(RFS)
+    phase.truth_table(FOLLOW_UP)
+    return phase
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("PatientID,Prediction\nA,4\nB,3\nC,2\nD,1\n", "p.csv"),
+        (",PatientID,Prediction\n0,A,4\n1,B,3\n2,C,2\n3,D,1\n", "p.csv"),
+        ("PatientID\trisk\nA\t4\nB\t3\nC\t2\nD\t1\n", "p.tsv"),
+        ("PatientID\trisk\nA\t4\nB\t3\nC\t2\nD\t1\n", "p.csv"),
+        ("PatientID;risk\nA;4,5\nB;3,5\nC;2,5\nD;1,5\n", "p.csv"),
+        (
+            json.dumps([{"PatientID": c, "Prediction": r} for c, r in zip("ABCD", (4, 3, 2.5, 1), strict=True)]),
+            "p.json",
+        ),
+        ("PatientID,risk,Prediction\nA,4,0\nB,3,0\nC,2,0\nD,1,0\n", "p.csv"),
+        ("PatientID,RFS,risk\nA,1,4\nB,2,3\nC,3,2\nD,4,1\n", "p.csv"),
+    ],
+)
+@pytest.mark.parametrize("edition", ["hecktor2021", "hecktor2022", "hecktor2025"])
+def test_tables_as_editions_ask_for_them(follow_up, text, name, edition):
+    """All six pairs are in order: the C-index is 1."""
+    assert risks(follow_up, text, name, edition=edition) == 1.0
+
+
+def test_a_time_is_no_risk_unless_the_direction_is_time(follow_up):
+    """Times in the order of the recurrences: taken as risks they would give a C-index of 0."""
+    times = "PatientID,RFS\nA,100\nB,200\nC,300\nD,400\n"
+    with pytest.raises(PredictionError, match=r"column RFS.*direction=time"):
+        risks(follow_up, times)
+    assert risks(follow_up, times, options={"direction": "time"}) == 1.0
+
+
+@pytest.mark.parametrize("column", ["Prediction", "HPV Status", "hpv"])
+def test_the_column_of_a_class(phase_of, column):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
+    (phase.root / "hpv.csv").write_text(f"PatientID,{column}\nA,1\nB,0\n")
+    report = phase.run(predictions=phase.root / "hpv.csv")
+    assert report["aggregates"]["balanced_accuracy"]["value"] == 1.0
+
+
+def test_an_object_of_a_patient_and_its_prediction_is_an_answer(follow_up):
+    for case, risk in zip("ABCD", (4, 3, 2, 1), strict=True):
+        follow_up.value(case, json.dumps({"PatientID": case, "Prediction": risk}))
+    assert follow_up.run()["aggregates"]["c_index"]["value"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ('PatientID,Relapse,RFS\nA,1,100\nB,1,200\nC,1,300\nD,1,"1,095"\n', "line 5"),
+        ("PatientID;Relapse;RFS\nA;1;100\nB;1;200\nC;1;808\nD;1;1.698\n", "line 5"),
+        ("PatientID;Relapse;RFS\nA;1;100\nB;1;200\nC;1;808\nD;1;1,698\n", "line 5"),
+        ("PatientID\tRelapse\tRFS\nA\t1\t1.5\nB\t1\t2,5\n", "line 3"),
+    ],
+)
+def test_a_separator_of_thousands_is_never_a_decimal_point(phase_of, table, named):
+    phase = phase_of(RFS)
+    phase.truth_table(table)
+    with pytest.raises(GroundTruthError, match=named):
+        risks(phase, "PatientID,risk\nA,4\nB,3\nC,2\nD,1\n")
+
+
+def test_a_decimal_comma_needs_semicolons_or_tabs(tmp_path):
+    """1,5 in quotes beside commas is text; beside semicolons it is 1.5."""
+    for separator, expected in ((";", 1.5), ("\t", 1.5)):
+        (tmp_path / "t.csv").write_text(f'PatientID{separator}x\nA{separator}"1,5"\n')
+        table = with_decimal_points(read_table(tmp_path / "t.csv", GroundTruthError), ["x"], GroundTruthError)
+        assert number(table.rows[0]["x"], "x", "a number", GroundTruthError) == expected
+    (tmp_path / "t.csv").write_text('PatientID,x\nA,"1,5"\n')
+    table = with_decimal_points(read_table(tmp_path / "t.csv", GroundTruthError), ["x"], GroundTruthError)
+    with pytest.raises(GroundTruthError):
+        number(table.rows[0]["x"], "x", "a number", GroundTruthError)
+
+
+@pytest.mark.parametrize("value", ["0.7", "", "nan", "maybe"])
+def test_a_table_without_any_usable_value_is_no_low_score(phase_of, value):
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nA,1\nB,0\n")
+    (phase.root / "hpv.csv").write_text(f"PatientID,hpv\nA,{value}\nB,{value}\n")
+    with pytest.raises(PredictionError, match=r"hpv\.csv: .*" + ("" if value in {"", "nan"} else value)):
+        phase.run(predictions=phase.root / "hpv.csv")

@@ -1,0 +1,112 @@
+"""Files without rows, and standard error, reveal no row, name or path, and change no score."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from contract.errors import GroundTruthError, HecktorError
+from contract.images.volumes import Volume, write_mask, write_volume
+from evaluation.cli import main
+from evaluation.ranking.leaderboard import leaderboard
+from evaluation.results.teams import load_teams
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
+
+ROWS = {"results", "centres", "analyses"}
+
+
+def test_without_rows_the_aggregates_stay_and_no_name_is_left(phase_of, blank, capsys):
+    """Eleven cases of two centres, one missing and one broken: nine answered."""
+    phase = phase_of(SEGMENTATION)
+    phase.truth_table("PatientID,CenterID\n" + "".join(f"P{n},{'few' if n < 3 else 'C'}\n" for n in range(11)))
+    for number in range(11):
+        mask = blank()
+        mask.reshape(-1)[: 31 + number] = 1
+        mask[7, 9, : 1 + number] = 2
+        phase.truth_mask(f"P{number}", mask)
+        if number == 1:
+            (phase.job("P1") / "m.mha").write_bytes(b"no image")
+        elif number != 2:
+            phase.mask(f"P{number}", np.roll(mask, 1, axis=2))
+    full = phase.run()
+    arguments = ["--task", "1", "--input", str(phase.input_dir), "--ground-truth", str(phase.truth_dir)]
+    arguments += ["--output", str(phase.output_dir), "--bootstraps", "20", "--seed", "1", "--workers", "0"]
+    capsys.readouterr()
+    assert main([*arguments, "--no-rows"]) == 0
+    printed = capsys.readouterr()
+    text = (phase.output_dir / "metrics.json").read_text()
+    shown = json.loads(text)
+    assert set(full) - set(shown) == ROWS
+    assert shown["aggregates"] == full["aggregates"]
+    assert shown["cases"] == {"in_ground_truth": 11, "used": 11, "answered": 9}
+    assert set(full["provenance"]) - set(shown["provenance"]) == {"case_set_sha256"}
+    assert "2 missing or failed" in printed.out
+    assert not re.search(r"P\d|few", text + printed.out + printed.err)
+    assert str(phase.root) not in text + printed.err
+
+
+def test_hiding_rows_changes_no_score(phase_of):
+    """Eight recurrences; A misses the earliest, which loses all of its 7 pairs and not half of them: 21 of 28."""
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\n" + "".join(f"P{day},1,{day}\n" for day in range(1, 9)))
+    table = phase.root / "risks.csv"
+    table.write_text("PatientID,risk\n" + "".join(f"P{day},{-day}\n" for day in range(2, 9)))
+    for rows in (True, False):
+        report = phase.run(predictions=table, rows=rows)
+        assert report["aggregates"]["c_index"]["value"] == 21 / 28
+        assert report["provenance"]["options"]["missing_risk"] == "non_concordant"
+
+
+def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
+    """Teams without rows are ranked together if their references have equally many cases."""
+    teams = []
+    for team, right in (("a", 2), ("b", 3)):
+        phase = phase_of(HPV)
+        phase.truth_table("PatientID,HPV Status\nP0,1\nP1,1\nP2,1\nP3,0\n")
+        for number in range(4):
+            phase.value(f"P{number}", "true" if number < right else "false")
+        teams.append((team, phase.run(rows=False)))
+        shutil.rmtree(phase.root)
+    board = leaderboard(load_teams(teams))
+    assert [(entry["team"], entry["metrics"]["sensitivity"]["value"]) for entry in board["teams"]] == [
+        ("b", 1.0),
+        ("a", pytest.approx(2 / 3)),
+    ]
+    teams[1][1]["cases"]["in_ground_truth"] = 5
+    with pytest.raises(HecktorError, match="scored on 4 and 5 cases"):
+        load_teams(teams)
+
+
+@pytest.mark.parametrize(
+    ("task", "bad"),
+    [
+        ("rfs", "PatientID,Relapse,RFS\nP1,1,-987\n"),
+        ("rfs", "PatientID,Relapse,RFS\nP1,987,5\n"),
+        ("hpv", "PatientID,HPV Status\nP1,987\n"),
+    ],
+)
+def test_an_error_of_a_table_shows_no_value(phase_of, task, bad):
+    phase = phase_of({"rfs": RFS, "hpv": HPV}[task])
+    phase.truth_table(bad)
+    with pytest.raises(Exception, match="line 2") as found:
+        phase.run()
+    assert "987" not in str(found.value)
+    assert str(phase.root) not in str(found.value)
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(97, np.uint8), (97, np.float32), (1.97, np.float32), (-97, np.int16)])
+def test_an_error_of_a_reference_mask_shows_no_value(phase_of, blank, grid, value, dtype):
+    phase = phase_of(SEGMENTATION)
+    mask = blank().astype(dtype)
+    mask[3, 3, 3] = value
+    write_volume(phase.truth_dir / "A.mha", Volume(mask, grid))
+    write_volume(phase.job("A") / "m.mha", Volume(mask, grid))
+    with pytest.raises(GroundTruthError, match=r"A\.mha") as found:
+        phase.run()
+    assert "97" not in str(found.value)
+    write_mask(phase.truth_dir / "A.mha", blank(), grid)
+    assert "97" in phase.run()["cases"]["failed"][0]["why"]
