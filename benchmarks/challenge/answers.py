@@ -94,7 +94,7 @@ def _mask_row(
     without = error is not None
     overlaps = {"gtvp": gtvp, "gtvn": gtvn}
     surfaces = {
-        label: without_prediction() if without else _surface(overlaps[label], rules, rng)
+        label: without_prediction() if without else _surface(overlaps[label], rng)
         for label in SURFACES_OF[rules.surfaces]
     }
     row = MaskRow(
@@ -144,11 +144,11 @@ def _iou(overlap: Overlap) -> float:
     return overlap.intersection / union if union else 0.0
 
 
-def _surface(overlap: Overlap, rules: MaskRules, rng: np.random.Generator) -> SurfaceRow:
+def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceRow:
     """Distances that fall with the DSC."""
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
-        return row_of_empty_mask(**sides, rules=rules)
+        return row_of_empty_mask(**sides)
     dsc = 2 * overlap.intersection / (overlap.reference + overlap.predicted)
     asd = float(0.2 + 4.0 * (1 - dsc) * rng.lognormal(0, 0.3))
     hd95 = 3.2 * asd * float(rng.lognormal(0, 0.2))
