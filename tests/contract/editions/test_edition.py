@@ -140,7 +140,7 @@ NAN = float("nan")
         ([*ALGORITHM, "optional_inputs"], ["ct"], ".algorithms[0]: found an object, expected each once, not ct twice"),
         ([*ALGORITHM, "time_limit_s"], 0, ".time_limit_s: found 0, expected a number above 0"),
         ([*ALGORITHM, "time_limit_s"], True, ".time_limit_s: found true"),
-        ([*ALGORITHM, "time_limit_s"], 10**400, "00..., expected a finite number"),
+        ([*ALGORITHM, "time_limit_s"], 10**400, "0 is too large, expected a finite number"),
         (
             [*ANSWERS, 1, "kind"],
             "mask",

@@ -8,7 +8,6 @@ import struct
 import time
 from pathlib import Path
 
-import nibabel
 import numpy as np
 import pytest
 import SimpleITK as sitk
@@ -16,6 +15,8 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, InputError, OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_volume
+
+nibabel = pytest.importorskip("nibabel")  # in .venv alone
 
 # RAS, as nibabel writes it: voxels of 2 x 2 x 3 mm, the first at (-10, 5, 7) mm in LPS.
 AFFINE = np.array([[-2.0, 0, 0, 10], [0, -2, 0, -5], [0, 0, 3, 7], [0, 0, 0, 1]])
