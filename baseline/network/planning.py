@@ -206,7 +206,8 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
-    _planner(plan, path.stem).plan_experiment()
+    with without_pools(1):
+        _planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
     own = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:
