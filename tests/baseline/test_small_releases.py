@@ -89,7 +89,6 @@ VARIANTS: dict[str, dict[str, tuple[Change, set[str]]]] = {
         "no outcome": (without("Relapse", "RFS", "HPV Status"), set()),
     },
     "hecktor2026": {
-        "no T stage": (without("T-stage"), {"n_stage", "rfs"}),
         "N stage unknown": (set_all(N_stage=""), {"t_stage", "rfs"}),
         "no outcome": (without("Relapse", "RFS", "T-stage", "N-stage"), set()),
     },
@@ -98,7 +97,7 @@ VARIANTS: dict[str, dict[str, tuple[Change, set[str]]]] = {
 # The answers whose columns are absent.
 ABSENT = {
     "hecktor2025": {"no outcome": ["rfs", "hpv"]},
-    "hecktor2026": {"no T stage": ["t_stage"], "no outcome": ["t_stage", "n_stage", "rfs"]},
+    "hecktor2026": {"no outcome": ["t_stage", "n_stage", "rfs"]},
 }
 
 

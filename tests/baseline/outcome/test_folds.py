@@ -59,6 +59,7 @@ def outcome(work: WorkFolders) -> None:
     assert main(["outcome", "--work", str(work.root), "--size", "small", "--jobs", "1"]) == 0
 
 
+@pytest.mark.slow
 def test_training_is_resumed_and_feeds_the_heads(
     prepared: tuple[WorkFolders, Path],
     tiny_package: Path,
