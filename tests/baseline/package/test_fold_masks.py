@@ -38,6 +38,7 @@ def splits(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> Path:
     return tmp_path / "splits_final.json"
 
 
+@pytest.mark.slow
 def test_each_patient_is_segmented_as_a_package_of_its_fold_would(
     prepared: tuple[WorkFolders, Path], results: Path, splits: Path, tmp_path: Path
 ) -> None:
