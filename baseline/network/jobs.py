@@ -85,16 +85,18 @@ def final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
 
 
 def train_jobs(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> list[Path]:
-    """Train one job in this process, or several in processes of their own; returns their final checkpoints.
+    """Train the jobs; returns their final checkpoints.
 
-    Finished jobs are skipped.
+    One job, or several in turn on one core, are trained in this process, others in processes of their own. Finished
+    jobs are skipped.
 
     Raises:
         HecktorError: a training failed, or was interrupted.
     """
     with interruptible():
-        if len(jobs) == 1:
-            train_job(work, jobs[0], machine)
+        if len(jobs) == 1 or (machine.threads == 1 and chosen_device(machine.device) == "cpu"):
+            for job in jobs if len(jobs) == 1 else unfinished(work, jobs):
+                train_job(work, job, machine)
         else:
             train_in_processes(work, jobs, machine)
     return [work.final(job.fold, job.backbone) for job in jobs]

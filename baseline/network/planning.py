@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
 from baseline.cache import key_of
+from baseline.network.in_process import without_pools
 from baseline.network.interruption import end_at_once
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
@@ -29,6 +30,8 @@ from contract.files import read_json, write_json
 from contract.packages import CHANNELS, file_entry
 
 LOGGER = logging.getLogger("hecktor")
+# Drawn from all patients' lesions, for the statistics of intensities; nnU-Net's own number.
+FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
 _OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
@@ -178,17 +181,23 @@ def _remove_remains(work: WorkFolders) -> None:
 
 
 def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:
-    """Fingerprint, plan and preprocess the raw data set; images that another plan has preprocessed alike are reused."""
+    """Fingerprint, plan and preprocess the raw data set; images that another plan has preprocessed alike are reused.
+
+    One job needs no process of its own.
+    """
     set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
 
-    if not work.plans.is_file():
-        DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False).run(overwrite_existing=False)
-        write_plans(plan, work.plans)
-    write_json(work.preprocessed / "splits_final.json", splits)
-    if not share_preprocessed(work):
-        preprocess_dataset(DATASET_ID, work.plans_name, (CONFIGURATION,), (jobs,), verbose=False)
+    with without_pools(jobs):
+        if not work.plans.is_file():
+            extractor = DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False)
+            extractor.num_foreground_voxels_for_intensitystats = FINGERPRINT_VOXELS
+            extractor.run(overwrite_existing=False)
+            write_plans(plan, work.plans)
+        write_json(work.preprocessed / "splits_final.json", splits)
+        if not share_preprocessed(work):
+            preprocess_dataset(DATASET_ID, work.plans_name, (CONFIGURATION,), (jobs,), verbose=False)
 
 
 def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
@@ -197,7 +206,8 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     Raises:
         HecktorError: the planned patch has odd edges, which a backbone cannot halve, or no patch meets the memory.
     """
-    _planner(plan, path.stem).plan_experiment()
+    with without_pools(1):
+        _planner(plan, path.stem).plan_experiment()
     plans: dict[str, Any] = read_json(path)
     own = plans["configurations"][CONFIGURATION]
     if plan.dimensions == 2:

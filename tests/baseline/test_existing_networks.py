@@ -101,7 +101,7 @@ def check_continuing(release: Path, root: Path, package: Path) -> None:
     assert main(["export", "--work", str(work), "--output", str(root / "packed.tar.gz")]) == 0
     unpack(root / "packed.tar.gz", root / "unpacked")
     assert load_package(root / "unpacked").manifest == load_package(root / "package").manifest
-    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 3 3 3, expected 9 9 9, as of the networks of tiny"):
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 3 3 3"):
         main(options(release, root, package, "3"))
-    with pytest.raises(HecktorError, match=r"^networks: found the networks of a package, expected another --name"):
+    with pytest.raises(HecktorError, match=r"^networks: found the networks of a package"):
         main(["plan", "--work", str(work)])

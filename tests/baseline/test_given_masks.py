@@ -54,7 +54,7 @@ def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> 
     write_json(work.features_json, {"key": "of other masks", "result": rows})
     with pytest.raises(
         HecktorError,
-        match=r"^heads\.json: fitted by another version, or before masks.*, expected `hecktor train heads` again",
+        match=r"^heads\.json: fitted by another version, or before masks.*",
     ):
         make_report(work, 1)
     with pytest.raises(HecktorError, match="plan"):
@@ -115,7 +115,7 @@ def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path])
     assert read_json(work.features_json)["result"] == rows
     case = read_cases(work)[0]
     np.testing.assert_array_equal(read_volume(work.mask(case.patient_id)).array, block(case)[0])
-    with pytest.raises(HecktorError, match="--labels: found without masks of your own, expected --masks DIR"):
+    with pytest.raises(HecktorError, match="--labels: found without masks of your own"):
         heads(work, Path("reference"), "--labels", "GTVp=7,GTVn=1")
 
 
@@ -140,7 +140,7 @@ def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], 
         heads(work, masks)
     with pytest.raises(HecktorError, match="--masks: no folder"):
         heads(work, tmp_path / "nothing")
-    with pytest.raises(HecktorError, match="--masks: found with --networks, expected one of them"):
+    with pytest.raises(HecktorError, match="--masks: found with --networks"):
         main(["heads", "--work", str(work.root), "--masks", str(masks), "--networks", str(masks)])
     assert not work.heads_json.exists()
 
@@ -178,5 +178,5 @@ def test_reference_masks_of_a_release_without_any(prepared: tuple[WorkFolders, P
     work, _ = prepared
     rows = read_json(work.cases_json)
     write_json(work.cases_json, [{**row, "mask": None} for row in rows])
-    with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask, expected a release"):
+    with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
         heads(work, Path("reference"))

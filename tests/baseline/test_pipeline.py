@@ -31,9 +31,15 @@ Planned = list[tuple[int, list[dict[str, list[str]]]]]
 
 
 def test_importing_the_package_loads_no_network_library() -> None:
-    code = "import sys, baseline; print({'torch', 'nnunetv2', 'monai', 'lifelines'} & set(sys.modules))"
+    """`fit_table`, for tables alone, needs no library of images either."""
+    code = """
+import sys, baseline
+print({'torch', 'nnunetv2', 'monai', 'lifelines'} & set(sys.modules))
+baseline.fit_table
+print({'torch', 'SimpleITK'} & set(sys.modules))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    assert done.stdout == "set()\nset()\n"
     assert all(hasattr(baseline, name) for name in baseline.__all__)
 
 

@@ -17,18 +17,21 @@ WHOLE, STEPS = re.findall(r"```python\n(.*?)```", SECTION, flags=re.DOTALL)
 
 
 def test_preparing_a_release(tiny_release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On voxels of 6 mm in place of 1 mm."""
     for patient in ("CHUM-001", "MDA-002"):
         tiny_release.add(patient)
     tiny_release.write_tables()
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(compile(STEPS, str(PAGE), "exec"), names)
+    assert "(1.0, 1.0, 1.0)" in STEPS
+    exec(compile(STEPS.replace("(1.0, 1.0, 1.0)", "(6.0, 6.0, 6.0)"), str(PAGE), "exec"), names)
     assert names["preparation"].counts["patients"] == 2
     assert (tmp_path / "work" / "splits.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_head_on_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """432 men with 114 arrests."""
+    """432 men with 114 arrests; `heads/test_table.py` fits the same ones."""
     section = PAGE.read_text(encoding="utf-8").partition("\n## Fit a head on a table\n")[2].partition("\n## ")[0]
     (example,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
     names: dict[str, Any] = {}

@@ -42,7 +42,7 @@ def test_plans_of_one_spacing_share_its_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", ".hidden", "a b", "a:b", "-a", "ä", "a+", "x" * 65])
 def test_a_name_that_is_no_plain_file_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(HecktorError, match=r"^name of a plan: found '.*', expected letters, digits, points, hyphens"):
+    with pytest.raises(HecktorError, match=r"^name of a plan: found '.*'"):
         WorkFolders(tmp_path, name)
 
 

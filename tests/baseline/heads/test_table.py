@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -233,9 +232,3 @@ def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
     with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing names"):
         fit_table(frame, time="years", event="died", code=[folder])
     sys.modules.pop("my_code")
-
-
-def test_a_table_needs_no_image_library() -> None:
-    script = "import sys, baseline; baseline.fit_table; print('SimpleITK' in sys.modules, 'torch' in sys.modules)"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout == "False False\n"

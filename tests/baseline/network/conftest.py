@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 import torch
 
 from baseline.network.nnunet import set_environment
-from baseline.network.planning import write_plans
+from baseline.network.planning import plan_and_preprocess
 from baseline.network.plans import NetworkPlan
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.files import read_json, write_json
@@ -34,16 +37,30 @@ MakeTrainer = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkFolders]:
-    """Two patients of noise, preprocessed by nnU-Net without its pools of processes."""
+    """Two patients of noise, planned and preprocessed once; each file has a copy."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("raw", "preprocessed", "results", "n_proc_DA", "compile"):
             patch.setenv(f"nnUNet_{name}", "")  # so that the test restores them
         work = WorkFolders(tmp_path_factory.mktemp("nnunet"))
+        shutil.copytree(planned_once(tmp_path_factory.getbasetemp()), work.root, dirs_exist_ok=True)
         set_environment(work, augmentation_workers=1)
-        write_raw(work)
-        write_plans(PLAN, work.plans)
-        preprocess(work)
         yield work
+
+
+@cache
+def planned_once(folder: Path) -> Path:
+    work = WorkFolders(folder / "planned-noise")
+    write_raw(work)
+    plan_noise(work, jobs=1)
+    return work.root
+
+
+def plan_noise(work: WorkFolders, jobs: int) -> None:
+    """Plan and preprocess with a fingerprint of fewer voxels than nnU-Net draws for its statistics."""
+    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("baseline.network.planning.FINGERPRINT_VOXELS", 10_000)
+        plan_and_preprocess(work, PLAN, splits, jobs)
 
 
 def write_raw(work: WorkFolders) -> None:
@@ -63,34 +80,7 @@ def write_raw(work: WorkFolders) -> None:
         "file_ending": ".nii.gz",
         "overwrite_image_reader_writer": "SimpleITKIO",
     }
-    channel_statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
-    fingerprint = {
-        "spacings": [[3.0] * 3] * 2,
-        "shapes_after_crop": [[EDGE] * 3] * 2,
-        "median_relative_size_after_cropping": 1.0,
-        "foreground_intensity_properties_per_channel": {"0": channel_statistics, "1": channel_statistics},
-    }
     write_json(raw / "dataset.json", dataset)
-    write_json(work.plans.parent / "dataset_fingerprint.json", fingerprint)
-    splits = [{"train": [one], "val": [other]} for one, other in (PATIENTS, PATIENTS[::-1])]
-    write_json(work.plans.parent / "splits_final.json", splits)
-
-
-def preprocess(work: WorkFolders) -> None:
-    from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
-    from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
-
-    plans = PlansManager(str(work.plans))
-    configuration = plans.get_configuration(CONFIGURATIONS["segresnet"])
-    target, raw = work.plans.parent / configuration.data_identifier, work.raw
-    target.mkdir()
-    for patient in PATIENTS:
-        images = [str(raw / "imagesTr" / f"{patient}_000{channel}.nii.gz") for channel in (0, 1)]
-        mask = str(raw / "labelsTr" / f"{patient}.nii.gz")
-        dataset = str(raw / "dataset.json")
-        DefaultPreprocessor(verbose=False).run_case_save(
-            str(target / patient), images, mask, plans, configuration, dataset
-        )
 
 
 @pytest.fixture

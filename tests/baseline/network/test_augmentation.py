@@ -87,13 +87,15 @@ def drawn(trainer: Any) -> dict[str, torch.Tensor]:
 
 
 def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders) -> None:
-    """The data set's foreground has mean 0, spread 50 and percentiles of 500 on either side: the PET is clipped to
-    those and divided by 50, whatever else is in the image.
+    """For a foreground of mean 0, spread 50 and percentiles of 500 on either side the PET is clipped to those and
+    divided by 50, whatever else is in the image.
     """
     from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
     from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
     plans = read_json(planned.plans)
+    statistics = {"mean": 0.0, "std": 50.0, "percentile_00_5": -500.0, "percentile_99_5": 500.0}
+    plans["foreground_intensity_properties_per_channel"] = {"0": statistics, "1": statistics}
     configuration = plans["configurations"]["3d_fullres"]
     configuration["normalization_schemes"] = ["CTNormalization", "CTNormalization"]  # as `fixed` plans
     images = [planned.raw / "imagesTr" / f"A-1_000{channel}.nii.gz" for channel in (0, 1)]

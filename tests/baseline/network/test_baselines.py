@@ -62,7 +62,7 @@ def test_all_backbones_see_the_plans_channels(planned: WorkFolders) -> None:
 def test_other_channels_are_refused(planned: WorkFolders) -> None:
     plans = planned_as(planned, UNET)
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "MR"
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: sees 'MR', expected one of CT, PET, mean, or no such"):
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: sees 'MR'"):
         network_of(plans)
 
 

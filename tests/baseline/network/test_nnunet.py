@@ -68,6 +68,7 @@ def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:
     assert all(torch.equal(one, other) for one, other in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
+@pytest.mark.slow
 def test_two_processes_resume_the_training_of_one(planned: WorkFolders, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupted in its third epoch, a training goes on from the second, now with a batch of two shared by two
     processes on the CPU; both end, and three epochs are in the final checkpoint's log.
@@ -136,9 +137,7 @@ def test_a_full_gpu_is_one_line(planned: WorkFolders, monkeypatch: pytest.Monkey
 
     planned.final(0, "segresnet").unlink(missing_ok=True)
     monkeypatch.setattr(trainer.HecktorTrainer, "run_training", full)
-    with pytest.raises(
-        HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory, expected .* smaller --memory-gb"
-    ):
+    with pytest.raises(HecktorError, match=r"^fold 0 \(segresnet\): CUDA out of memory"):
         train_network(planned, PLAN, 0, "segresnet", Machine("cpu"), seed=4)
 
 

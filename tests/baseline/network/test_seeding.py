@@ -116,7 +116,7 @@ class Broken(Drawing):
 
 def test_a_worker_that_fails_ends_the_training(capfd: pytest.CaptureFixture[str]) -> None:
     loader = OrderedAugmenter(Broken(), None, 1, 1, wait_time=0.002)
-    with pytest.raises(HecktorError, match=r"^augmentation processes: one failed, with its error above, expected"):
+    with pytest.raises(HecktorError, match=r"^augmentation processes: one failed, with its error above"):
         next(loader)
     assert "no such patient" in capfd.readouterr().out
 
@@ -131,9 +131,7 @@ class Killed(Drawing):
 def test_a_killed_worker_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
     """As by the system when memory runs out. The thread that collects the batches prints no trace of its own."""
     loader = OrderedAugmenter(Killed(), None, WORKERS, 1, wait_time=0.002)
-    with pytest.raises(
-        HecktorError, match=r"^augmentation process 2 of 3: ended by signal 9 \(Killed\), expected .* a smaller --jobs"
-    ):
+    with pytest.raises(HecktorError, match=r"^augmentation process 2 of 3: ended by signal 9 \(Killed\)"):
         list(itertools.islice(loader, WORKERS))
     assert capfd.readouterr() == ("", "")
 

@@ -51,7 +51,7 @@ def test_a_checkpoint_on_a_full_disk(
     with pytest.raises(RuntimeError, match="unexpected pos"):
         trainer.save_checkpoint(str(tmp_path / "latest.pth"))
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
-    with pytest.raises(OutputError, match=r"^latest\.pth: no space left on the disk, expected free space in "):
+    with pytest.raises(OutputError, match=r"^latest\.pth: no space left on the disk"):
         trainer.save_checkpoint(str(tmp_path / "latest.pth"))
     assert list(tmp_path.glob("*.pth")) == []
 
@@ -71,9 +71,7 @@ def test_training_starts_from_a_checkpoint(make_trainer: MakeTrainer, tmp_path: 
         elif name.endswith("weight"):
             assert not torch.equal(tensor, source.network.state_dict()[name]), name
     other = make_trainer(PLAN, "segresnet").network
-    with pytest.raises(
-        HecktorError, match=r"^--starting-weights: checkpoint\.pth: no .*, expected weights of the same"
-    ):
+    with pytest.raises(HecktorError, match=r"^--starting-weights: checkpoint\.pth: no .*"):
         load_starting_weights(other, path, 0, "conv_final")
 
 

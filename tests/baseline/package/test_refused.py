@@ -233,7 +233,7 @@ def test_a_fold_that_is_not_there(tmp_path: Path) -> None:
         write_json(results / name, {})
     for fold in (0, 1):
         (results / f"fold_{fold}").mkdir()
-    with pytest.raises(ModelPackageError, match=r"^--folds: found 7, expected one of 0, 1$"):
+    with pytest.raises(ModelPackageError, match=r"^--folds: found 7"):
         read_results(results, ["1", "7"], "final")
 
 

@@ -204,7 +204,7 @@ def test_patients_without_a_mask_are_held_out_but_not_the_networks() -> None:
     without_chum, without_mda = as_nnunet_splits(splits, with_mask)[3:]
     assert without_chum == {"train": sorted(with_mask), "val": []}
     assert without_mda == {"train": [], "val": sorted(with_mask)}
-    with pytest.raises(HecktorError, match=r"fold \d: no patient with a reference mask in '(train|val)', expected"):
+    with pytest.raises(HecktorError, match=r"fold \d: no patient with a reference mask in '(train|val)'"):
         as_nnunet_splits(splits, with_mask[:1])
 
 

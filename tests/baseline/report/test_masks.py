@@ -76,12 +76,10 @@ def test_the_picture_of_a_pet_in_bq_per_ml_is_scaled_by_the_factor(
 def test_a_mask_that_cannot_be_scored_is_no_empty_one(trained: tuple[WorkFolders, list[ReleaseCase]]) -> None:
     work, cases = trained
     work.mask("HMR-002").write_bytes(b"damaged")
-    with pytest.raises(HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: .*\), expected all$"):
+    with pytest.raises(HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: .*\)"):
         score_masks(work, cases, EDITION, seed=0, jobs=1)
     work.mask("HMR-002").unlink()
-    with pytest.raises(
-        HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: not found\), expected all$"
-    ):
+    with pytest.raises(HecktorError, match=r"^out-of-fold masks: 1 cannot be scored \(HMR-002: not found\)"):
         score_masks(work, cases, EDITION, seed=0, jobs=1)
 
 

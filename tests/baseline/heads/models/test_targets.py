@@ -122,9 +122,9 @@ def test_features_that_say_nothing_give_a_head_without_terms() -> None:
 def test_too_few_of_a_class() -> None:
     rows: Rows = [{"age": float(n)} for n in range(10)]
     one = (np.arange(10) == 0).astype(int)
-    with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse, expected at least 2"):
+    with pytest.raises(MetricError, match="rfs: 1 training patients with a relapse"):
         fitted_alone(RFS, rows, Outcomes(one, np.arange(1.0, 11)))
-    with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class, expected at least 2"):
+    with pytest.raises(MetricError, match="hpv: 1 training patients of the rarer class"):
         fitted_alone(HPV, rows, Outcomes(1 - one))
 
 
