@@ -23,7 +23,10 @@ ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+_BLOCK_BYTES: Final = 16 * 1024 * 1024
+# The manifest and the configuration have some kilobytes; only these two are parsed.
+_DOCUMENT_BYTES: Final = 2 * 1024 * 1024
+_DOCUMENTS_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     """
     if not path.name.endswith(ARCHIVE_SUFFIXES):
         raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
-    documents: dict[str, Any] = {}
+    documents = _Documents(path.name)
     digests: dict[str, str] = {}
     links: dict[str, str] = {}
     for member, pieces in read_members(path, max_bytes=_UNPACKED_BYTES, error=EngineError):
@@ -95,7 +98,7 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
             links[name] = posixpath.normpath(member.target)
         elif member.kind == "file":
             start = b"".join(pieces) if member.size <= _DOCUMENT_BYTES else b""
-            documents[name] = _document(start)
+            documents.keep(name, start)
             if verify:
                 digests[name] = _digest(path.name, chain([start], pieces))
     if verify:
@@ -104,11 +107,11 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     return _facts(path, documents)
 
 
-def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, str]) -> None:
+def _check_layers(archive: str, documents: _Documents, digests: dict[str, str]) -> None:
     """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name."""
     try:
-        first = documents["manifest.json"][0]
-        checksums = documents[posixpath.normpath(first["Config"])]["rootfs"]["diff_ids"]
+        first = documents.parsed("manifest.json")[0]
+        checksums = documents.parsed(posixpath.normpath(first["Config"]))["rootfs"]["diff_ids"]
         names = map(posixpath.normpath, first["Layers"])
         layers = dict(zip(names, (text.removeprefix("sha256:") for text in checksums), strict=True))
     except (KeyError, IndexError, TypeError, ValueError):
@@ -120,11 +123,11 @@ def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, st
             raise EngineError(archive, f"layer {name} {fault}", f"{expected[:12]}...")
 
 
-def _facts(path: Path, documents: dict[str, Any]) -> ImageFacts:
-    manifest = documents.get("manifest.json")
+def _facts(path: Path, documents: _Documents) -> ImageFacts:
+    manifest = documents.parsed("manifest.json")
     if not (isinstance(manifest, list) and manifest and isinstance(manifest[0], dict)):
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
-    document = _object(documents.get(posixpath.normpath(str(manifest[0].get("Config")))))
+    document = _object(documents.parsed(posixpath.normpath(str(manifest[0].get("Config")))))
     config, architecture = _object(document.get("config")), str(document.get("architecture", ""))
     return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest))
 
@@ -133,13 +136,28 @@ def _object(content: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _document(content: bytes) -> Any:
-    if content.lstrip()[:1] not in {b"{", b"["}:
-        return None
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+class _Documents:
+    """The JSON members of an archive, bounded together, and parsed only when they are asked for."""
+
+    def __init__(self, archive: str) -> None:
+        self._archive, self._contents, self._left = archive, dict[str, bytes](), _DOCUMENTS_BYTES
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a member that may be JSON."""
+        if content.lstrip()[:1] not in {b"{", b"["}:
+            return
+        self._left -= len(content)
+        if self._left < 0:
+            found = f"found JSON members of more than {_DOCUMENTS_BYTES} bytes together"
+            raise EngineError(self._archive, found, "what `docker save` writes")
+        self._contents[name] = content
+
+    def parsed(self, name: str) -> Any:
+        """The content of a member, None if it is absent or not JSON."""
+        try:
+            return json.loads(self._contents.get(name, b"null"))
+        except (ValueError, RecursionError):
+            return None
 
 
 def _digest(archive: str, pieces: Iterable[bytes]) -> str:
@@ -166,7 +184,7 @@ def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
         rest = block
         while rest := (rest.lstrip(b"\0") if is_between else rest):
             is_between = False
-            yield inflate.decompress(rest, _DOCUMENT_BYTES)
+            yield inflate.decompress(rest, _BLOCK_BYTES)
             rest = inflate.unconsumed_tail
             if inflate.eof:
                 rest, inflate, is_between = inflate.unused_data, zlib.decompressobj(wbits=31), True
