@@ -44,14 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_unused(parser, options, is_scored)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
+    # An archive that is loaded may take a name of the engine's, so the names are resolved before.
+    if options.algorithm_image and _is_archive(Path(options.algorithm_image)):
+        evaluation = _evaluation(options, edition, task) if is_scored else None
+        algorithm = _algorithm(options, edition, task)
+    else:
+        algorithm = _algorithm(options, edition, task)
+        evaluation = _evaluation(options, edition, task) if is_scored else None
     rehearsal = Rehearsal(
         edition=edition,
         task=task,
         cohort=options.cases,
         output_dir=options.output,
-        algorithm=_algorithm(options, edition, task),
+        algorithm=algorithm,
         limits=_limits(options, task),
-        evaluation=_evaluation(options, edition, task) if is_scored else None,
+        evaluation=evaluation,
         ground_truth_dir=options.ground_truth,
         model=options.model,
         on_failure=options.on_failure,
@@ -181,7 +188,7 @@ def _runner(
     further = tuple(shlex.split(arguments))
     if image is not None:
         engine = find_engine(options.engine)
-        return ContainerRunner(engine, _image(engine, image), further, with_gpus)
+        return ContainerRunner(engine, _image(engine, image), further, with_gpus, title=image)
     return ProcessRunner(default if command is None else _command(command), further)
 
 
@@ -195,14 +202,18 @@ def _command(text: str) -> tuple[str, ...]:
 
 
 def _image(engine: ContainerEngine, image: str) -> str:
-    """The image's name; a saved archive is checked as at an upload and then loaded."""
+    """The image's ID; a saved archive is checked as at an upload and then loaded."""
     path = Path(image)
-    if not (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
-        return image
+    if not _is_archive(path):
+        return engine.identity(image)
     problems = upload_problems(facts_of_archive(path))
     if problems:
         raise EngineError(problems[0])
     return engine.load(path)
+
+
+def _is_archive(path: Path) -> bool:
+    return path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)
 
 
 def memory_bytes(text: str) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
-from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON
+from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
 from rehearsal.images import API_METHOD_LABEL, API_METHODS, upload_problems
 from rehearsal.jobs.cases import place
@@ -25,6 +25,7 @@ from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
+from rehearsal.runners.trees import MAX_BYTES, copy_file_out
 
 EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2)
 FAILED: Final = "Failed"
@@ -90,12 +91,15 @@ def run_evaluation(
     failure = run_failure(outcome, call.limits, call.stderr)
     if failure is not None:
         return EvaluationRun(problem=f"evaluation: {failure}", warnings=warnings)
+    written = work_dir / METRICS_JSON
     try:
-        metrics = read_json(call.output_dir / METRICS_JSON, error=OutputError, accept_nan=True)
+        if fault := copy_file_out(call.output_dir, METRICS_JSON, written, MAX_BYTES):
+            raise OutputError(METRICS_JSON, fault)
+        metrics = read_json(written, error=OutputError, accept_nan=True)
     except HecktorError as problem:
         reason = f"evaluation: {problem.message}; the platform would fail the evaluation"
         return EvaluationRun(problem=reason, warnings=warnings)
-    shutil.copyfile(call.output_dir / METRICS_JSON, output_dir / METRICS_JSON)
+    shutil.copyfile(written, output_dir / METRICS_JSON)
     return EvaluationRun(metrics, warnings=warnings, outcome=outcome)
 
 
@@ -179,7 +183,14 @@ def copy_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) ->
 def path_by_case(folder: Path, result: JobResult, output: CheckedOutput) -> Path:
     """`<folder>/<case>.mha` or `.json`; with several answers `<folder>/<answer>/<case>.mha` or `.json`."""
     parent = folder / output.answer.name if len(result.outputs) > 1 else folder
-    return parent / f"{result.job.case.case_id}{'.mha' if output.answer.socket.is_image else '.json'}"
+    return parent / f"{result.job.case.case_id}{_stored_suffix(output)}"
+
+
+def _stored_suffix(output: CheckedOutput) -> str:
+    """`.json`, `.mha`, or that of a TIFF, which is not converted."""
+    if not output.answer.socket.is_image:
+        return ".json"
+    return output.path.suffix.lower() if output.path.name.lower().endswith(TIFF_SUFFIXES) else ".mha"
 
 
 def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
@@ -206,8 +217,8 @@ def place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str,
         write_json(target, output.value)
         return socket_entry(socket, number, value=output.value)
     image_pk = str(uuid.uuid4())
-    target = target / f"{image_pk}.mha"
-    if output.path.suffix.lower() == ".mha":
+    target = target / f"{image_pk}{_stored_suffix(output)}"
+    if output.path.suffix.lower() == target.suffix:
         place(output.path, target)
     else:
         write_volume(target, read_volume(output.path))
