@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,12 +15,17 @@ from typing import Any, Final, Literal
 
 from contract.archives import read_members
 from contract.errors import EngineError
+from contract.platform import MODEL_DIR, OUTPUT_DIR
 
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
 API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
+# What the platform mounts hides what the image has there.
+_MOUNTED: Final = (str(MODEL_DIR), str(OUTPUT_DIR), "/tmp")  # noqa: S108 - paths inside the container
+_TORCH: Final = re.compile(r"(?:\btorch==|PYTORCH_VERSION=v?)(2\.9(?:\.\d+)?)(?![\d])")
+_CUDA: Final = re.compile(r"\bCUDA_VERSION=(13[.\d]*)|\bwhl/(cu13\d)\b|\btorch==\S+\+(cu13\d)\b")
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -31,7 +37,10 @@ _DOCUMENTS_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """Properties of an image; `manifests` is 1 for an image in an engine."""
+    """Properties of an image; `manifests` is 1 for an image in an engine.
+
+    `started` is its entry point with its arguments, `made_by` the commands that made its layers.
+    """
 
     name: str
     user: str
@@ -40,6 +49,9 @@ class ImageFacts:
     size_bytes: int
     variables: tuple[str, ...]
     manifests: int = 1
+    workdir: str = ""
+    started: tuple[str, ...] = ()
+    made_by: tuple[str, ...] = ()
 
     @property
     def stripped_variables(self) -> tuple[str, ...]:
@@ -49,12 +61,21 @@ class ImageFacts:
 
     @classmethod
     def of(
-        cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        architecture: str,
+        size_bytes: int,
+        manifests: int = 1,
+        made_by: Iterable[object] = (),
     ) -> ImageFacts:
         """Properties of an image with the configuration `config` of its containers."""
         user, labels = str(config.get("User") or "").strip(), _object(config.get("Labels"))
         api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(map(str, config.get("Env") or ()))
-        return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
+        workdir = str(config.get("WorkingDir") or "")
+        started = tuple(str(part) for key in ("Entrypoint", "Cmd") for part in _list(config.get(key)))
+        commands = tuple(map(str, made_by))
+        return cls(name, user, architecture, api_method, size_bytes, variables, manifests, workdir, started, commands)
 
 
 def upload_problems(facts: ImageFacts) -> list[str]:
@@ -73,6 +94,39 @@ def upload_problems(facts: ImageFacts) -> list[str]:
     if facts.size_bytes > SIZE_LIMIT_BYTES:
         problems.append(f"{facts.name}: {facts.size_bytes / 1e9:.2f} GB, expected at most 10 GB")
     return [f"{problem}; the platform would refuse the image" for problem in problems]
+
+
+def hidden_problems(facts: ImageFacts) -> list[str]:
+    """Reasons why its program would not be found: it is in a folder over which the platform mounts another one."""
+    problems = []
+    parts = {
+        "WORKDIR": (facts.workdir,),
+        "ENTRYPOINT": tuple(posixpath.join(facts.workdir, one) for one in facts.started),
+    }
+    for kind, paths in parts.items():
+        for path in map(posixpath.normpath, filter(None, paths)):
+            folder = next((one for one in _MOUNTED if path == one or path.startswith(f"{one}/")), None)
+            if folder is not None and not (kind == "ENTRYPOINT" and path == facts.workdir):
+                problems.append(
+                    f"{facts.name}: {kind} {path} is hidden by what the platform mounts at {folder}, "
+                    "expected the program in another folder, such as /opt/app (move it in the Dockerfile)"
+                )
+                break
+    return problems
+
+
+def version_warnings(facts: ImageFacts) -> list[str]:
+    """Warnings about versions of PyTorch and CUDA, as far as the image's variables and commands tell them."""
+    text, warnings = "\n".join((*facts.variables, *facts.made_by)), []
+    if found := _TORCH.search(text):
+        found_version = found.group(1)
+        warnings.append(
+            f"{facts.name}: PyTorch {found_version}, which nnU-Net refuses; expected 2.8 or earlier, or 2.10"
+        )
+    if found := _CUDA.search(text):
+        version = next(filter(None, found.groups()))
+        warnings.append(f"{facts.name}: CUDA {version}, which needs driver 580; expected CUDA 12 for older drivers")
+    return warnings
 
 
 def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
@@ -129,7 +183,12 @@ def _facts(path: Path, documents: _Documents) -> ImageFacts:
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
     document = _object(documents.parsed(posixpath.normpath(str(manifest[0].get("Config")))))
     config, architecture = _object(document.get("config")), str(document.get("architecture", ""))
-    return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest))
+    made_by = [_object(step).get("created_by", "") for step in _list(document.get("history"))]
+    return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest), made_by)
+
+
+def _list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []
 
 
 def _object(content: Any) -> dict[str, Any]:

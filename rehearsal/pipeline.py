@@ -38,8 +38,8 @@ from rehearsal.platform import (
     EvaluationRun,
     choose_api_method,
     copy_by_case,
+    image_findings,
     ranked_values,
-    refusals,
     run_evaluation,
     stage_predictions,
 )
@@ -113,7 +113,7 @@ def rehearse(
     cases, warnings = cohort.cases, (*cohort.warnings, *compare_ids(cohort.cases, rehearsal))
     if rehearsal.model is not None:
         check_model_exists(rehearsal.model)
-    refused = refusals(algorithm, evaluation)
+    refused, hidden, of_images = image_findings(algorithm, evaluation)
     api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
@@ -134,12 +134,13 @@ def rehearse(
     metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
     package, mistaken, unknown = rehearsed_package(given, _records(jobs.results))
     problems = [
+        *hidden,
         *mistaken,
         *_failed_batch(jobs.results, api_method),
         *(unranked if evaluated.problem is None else [evaluated.problem]),
     ]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
-    warnings += (*of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
+    warnings += (*of_images, *of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
     answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
     result = RehearsalResult(
         jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers

@@ -6,7 +6,7 @@ import math
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
 from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.images import API_METHOD_LABEL, API_METHODS, upload_problems
+from rehearsal.images import API_METHOD_LABEL, API_METHODS, hidden_problems, upload_problems, version_warnings
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
 from rehearsal.jobs.outputs import CheckedOutput
@@ -44,10 +44,13 @@ class EvaluationRun:
     outcome: RunOutcome | None = None
 
 
-def refusals(*runners: Runner | None) -> tuple[str, ...]:
-    """Reasons why the platform would not accept the runners' images."""
+def image_findings(*runners: Runner | None) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Of the runners' images: why the platform would not accept them, why they could not run, and warnings."""
     images = [runner for runner in runners if isinstance(runner, ContainerRunner)]
-    return tuple(problem for one in images for problem in upload_problems(one.engine.image_facts(one.image)))
+    facts = [replace(one.engine.image_facts(one.image), name=one.title or one.image) for one in images]
+    kinds = (upload_problems, hidden_problems, version_warnings)
+    refused, hidden, warnings = (tuple(line for one in facts for line in kind(one)) for kind in kinds)
+    return refused, hidden, warnings
 
 
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:

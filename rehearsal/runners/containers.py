@@ -71,7 +71,8 @@ class ContainerEngine:
         """Read the properties of an image. Raises EngineError if there is no such image."""
         inspected = json.loads(self.command("image", "inspect", image))[0]
         config, size_bytes = inspected.get("Config") or {}, int(inspected.get("Size", 0))
-        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes)
+        made_by = self.command("history", "--no-trunc", "--format", "{{.CreatedBy}}", image, check=False).splitlines()
+        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes, made_by=made_by)
 
     def identity(self, image: str) -> str:
         """The ID of an image, which no archive can give to another. Raises EngineError if there is none."""

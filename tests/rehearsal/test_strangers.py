@@ -75,7 +75,7 @@ def sums(folder: Path) -> dict[str, str]:
 )
 def test_an_odd_output_costs_its_own_case(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
-):
+) -> None:
     before = sums(cohort)
     result = rehearsed(tmp_path, cohort, odd, monkeypatch)
     assert [failure[:5] for failure in result.failures] == ["A-1: "]
@@ -86,7 +86,7 @@ def test_an_odd_output_costs_its_own_case(
     assert not list((tmp_path / "out").glob(".rehearsal-*"))
 
 
-def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = "M.unlink(); M.with_suffix('.tif').write_bytes(b'II*\\0' + bytes(100))"
     result = rehearsed(tmp_path, cohort, odd, monkeypatch)
     assert result.failures == ()
@@ -94,7 +94,7 @@ def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, mo
     assert sorted(path.name for path in (tmp_path / "out" / "predictions").iterdir()) == ["A-1.tif", "B-2.mha"]
 
 
-def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret.json").write_text('{"method": "secret"}')
     result = rehearsed(tmp_path, cohort, f"R.symlink_to({str(tmp_path / 'secret.json')!r})", monkeypatch)
     assert result.failures == ()
@@ -102,7 +102,7 @@ def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, m
     assert any("run-record.json: a symbolic link" in warning for warning in result.warnings)
 
 
-def test_a_command_cannot_change_the_cohort(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_command_cannot_change_the_cohort(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sums(cohort)
     odd = "[open(path, 'ab').write(b'SPOILT') for path in (I / 'images/ct').iterdir()]"
     result = rehearsed(tmp_path, cohort, odd, monkeypatch)
@@ -112,14 +112,14 @@ def test_a_command_cannot_change_the_cohort(tmp_path: Path, cohort: Path, monkey
 
 def test_a_failed_job_names_the_faults_of_its_outputs_too(
     tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     odd = "M.write_bytes(b'no image'); M.with_name('two.mha').touch(); sys.exit(1)"
     (failure,) = rehearsed(tmp_path, cohort, odd, monkeypatch).failures
     assert "exit status 1" in failure
     assert "found 2 images (output.mha, two.mha)" in failure
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_folder_in_use_is_refused(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "out").mkdir()
     handle = os.open(tmp_path / "out", os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -131,7 +131,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path, cohort: Path, monkeypatch: p
 @pytest.mark.parametrize(("number", "parallel"), [(signal.SIGTERM, 1), (signal.SIGHUP, 2)], ids=["TERM", "HUP"])
 def test_a_signal_ends_the_programs_and_removes_their_folders(
     tmp_path: Path, cohort: Path, number: signal.Signals, parallel: int
-):
+) -> None:
     program = tmp_path / "sleeps.py"
     program.write_text(
         f"import os, pathlib, time\npathlib.Path({str(tmp_path)!r}, f'started-{{os.getpid()}}').touch()\ntime.sleep(300)\n"

@@ -26,7 +26,7 @@ def copied(folder: Path) -> tuple[tuple[str, ...], list[str]]:
     return faults, sorted(str(path.relative_to(target)) for path in target.rglob("*"))
 
 
-def test_regular_files_and_folders_are_copied(written: Path):
+def test_regular_files_and_folders_are_copied(written: Path) -> None:
     assert copied(written) == ((), ["images", "images/a.mha"])
     assert (written.with_name("copy") / "images" / "a.mha").read_bytes() == b"mask"
     assert not (written.with_name("copy") / "images" / "a.mha").samefile(written / "images" / "a.mha")
@@ -44,7 +44,9 @@ def test_regular_files_and_folders_are_copied(written: Path):
         ("escape", "\\x1b[31mred\\nerror: fake: a symbolic link"),
     ],
 )
-def test_anything_else_is_refused_and_named(written: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fault: str):
+def test_anything_else_is_refused_and_named(
+    written: Path, monkeypatch: pytest.MonkeyPatch, kind: str, fault: str
+) -> None:
     secret, x = written.with_name("secret"), written / "x"
     if kind == "link":
         x.symlink_to("../secret")
@@ -81,7 +83,7 @@ def nested(folder: Path, name: str, levels: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "levels"), [("d", 1500), ("d" * 200, 30)], ids=["deep", "long"])
-def test_a_deep_or_long_path_is_one_fault_and_is_removed(written: Path, name: str, levels: int):
+def test_a_deep_or_long_path_is_one_fault_and_is_removed(written: Path, name: str, levels: int) -> None:
     nested(written, name, levels)
     faults, _ = copied(written)
     assert len(faults) == 1
@@ -90,7 +92,7 @@ def test_a_deep_or_long_path_is_one_fault_and_is_removed(written: Path, name: st
     assert not written.exists()
 
 
-def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "MAX_ENTRIES", 3)
     monkeypatch.setattr(trees, "MAX_BYTES", 5)
     for name in ("y", "z"):
@@ -98,7 +100,7 @@ def test_the_number_and_size_of_files_are_bounded(written: Path, monkeypatch: py
     assert copied(written)[0] == ("y: 2 bytes, expected at most 1", "more than 3 files and folders")
 
 
-def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path):
+def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path) -> None:
     (written / "link").symlink_to("../secret")
     assert copy_file_out(written / "images", "a.mha", tmp_path / "b", 4) == ""
     assert (tmp_path / "b").read_bytes() == b"mask"
@@ -108,7 +110,7 @@ def test_one_file_is_copied_out_or_named(written: Path, tmp_path: Path):
     assert not (tmp_path / "c").exists()
 
 
-def test_a_tree_is_removed_without_what_its_links_point_to(written: Path):
+def test_a_tree_is_removed_without_what_its_links_point_to(written: Path) -> None:
     (written / "link").symlink_to("..")
     locked = written / "locked"
     (locked / "inner").mkdir(parents=True)
