@@ -27,6 +27,7 @@ Kind = Literal["file", "folder", "symbolic link", "hard link", "device or sparse
 _BLOCK: Final = 512
 _PIECE: Final = 1 << 20
 _MAX_EXTENSION_BYTES: Final = 1 << 20
+_MAX_EXTENSIONS_BYTES: Final = 16 << 20  # of an archive together: 1 kB of a compressed one holds 1 MiB of them
 _KINDS: Final[dict[bytes, Kind]] = {
     b"0": "file",
     b"\0": "file",
@@ -170,6 +171,7 @@ def _opened(archive: Path, start: bytes) -> IO[bytes]:
 
 def _members(blocks: _Blocks) -> Iterator[tuple[Member, Iterator[bytes]]]:
     extensions: dict[str, str] = {}
+    left = _MAX_EXTENSIONS_BYTES
     for _ in range(MAX_MEMBERS):
         header = blocks.read(_BLOCK)
         if not any(header):
@@ -181,6 +183,9 @@ def _members(blocks: _Blocks) -> Iterator[tuple[Member, Iterator[bytes]]]:
         if kind in (b"x", b"g", b"X", b"L", b"K"):
             if size > _MAX_EXTENSION_BYTES:
                 raise _DamageError(f"a header of {size} bytes")
+            left -= size
+            if left < 0:
+                raise _DamageError(f"headers of more than {_MAX_EXTENSIONS_BYTES} bytes together")
             content = b"".join(blocks.pieces(size))
             # Records for the whole archive (g) hold no names that a writer uses.
             extensions |= {} if kind == b"g" else _extensions(kind, content)
@@ -215,12 +220,13 @@ def _extensions(kind: bytes, content: bytes) -> dict[str, str]:
     """The records of a PAX header, `LENGTH KEY=VALUE` lines, or a long name of GNU tar."""
     if kind in (b"L", b"K"):
         return {"path" if kind == b"L" else "linkpath": _text(content)}
-    records = {}
-    while content:
-        digits, space, _ = content[:20].partition(b" ")
-        if not (space and digits.isdigit() and len(digits) < int(digits) <= len(content)):
+    records, start = {}, 0
+    while start < len(content):
+        digits, space, _ = content[start : start + 20].partition(b" ")
+        if not (space and digits.isdigit() and len(digits) < int(digits) <= len(content) - start):
             raise _DamageError("a PAX header without its length")
-        record, content = content[len(digits) + 1 : int(digits)], content[int(digits) :]
+        record = content[start + len(digits) + 1 : start + int(digits)]
+        start += int(digits)
         key, equals, value = record.partition(b"=")
         if not equals or not value.endswith(b"\n"):
             raise _DamageError("a PAX header without a value")

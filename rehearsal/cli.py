@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
-from contract.errors import EngineError, HecktorError
+from contract.errors import EngineError, HecktorError, printable
 from contract.options import add_code_option, add_edition_options, chosen_algorithm, positive_number, whole_number
 from contract.packages import package_edition
 from contract.processes import usable_cpus
@@ -44,14 +44,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_unused(parser, options, is_scored)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
+    # An archive that is loaded may take a name of the engine's, so the names are resolved before.
+    if options.algorithm_image and _is_archive(Path(options.algorithm_image)):
+        evaluation = _evaluation(options, edition, task) if is_scored else None
+        algorithm = _algorithm(options, edition, task)
+    else:
+        algorithm = _algorithm(options, edition, task)
+        evaluation = _evaluation(options, edition, task) if is_scored else None
     rehearsal = Rehearsal(
         edition=edition,
         task=task,
         cohort=options.cases,
         output_dir=options.output,
-        algorithm=_algorithm(options, edition, task),
+        algorithm=algorithm,
         limits=_limits(options, task),
-        evaluation=_evaluation(options, edition, task) if is_scored else None,
+        evaluation=evaluation,
         ground_truth_dir=options.ground_truth,
         model=options.model,
         on_failure=options.on_failure,
@@ -97,7 +104,7 @@ def _both_ways(rehearsal: Rehearsal) -> int:
         _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
         for method in API_METHODS
     )
-    print(comparison(executed, invoked, rehearsal.output_dir))
+    print(*map(printable, comparison(executed, invoked, rehearsal.output_dir).splitlines()), sep="\n")
     return 0 if executed.succeeded and invoked.succeeded else 1
 
 
@@ -106,44 +113,49 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
 
     from rehearsal.pipeline import rehearse
 
-    with tqdm(desc=f"{rehearsal.team}, {rehearsal.task.name}", unit="case") as bar:
+    with tqdm(desc=printable(f"{rehearsal.team}, {rehearsal.task.name}"), unit="case") as bar:
 
         def done(job: JobResult) -> None:
             bar.update()
             if job.failure is not None:
-                bar.write(f"failed: {job.job.case.case_id}: {job.failure}", file=sys.stderr)
+                bar.write(printable(f"failed: {job.job.case.case_id}: {job.failure}"), file=sys.stderr)
 
         result = rehearse(rehearsal, on_start=bar.reset, on_job=done)
     _print_result(result, rehearsal)
     return result
 
 
+def _say(line: str, file: TextIO | None = None) -> None:
+    """Print one line; programs, images and files of strangers have a part in it, so it holds no escapes."""
+    print(printable(line), file=file)
+
+
 def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
     from rehearsal.pipeline import REHEARSAL_JSON
 
     for warning in result.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        _say(f"warning: {warning}", file=sys.stderr)
     for refusal in result.refusals:
-        print(f"refused: {refusal}", file=sys.stderr)
+        _say(f"refused: {refusal}", file=sys.stderr)
     width = max([40, *map(len, result.metrics)])
     for path, value in result.metrics.items():
-        print(f"{path:<{width}} {value:.4f}")
+        _say(f"{path:<{width}} {value:.4f}")
     _print_answers(result)
     seconds = [job.outcome.seconds for job in result.jobs]
     peaks = [job.outcome.peak_memory_bytes for job in result.jobs if job.outcome.peak_memory_bytes is not None]
     memory = f", peak memory {max(peaks) / 1024**3:.2f} GiB" if peaks else ""
-    print(
+    _say(
         f"{len(result.jobs) - len(result.failures)} of {len(result.jobs)} jobs succeeded, "
         f"{max(seconds):.1f} s the longest (limit {rehearsal.limits.of_case_s(result.api_method):g} s){memory}"
     )
     if result.startup_s:
         starts = ", ".join(f"{seconds:.1f} s" for seconds in result.startup_s)
-        print(f"one server for all cases, ready after {starts}")
+        _say(f"one server for all cases, ready after {starts}")
     if rehearsal.evaluation is None:
-        print("not scored: no --ground-truth was given")
-    print(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
+        _say("not scored: no --ground-truth was given")
+    _say(f"written: {rehearsal.output_dir / REHEARSAL_JSON}")
     for problem in result.problems or (result.failures[:1] if not result.refusals else ()):
-        print(f"error: {problem}", file=sys.stderr)
+        _say(f"error: {problem}", file=sys.stderr)
 
 
 def _print_answers(result: RehearsalResult) -> None:
@@ -151,12 +163,13 @@ def _print_answers(result: RehearsalResult) -> None:
     from rehearsal.jobs.records import notice_lines
 
     for line in notice_lines(result.records):
-        print(line, file=sys.stderr)
+        _say(line, file=sys.stderr)
     if result.package is not None:
         source = "given by --model" if result.package.given else "no --model was given"
         named = f"named in {result.package.recorded} of {len(result.records)} run records"
-        print(f"model package: {result.package} ({source}, {named})")
-    print(*result.answers, sep="\n")
+        _say(f"model package: {result.package} ({source}, {named})")
+    for answer in result.answers:
+        _say(str(answer))
 
 
 def _algorithm(options: argparse.Namespace, edition: Edition, task: Algorithm) -> Runner:
@@ -181,7 +194,7 @@ def _runner(
     further = tuple(shlex.split(arguments))
     if image is not None:
         engine = find_engine(options.engine)
-        return ContainerRunner(engine, _image(engine, image), further, with_gpus)
+        return ContainerRunner(engine, _image(engine, image), further, with_gpus, title=image)
     return ProcessRunner(default if command is None else _command(command), further)
 
 
@@ -195,14 +208,18 @@ def _command(text: str) -> tuple[str, ...]:
 
 
 def _image(engine: ContainerEngine, image: str) -> str:
-    """The image's name; a saved archive is checked as at an upload and then loaded."""
+    """The image's ID; a saved archive is checked as at an upload and then loaded."""
     path = Path(image)
-    if not (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
-        return image
+    if not _is_archive(path):
+        return engine.identity(image)
     problems = upload_problems(facts_of_archive(path))
     if problems:
         raise EngineError(problems[0])
     return engine.load(path)
+
+
+def _is_archive(path: Path) -> bool:
+    return path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)
 
 
 def memory_bytes(text: str) -> int:

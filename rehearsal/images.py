@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import posixpath
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,21 +15,32 @@ from typing import Any, Final, Literal
 
 from contract.archives import read_members
 from contract.errors import EngineError
+from contract.platform import MODEL_DIR, OUTPUT_DIR
 
 API_METHOD_LABEL: Final = "org.grand-challenge.api-method"
 API_METHODS: Final[tuple[Literal["exec", "invoke"], ...]] = ("exec", "invoke")
 STRIPPED_PREFIX: Final = "GRAND_CHALLENGE_"
 SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
+# What the platform mounts hides what the image has there.
+_MOUNTED: Final = (str(MODEL_DIR), str(OUTPUT_DIR), "/tmp")  # noqa: S108 - paths inside the container
+_TORCH: Final = re.compile(r"(?:\btorch==|PYTORCH_VERSION=v?)(2\.9(?:\.\d+)?)(?![\d])")
+_CUDA: Final = re.compile(r"\bCUDA_VERSION=(13[.\d]*)|\bwhl/(cu13\d)\b|\btorch==\S+\+(cu13\d)\b")
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-_DOCUMENT_BYTES: Final = 16 * 1024 * 1024
+_BLOCK_BYTES: Final = 16 * 1024 * 1024
+# The manifest and the configuration have some kilobytes; only these two are parsed.
+_DOCUMENT_BYTES: Final = 2 * 1024 * 1024
+_DOCUMENTS_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """Properties of an image; `manifests` is 1 for an image in an engine."""
+    """Properties of an image; `manifests` is 1 for an image in an engine.
+
+    `started` is its entry point with its arguments, `made_by` the commands that made its layers.
+    """
 
     name: str
     user: str
@@ -37,6 +49,9 @@ class ImageFacts:
     size_bytes: int
     variables: tuple[str, ...]
     manifests: int = 1
+    workdir: str = ""
+    started: tuple[str, ...] = ()
+    made_by: tuple[str, ...] = ()
 
     @property
     def stripped_variables(self) -> tuple[str, ...]:
@@ -46,12 +61,21 @@ class ImageFacts:
 
     @classmethod
     def of(
-        cls, name: str, config: Mapping[str, Any], architecture: str, size_bytes: int, manifests: int = 1
+        cls,
+        name: str,
+        config: Mapping[str, Any],
+        architecture: str,
+        size_bytes: int,
+        manifests: int = 1,
+        made_by: Iterable[object] = (),
     ) -> ImageFacts:
         """Properties of an image with the configuration `config` of its containers."""
         user, labels = str(config.get("User") or "").strip(), _object(config.get("Labels"))
         api_method, variables = str(labels.get(API_METHOD_LABEL, "exec")), tuple(map(str, config.get("Env") or ()))
-        return cls(name, user, architecture, api_method, size_bytes, variables, manifests)
+        workdir = str(config.get("WorkingDir") or "")
+        started = tuple(str(part) for key in ("Entrypoint", "Cmd") for part in _list(config.get(key)))
+        commands = tuple(map(str, made_by))
+        return cls(name, user, architecture, api_method, size_bytes, variables, manifests, workdir, started, commands)
 
 
 def upload_problems(facts: ImageFacts) -> list[str]:
@@ -72,6 +96,39 @@ def upload_problems(facts: ImageFacts) -> list[str]:
     return [f"{problem}; the platform would refuse the image" for problem in problems]
 
 
+def hidden_problems(facts: ImageFacts) -> list[str]:
+    """Reasons why its program would not be found: it is in a folder over which the platform mounts another one."""
+    problems = []
+    parts = {
+        "WORKDIR": (facts.workdir,),
+        "ENTRYPOINT": tuple(posixpath.join(facts.workdir, one) for one in facts.started),
+    }
+    for kind, paths in parts.items():
+        for path in map(posixpath.normpath, filter(None, paths)):
+            folder = next((one for one in _MOUNTED if path == one or path.startswith(f"{one}/")), None)
+            if folder is not None and not (kind == "ENTRYPOINT" and path == facts.workdir):
+                problems.append(
+                    f"{facts.name}: {kind} {path} is hidden by what the platform mounts at {folder}, "
+                    "expected the program in another folder, such as /opt/app (move it in the Dockerfile)"
+                )
+                break
+    return problems
+
+
+def version_warnings(facts: ImageFacts) -> list[str]:
+    """Warnings about versions of PyTorch and CUDA, as far as the image's variables and commands tell them."""
+    text, warnings = "\n".join((*facts.variables, *facts.made_by)), []
+    if found := _TORCH.search(text):
+        found_version = found.group(1)
+        warnings.append(
+            f"{facts.name}: PyTorch {found_version}, which nnU-Net refuses; expected 2.8 or earlier, or 2.10"
+        )
+    if found := _CUDA.search(text):
+        version = next(filter(None, found.groups()))
+        warnings.append(f"{facts.name}: CUDA {version}, which needs driver 580; expected CUDA 12 for older drivers")
+    return warnings
+
+
 def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     """Properties of a saved image, read without an engine.
 
@@ -84,7 +141,7 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     """
     if not path.name.endswith(ARCHIVE_SUFFIXES):
         raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
-    documents: dict[str, Any] = {}
+    documents = _Documents(path.name)
     digests: dict[str, str] = {}
     links: dict[str, str] = {}
     for member, pieces in read_members(path, max_bytes=_UNPACKED_BYTES, error=EngineError):
@@ -95,7 +152,7 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
             links[name] = posixpath.normpath(member.target)
         elif member.kind == "file":
             start = b"".join(pieces) if member.size <= _DOCUMENT_BYTES else b""
-            documents[name] = _document(start)
+            documents.keep(name, start)
             if verify:
                 digests[name] = _digest(path.name, chain([start], pieces))
     if verify:
@@ -104,11 +161,11 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     return _facts(path, documents)
 
 
-def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, str]) -> None:
+def _check_layers(archive: str, documents: _Documents, digests: dict[str, str]) -> None:
     """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name."""
     try:
-        first = documents["manifest.json"][0]
-        checksums = documents[posixpath.normpath(first["Config"])]["rootfs"]["diff_ids"]
+        first = documents.parsed("manifest.json")[0]
+        checksums = documents.parsed(posixpath.normpath(first["Config"]))["rootfs"]["diff_ids"]
         names = map(posixpath.normpath, first["Layers"])
         layers = dict(zip(names, (text.removeprefix("sha256:") for text in checksums), strict=True))
     except (KeyError, IndexError, TypeError, ValueError):
@@ -120,26 +177,46 @@ def _check_layers(archive: str, documents: dict[str, Any], digests: dict[str, st
             raise EngineError(archive, f"layer {name} {fault}", f"{expected[:12]}...")
 
 
-def _facts(path: Path, documents: dict[str, Any]) -> ImageFacts:
-    manifest = documents.get("manifest.json")
+def _facts(path: Path, documents: _Documents) -> ImageFacts:
+    manifest = documents.parsed("manifest.json")
     if not (isinstance(manifest, list) and manifest and isinstance(manifest[0], dict)):
         raise EngineError(path.name, "no manifest.json in it", "what `docker save` writes")
-    document = _object(documents.get(posixpath.normpath(str(manifest[0].get("Config")))))
+    document = _object(documents.parsed(posixpath.normpath(str(manifest[0].get("Config")))))
     config, architecture = _object(document.get("config")), str(document.get("architecture", ""))
-    return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest))
+    made_by = [_object(step).get("created_by", "") for step in _list(document.get("history"))]
+    return ImageFacts.of(path.name, config, architecture, path.stat().st_size, len(manifest), made_by)
+
+
+def _list(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else []
 
 
 def _object(content: Any) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _document(content: bytes) -> Any:
-    if content.lstrip()[:1] not in {b"{", b"["}:
-        return None
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
+class _Documents:
+    """The JSON members of an archive, bounded together, and parsed only when they are asked for."""
+
+    def __init__(self, archive: str) -> None:
+        self._archive, self._contents, self._left = archive, dict[str, bytes](), _DOCUMENTS_BYTES
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a member that may be JSON."""
+        if content.lstrip()[:1] not in {b"{", b"["}:
+            return
+        self._left -= len(content)
+        if self._left < 0:
+            found = f"found JSON members of more than {_DOCUMENTS_BYTES} bytes together"
+            raise EngineError(self._archive, found, "what `docker save` writes")
+        self._contents[name] = content
+
+    def parsed(self, name: str) -> Any:
+        """The content of a member, None if it is absent or not JSON."""
+        try:
+            return json.loads(self._contents.get(name, b"null"))
+        except (ValueError, RecursionError):
+            return None
 
 
 def _digest(archive: str, pieces: Iterable[bytes]) -> str:
@@ -166,7 +243,7 @@ def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
         rest = block
         while rest := (rest.lstrip(b"\0") if is_between else rest):
             is_between = False
-            yield inflate.decompress(rest, _DOCUMENT_BYTES)
+            yield inflate.decompress(rest, _BLOCK_BYTES)
             rest = inflate.unconsumed_tail
             if inflate.eof:
                 rest, inflate, is_between = inflate.unused_data, zlib.decompressobj(wbits=31), True

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import filecmp
-import shutil
+import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -13,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from contract.documents import Document
-from contract.errors import EngineError
+from contract.errors import EngineError, OutputError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
@@ -36,11 +38,13 @@ from rehearsal.platform import (
     EvaluationRun,
     choose_api_method,
     copy_by_case,
+    image_findings,
     ranked_values,
-    refusals,
     run_evaluation,
     stage_predictions,
 )
+from rehearsal.runners.monitor import ended_by_signals
+from rehearsal.runners.trees import remove_entry, remove_tree
 
 REHEARSAL_JSON: Final = "rehearsal.json"
 _WORK_PREFIX: Final = ".rehearsal-"
@@ -109,14 +113,13 @@ def rehearse(
     cases, warnings = cohort.cases, (*cohort.warnings, *compare_ids(cohort.cases, rehearsal))
     if rehearsal.model is not None:
         check_model_exists(rehearsal.model)
-    refused = refusals(algorithm, evaluation)
+    refused, hidden, of_images = image_findings(algorithm, evaluation)
     api_method, of_method = choose_api_method(algorithm, rehearsal.api_method, rehearsal.parallel)
     if evaluation is not None and evaluation.api_method != "exec":
         raise EngineError(evaluation.description, "an evaluation is called by exec", "that label")
     output_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=output_dir) as temporary:
-        work_dir, input_dir = Path(temporary), output_dir / "evaluation" / "input"
-        work_dir.chmod(0o755)  # an image's user enters it
+    with _locked(output_dir), ended_by_signals(), _work_folder(output_dir) as work_dir:
+        input_dir = output_dir / "evaluation" / "input"
         given = None
         if rehearsal.model is not None:
             model, given = given_model(rehearsal.model, work_dir / "model")
@@ -131,18 +134,44 @@ def rehearse(
     metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
     package, mistaken, unknown = rehearsed_package(given, _records(jobs.results))
     problems = [
+        *hidden,
         *mistaken,
         *_failed_batch(jobs.results, api_method),
         *(unranked if evaluated.problem is None else [evaluated.problem]),
     ]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
-    warnings += (*of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
+    warnings += (*of_images, *of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
     answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
     result = RehearsalResult(
         jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers
     )
     write_json(output_dir / REHEARSAL_JSON, RehearsalRecord.of(rehearsal, result).model_dump(mode="json"))
     return result
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other rehearsals out of a folder; the lock ends with this process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OutputError(folder.name, "another rehearsal is writing there", "a folder of its own") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _work_folder(output_dir: Path) -> Iterator[Path]:
+    """A folder for the jobs, which is removed with all that they left in it."""
+    folder = Path(tempfile.mkdtemp(prefix=_WORK_PREFIX, dir=output_dir))
+    try:
+        folder.chmod(0o755)  # an image's user enters it
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def _cohort(rehearsal: Rehearsal) -> Cohort:
@@ -177,10 +206,7 @@ def _clear(output_dir: Path, work_dir: Path) -> None:
     """Remove the results of an earlier rehearsal, and the work folder of one that was killed."""
     killed = set(output_dir.glob(f"{_WORK_PREFIX}*")) - {work_dir}
     for path in (*(output_dir / name for name in _OWN_NAMES), *killed):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove_entry(path.parent, path.name)
 
 
 class RehearsalLimits(Document):

@@ -6,7 +6,7 @@ import math
 import shutil
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ import numpy as np
 from contract.errors import EngineError, HecktorError, OutputError
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
-from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON
+from contract.platform import INPUTS_JSON, METRICS_JSON, PREDICTIONS_JSON, TIFF_SUFFIXES
 from contract.predictions import SUCCEEDED, job_entry, socket_entry
-from rehearsal.images import API_METHOD_LABEL, API_METHODS, upload_problems
+from rehearsal.images import API_METHOD_LABEL, API_METHODS, hidden_problems, upload_problems, version_warnings
 from rehearsal.jobs.cases import place
 from rehearsal.jobs.execute import JobResult
 from rehearsal.jobs.outputs import CheckedOutput
@@ -25,6 +25,7 @@ from rehearsal.runners.containers import ContainerRunner
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
 from rehearsal.runners.runner import GIB, Call, Limits, Runner
+from rehearsal.runners.trees import MAX_BYTES, copy_file_out
 
 EVALUATION_LIMITS: Final = Limits(memory_bytes=8 * GIB, time_limit_s=3600.0, cpus=2)
 FAILED: Final = "Failed"
@@ -43,10 +44,13 @@ class EvaluationRun:
     outcome: RunOutcome | None = None
 
 
-def refusals(*runners: Runner | None) -> tuple[str, ...]:
-    """Reasons why the platform would not accept the runners' images."""
+def image_findings(*runners: Runner | None) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Of the runners' images: why the platform would not accept them, why they could not run, and warnings."""
     images = [runner for runner in runners if isinstance(runner, ContainerRunner)]
-    return tuple(problem for one in images for problem in upload_problems(one.engine.image_facts(one.image)))
+    facts = [replace(one.engine.image_facts(one.image), name=one.title or one.image) for one in images]
+    kinds = (upload_problems, hidden_problems, version_warnings)
+    refused, hidden, warnings = (tuple(line for one in facts for line in kind(one)) for kind in kinds)
+    return refused, hidden, warnings
 
 
 def choose_api_method(algorithm: Runner, chosen: str, parallel: int) -> tuple[str, tuple[str, ...]]:
@@ -90,12 +94,15 @@ def run_evaluation(
     failure = run_failure(outcome, call.limits, call.stderr)
     if failure is not None:
         return EvaluationRun(problem=f"evaluation: {failure}", warnings=warnings)
+    written = work_dir / METRICS_JSON
     try:
-        metrics = read_json(call.output_dir / METRICS_JSON, error=OutputError, accept_nan=True)
+        if fault := copy_file_out(call.output_dir, METRICS_JSON, written, MAX_BYTES):
+            raise OutputError(METRICS_JSON, fault)
+        metrics = read_json(written, error=OutputError, accept_nan=True)
     except HecktorError as problem:
         reason = f"evaluation: {problem.message}; the platform would fail the evaluation"
         return EvaluationRun(problem=reason, warnings=warnings)
-    shutil.copyfile(call.output_dir / METRICS_JSON, output_dir / METRICS_JSON)
+    shutil.copyfile(written, output_dir / METRICS_JSON)
     return EvaluationRun(metrics, warnings=warnings, outcome=outcome)
 
 
@@ -179,7 +186,14 @@ def copy_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) ->
 def path_by_case(folder: Path, result: JobResult, output: CheckedOutput) -> Path:
     """`<folder>/<case>.mha` or `.json`; with several answers `<folder>/<answer>/<case>.mha` or `.json`."""
     parent = folder / output.answer.name if len(result.outputs) > 1 else folder
-    return parent / f"{result.job.case.case_id}{'.mha' if output.answer.socket.is_image else '.json'}"
+    return parent / f"{result.job.case.case_id}{_stored_suffix(output)}"
+
+
+def _stored_suffix(output: CheckedOutput) -> str:
+    """`.json`, `.mha`, or that of a TIFF, which is not converted."""
+    if not output.answer.socket.is_image:
+        return ".json"
+    return output.path.suffix.lower() if output.path.name.lower().endswith(TIFF_SUFFIXES) else ".mha"
 
 
 def _job(result: JobResult, input_dir: Path, algorithm: str) -> dict[str, Any]:
@@ -206,8 +220,8 @@ def place_output(output: CheckedOutput, number: int, job_dir: Path) -> dict[str,
         write_json(target, output.value)
         return socket_entry(socket, number, value=output.value)
     image_pk = str(uuid.uuid4())
-    target = target / f"{image_pk}.mha"
-    if output.path.suffix.lower() == ".mha":
+    target = target / f"{image_pk}{_stored_suffix(output)}"
+    if output.path.suffix.lower() == target.suffix:
         place(output.path, target)
     else:
         write_volume(target, read_volume(output.path))

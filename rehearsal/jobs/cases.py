@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,7 +17,6 @@ from contract.images.volumes import find_single_image, image_suffix, read_volume
 from contract.predictions import read_inputs, socket_entry
 from contract.release.tables import ReleaseTable
 
-_WORLD_READABLE: Final = 0o004
 _EXPECTED: Final = "a cohort in the platform's layout, or a release with Task 1 or <ID>/<ID>__CT.nii.gz"
 
 
@@ -104,14 +101,9 @@ def stage_job(case: CohortCase, folder: Path) -> StagedJob:
 
 
 def place(source: Path, target: Path) -> None:
-    """Put a file at `target`: a hard link if any user may read the file and links are possible, otherwise a copy."""
+    """Copy a file to `target`; no link, through which a program could change the file itself."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    real = source.resolve()
-    if real.stat().st_mode & _WORLD_READABLE:
-        with contextlib.suppress(OSError):
-            os.link(real, target)
-            return
-    shutil.copyfile(real, target)
+    shutil.copyfile(source, target)
     target.chmod(0o644)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,13 +11,15 @@ from typing import Final, Literal
 
 from contract.editions import Algorithm, Edition
 from contract.errors import OutputError
+from contract.files import MAX_JSON_BYTES
 from contract.images.volumes import read_header
 from rehearsal.jobs.cases import CohortCase, StagedJob, stage_job
 from rehearsal.jobs.outputs import CheckedOutput, CheckedOutputs, check_outputs
 from rehearsal.jobs.records import RecordedRun, read_run_record
 from rehearsal.runners.failures import log_warnings, run_failure
 from rehearsal.runners.monitor import RunOutcome
-from rehearsal.runners.runner import Call, Limits, Runner
+from rehearsal.runners.runner import RUN_RECORD, Call, Limits, Runner
+from rehearsal.runners.trees import copy_file_out, copy_out, entries_below, remove_tree
 
 INPUT_CHANGED: Final = "the input folder was changed; on the platform /input is read-only and the write would fail"
 
@@ -102,51 +104,75 @@ def run_jobs(
             results.append(run_job(case, rehearsal, work_dir))
             on_done(results[-1])
         return Jobs(tuple(results))
+    cancelled = threading.Event()
     with ThreadPoolExecutor(max_workers=rehearsal.parallel) as pool:
-        waiting = [pool.submit(run_job, case, rehearsal, work_dir) for case in cases]
+        waiting = [pool.submit(run_job, case, rehearsal, work_dir, cancelled) for case in cases]
         try:
             for future in waiting:
                 results.append(future.result())
                 on_done(results[-1])
         except BaseException:
+            cancelled.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return Jobs(tuple(results))
 
 
-def run_job(case: CohortCase, rehearsal: Rehearsal, work_dir: Path) -> JobResult:
+def run_job(
+    case: CohortCase, rehearsal: Rehearsal, work_dir: Path, cancelled: threading.Event | None = None
+) -> JobResult:
     """Stage a case, run it and check its outputs. Raises EngineError if the program cannot be started."""
     folder, limits = work_dir / case.case_id, rehearsal.limits
     job = stage_job(case, folder / "input")
     name, logs = f"hecktor-rehearsal-{job.pk}", rehearsal.log_dir / case.case_id
-    call = Call.below(name, folder, logs, limits, rehearsal.model)
+    call = Call.below(name, folder, logs, limits, rehearsal.model, cancelled)
     before = listing(job.input_dir)
     outcome = rehearsal.algorithm.run(call)
     failure = run_failure(outcome, limits, call.stderr)
     if failure is None and listing(job.input_dir) != before:
         failure = INPUT_CHANGED
-    checked, failure = outputs_or_failure(failure, call.output_dir, case, rehearsal.task)
-    run_record, unusable = read_run_record(call.record_path)
-    shutil.rmtree(call.tmp_dir, ignore_errors=True)
-    shutil.rmtree(job.input_dir, ignore_errors=True)
+    collected = Collected.from_call(call, folder / "collected")
+    for used in (call.output_dir, call.tmp_dir, job.input_dir):
+        remove_tree(used)
+    checked, failure = outputs_or_failure(failure, collected, case, rehearsal.task)
+    run_record, unusable = read_run_record(collected.record, collected.record_fault)
     warnings = (*checked.warnings, *unusable, *log_warnings(call.stdout), *log_warnings(call.stderr))
     return JobResult(job, outcome, checked.outputs, failure, warnings, call.stderr, run_record=run_record)
 
 
+@dataclass(frozen=True)
+class Collected:
+    """What a run left, copied out of its folders: the outputs and the run record, and why some were not copied."""
+
+    outputs: Path
+    faults: tuple[str, ...]
+    record: Path
+    record_fault: str
+
+    @classmethod
+    def from_call(cls, call: Call, folder: Path) -> Collected:
+        """Copy the outputs to `folder/output` and the record to `folder/run-record.json`."""
+        outputs, record = folder / "output", folder / RUN_RECORD
+        faults = copy_out(call.output_dir, outputs)
+        return cls(outputs, faults, record, copy_file_out(call.tmp_dir, RUN_RECORD, record, MAX_JSON_BYTES))
+
+
 def outputs_or_failure(
-    failure: str | None, output_dir: Path, case: CohortCase, task: Algorithm
+    failure: str | None, collected: Collected, case: CohortCase, task: Algorithm
 ) -> tuple[CheckedOutputs, str | None]:
-    """The outputs of a run without a `failure`, or the reason why the platform would not accept them."""
-    if failure is not None:
-        return CheckedOutputs((), ()), failure
+    """The outputs of a run without a `failure`, or all reasons why the platform would not accept them.
+
+    After a `failure` the outputs that are there are checked as well, so that one rehearsal shows all faults.
+    """
     ct_geometry = None if task.mask is None else read_header(case.file(task.scan)).geometry
     try:
-        return check_outputs(output_dir, task, ct_geometry), None
+        checked = check_outputs(collected.outputs, task, ct_geometry, collected.faults, is_partial=failure is not None)
     except OutputError as problem:
-        return CheckedOutputs((), ()), problem.message
+        return CheckedOutputs((), ()), "; ".join(filter(None, (failure, problem.message)))
+    return (checked, None) if failure is None else (CheckedOutputs((), checked.warnings), failure)
 
 
-def listing(folder: Path) -> list[tuple[str, int, int]]:
-    """Name, size and modification time of every file below a folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [(str(path.relative_to(folder)), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+def listing(folder: Path) -> list[tuple[str, int, int, str]]:
+    """Name, size, modification time and fault of everything below a folder but its folders."""
+    entries = [entry for entry in entries_below(folder) if not entry.is_folder or entry.fault]
+    return [(one.path, one.status.st_size, one.status.st_mtime_ns, one.fault) for one in entries]

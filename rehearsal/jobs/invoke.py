@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from rehearsal.jobs.cases import CohortCase, stage_job
-from rehearsal.jobs.execute import INPUT_CHANGED, JobResult, Jobs, Rehearsal, listing, outputs_or_failure
+from rehearsal.jobs.execute import INPUT_CHANGED, Collected, JobResult, Jobs, Rehearsal, listing, outputs_or_failure
 from rehearsal.jobs.records import read_run_record
 from rehearsal.runners.failures import invoke_failure, log_warnings, start_failure
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
-from rehearsal.runners.runner import Call
+from rehearsal.runners.runner import RUN_RECORD, Call
 from rehearsal.runners.servers import RunningServer
+from rehearsal.runners.trees import empty_folder, entries_below, remove_entry, shown
 
 # The connection of a killed server breaks a moment before its process is seen to have ended.
 _END_SEEN_WITHIN_S: Final = 1.0
@@ -57,7 +57,7 @@ class _Batch:
         self.warnings: list[str] = []
 
     def answer(self, case: CohortCase) -> JobResult:
-        call, folder = self._call, self._work_dir / case.case_id / "output"
+        call, folder = self._call, self._work_dir / case.case_id / "collected"
         if (server := self._server) is None:
             return self._unanswered(case)
         job = stage_job(case, call.input_dir)
@@ -67,10 +67,10 @@ class _Batch:
             failure = INPUT_CHANGED
         held = server.left_open() if server.exit_code is None else []
         warnings = [f"{path} is kept open after the case; the platform empties the folder" for path in held]
-        failure = self._emptied(case, folder) or failure
-        checked, failure = outputs_or_failure(failure, folder, case, self._rehearsal.task)
-        run_record, unusable = read_run_record(call.record_path)
-        call.record_path.unlink(missing_ok=True)
+        collected = Collected.from_call(call, folder)
+        failure = self._emptied(case) or failure
+        checked, failure = outputs_or_failure(failure, collected, case, self._rehearsal.task)
+        run_record, unusable = read_run_record(collected.record, collected.record_fault)
         logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
         for stream, log in logs.items():
             self._cut_log(stream, log)
@@ -117,11 +117,12 @@ class _Batch:
             failure = self._end_unhealthy(case, f"/output cannot be emptied ({locked} is not writable)")
         return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
 
-    def _emptied(self, case: CohortCase, folder: Path) -> str | None:
-        """Move the outputs to `folder` and remove the inputs; the failure if a folder cannot be emptied."""
+    def _emptied(self, case: CohortCase) -> str | None:
+        """Remove the outputs, the inputs and the run record; the failure if a folder cannot be emptied."""
         try:
-            _move_content(self._call.output_dir, folder)
-            _remove_content(self._call.input_dir)
+            empty_folder(self._call.output_dir)
+            empty_folder(self._call.input_dir)
+            remove_entry(self._call.tmp_dir, RUN_RECORD)
         except OSError as problem:
             return self._end_unhealthy(case, f"/input or /output cannot be emptied ({problem.strerror})")
         return None
@@ -156,21 +157,7 @@ class _Batch:
 
 def _locked_folder(folder: Path) -> str | None:
     """The first folder below that its owner cannot empty, None without one."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir() and not path.is_symlink() and path.stat().st_mode & 0o300 != 0o300:
-            return str(path.relative_to(folder))
+    for entry in entries_below(folder):
+        if entry.is_folder and entry.status.st_mode & 0o300 != 0o300:
+            return shown(entry.path)
     return None
-
-
-def _move_content(source: Path, target: Path) -> None:
-    target.mkdir(parents=True)
-    for path in sorted(source.iterdir()):
-        path.rename(target / path.name)
-
-
-def _remove_content(folder: Path) -> None:
-    for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ from contract.platform import MAX_FILES_IN_IMAGE_FOLDER, PLATFORM_IMAGE_SUFFIXES
 _IMPORTABLE_SUFFIXES: Final = (*PLATFORM_IMAGE_SUFFIXES, ".mhd")
 _MASK_TYPES: Final = ("8-bit unsigned integer", "8-bit signed integer")
 _FAILS_JOB: Final = "the platform would fail this job, and with it the whole submission"
+_MAX_FAULTS: Final = 5
+# Of a mask on another grid, whose labels are looked at all the same: more would take seconds.
+_CHEAP_VOXELS: Final = 20_000_000
 _MAX_SHOWN: Final = 60  # characters of a value in a message
 
 
@@ -43,32 +47,54 @@ class CheckedOutputs:
     warnings: tuple[str, ...]
 
 
-def check_outputs(output_dir: Path, task: Algorithm, ct_geometry: Geometry | None) -> CheckedOutputs:
-    """Check all answers of a task below `output_dir`, the container's `/output`, as the platform does.
+def check_outputs(
+    output_dir: Path,
+    task: Algorithm,
+    ct_geometry: Geometry | None,
+    faults: Sequence[str] = (),
+    *,
+    is_partial: bool = False,
+) -> CheckedOutputs:
+    """Check all answers of a task below `output_dir`, a copy of the container's `/output`, as the platform does.
 
-    A mask is expected on the grid `ct_geometry`; None skips this check. Raises OutputError with the reason if the
-    platform would fail the job.
+    A mask is expected on the grid `ct_geometry`; None skips this check. `faults` are reasons why something was not
+    copied. Of a run that failed (`is_partial`) only the outputs that are there are checked. Raises OutputError with
+    all reasons if the platform would fail the job.
     """
     outputs: list[CheckedOutput] = []
     warnings: list[str] = []
+    reasons = _first_of(faults)
     surplus = _surplus_files(output_dir, task.answers)
     stale = {str(finding) for finding in map(task.stale_output, surplus) if finding is not None}
-    try:
-        for answer in task.answers:
-            if answer.kind == "mask":
-                path, remarks = _check_mask(output_dir, answer, ct_geometry)
-                outputs.append(CheckedOutput(answer, path))
-                warnings += remarks
-            else:
-                outputs.append(_check_value(output_dir, answer))
-    except OutputError as problem:
-        raise OutputError("; ".join([problem.message, *sorted(stale), _FAILS_JOB])) from None
+    for answer in task.answers:
+        if is_partial and not answer.socket.path_under(output_dir).exists():
+            continue
+        try:
+            output, remarks = _check_answer(output_dir, answer, ct_geometry)
+            outputs.append(output)
+            warnings += remarks
+        except OutputError as problem:
+            reasons.append(problem.message)
+    if reasons:
+        raise OutputError("; ".join([*reasons, *sorted(stale), _FAILS_JOB]))
     warnings += [f"{finding}; the platform would drop it" for finding in sorted(stale)]
     others = [path for path in surplus if task.stale_output(path) is None]
     if others:
         shown = ", ".join(others[:3])
         warnings.append(f"{shown}: no output of this task; the platform would drop {len(others)} such file(s)")
     return CheckedOutputs(tuple(outputs), tuple(warnings))
+
+
+def _first_of(faults: Sequence[str]) -> list[str]:
+    more = len(faults) - _MAX_FAULTS
+    return [*faults[:_MAX_FAULTS], *([f"{more} more of this kind"] if more > 0 else [])]
+
+
+def _check_answer(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[CheckedOutput, list[str]]:
+    if answer.kind != "mask":
+        return _check_value(output_dir, answer), []
+    path, remarks = _check_mask(output_dir, answer, ct_geometry)
+    return CheckedOutput(answer, path), remarks
 
 
 def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[Path, list[str]]:
@@ -83,12 +109,12 @@ def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) 
     header = read_header(path, error=OutputError)
     _check_pixel_type(path, header)
     differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)
-    if differences:  # its voxels, which may be a thousand times more, are of no use
+    if differences:
         warnings.append(
             f"{path.name}: its grid is not the CT's ({'; '.join(differences)}, CT against mask); "
             "the platform would accept it, the evaluation would score it as missing"
         )
-    else:
+    if not differences or math.prod(header.geometry.size) <= _CHEAP_VOXELS:
         _check_labels(path, answer)
     return path, warnings
 

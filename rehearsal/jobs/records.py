@@ -80,8 +80,10 @@ class RehearsedAnswer(Document):
 Records = Mapping[str, RecordedRun | None]
 
 
-def read_run_record(path: Path) -> tuple[RecordedRun | None, tuple[str, ...]]:
-    """The record of a run, None without a usable one, and a warning about an unusable one."""
+def read_run_record(path: Path, fault: str = "") -> tuple[RecordedRun | None, tuple[str, ...]]:
+    """The record of a run, None without a usable one, and a warning about an unusable one or the `fault` of a copy."""
+    if fault:
+        return None, (f"{path.name}: {fault}",)
     if not path.exists():
         return None, ()
     try:

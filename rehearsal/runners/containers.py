@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -25,6 +26,11 @@ _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
 # In this order: the first client in PATH, Debian's own client beside a newer one, Podman.
 CANDIDATES: Final = ("docker", "/usr/bin/docker", "podman")
 _PODMAN_FILES: Final = 1048576
+_PROCESSES: Final = 4096
+_NO_RIGHTS: Final = ("--cap-drop=ALL", "--security-opt=no-new-privileges")
+_HAND_OVER_S: Final = 60.0
+_LOADED: Final = "hecktor-loaded"
+_ID: Final = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
 
 
 @dataclass(frozen=True)
@@ -39,16 +45,23 @@ class ContainerEngine:
         """`docker` or `podman`."""
         return "podman" if self.is_podman else "docker"
 
-    def command(self, *arguments: str, check: bool = True) -> str:
-        """Run the client with `arguments` and return its stdout. With `check` EngineError for a non-zero status."""
-        done = subprocess.run(
-            [self.client, *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            env=clean_environment(),
-        )
+    def command(self, *arguments: str, check: bool = True, limit_s: float | None = None) -> str:
+        """Run the client with `arguments` and return its stdout. With `check` EngineError for a non-zero status.
+
+        A client that runs longer than `limit_s` is killed, and its output is empty.
+        """
+        try:
+            done = subprocess.run(
+                [self.client, *arguments],
+                check=False,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=clean_environment(),
+                timeout=limit_s,
+            )
+        except subprocess.TimeoutExpired:
+            return ""
         if check and done.returncode != 0:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise EngineError(f"{self.name} {arguments[0]}", f"{lines[-1][:300]}")
@@ -58,23 +71,51 @@ class ContainerEngine:
         """Read the properties of an image. Raises EngineError if there is no such image."""
         inspected = json.loads(self.command("image", "inspect", image))[0]
         config, size_bytes = inspected.get("Config") or {}, int(inspected.get("Size", 0))
-        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes)
+        made_by = self.command("history", "--no-trunc", "--format", "{{.CreatedBy}}", image, check=False).splitlines()
+        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes, made_by=made_by)
+
+    def identity(self, image: str) -> str:
+        """The ID of an image, which no archive can give to another. Raises EngineError if there is none."""
+        return self.command("image", "inspect", "--format", "{{.Id}}", image).strip()
 
     def load(self, archive: Path) -> str:
-        """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and return its name."""
+        """Load a saved image (`.tar`, `.tar.gz`, `.tar.xz`) and return its ID.
+
+        The names in the archive are its writer's choice, so they are taken off again: a name that was another image's
+        before is given back to it. The image keeps a name made of its ID.
+        """
+        listed = self.command("image", "ls", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}")
+        before = dict(line.rsplit(" ", 1) for line in listed.splitlines() if " " in line)
         unpack = {".gz": ["gzip", "-dc"], ".xz": ["xz", "-dc"]}.get(archive.suffix, ["cat"])
         with subprocess.Popen([*unpack, str(archive)], stdout=subprocess.PIPE) as source:
             done = subprocess.run(
-                [self.client, "load"], check=False, stdin=source.stdout, capture_output=True, text=True
+                [self.client, "load"],
+                check=False,
+                stdin=source.stdout,
+                capture_output=True,
+                text=True,
+                errors="replace",
             )
-        if done.returncode != 0 or ":" not in done.stdout:
+        loaded = [line.split(":", 1)[1].strip() for line in done.stdout.splitlines() if line.startswith("Loaded image")]
+        names = [name.removeprefix("ID:").strip() for line in loaded for name in line.split(",")]
+        if done.returncode != 0 or not names:
             raise EngineError(archive.name, f"{self.name} cannot load it ({done.stderr.strip()[-200:]})")
-        return done.stdout.strip().splitlines()[-1].split(":", 1)[1].strip()
+        identity = self.identity(names[-1])
+        own = f"{_LOADED}:{identity.removeprefix('sha256:')[:12]}"
+        self.command("tag", identity, own)
+        for name in names:
+            if name in before:
+                self.command("tag", before[name], name)
+            elif not _ID.fullmatch(name) and name != own:
+                self.command("rmi", name)
+        return identity
 
     def limit_arguments(self, limits: Limits) -> list[str]:
-        """Options for memory, shared memory, data segment and CPUs."""
+        """Options for memory, shared memory, data segment, processes, rights, the engine's log and CPUs."""
         memory = f"{limits.memory_bytes}"
-        arguments = [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={limits.shared_memory_bytes}"]
+        # The engine would keep a second log beside ours, without a bound.
+        arguments = [f"--pids-limit={_PROCESSES}", "--log-driver=none", *_NO_RIGHTS]
+        arguments += [f"--memory={memory}", f"--memory-swap={memory}", f"--shm-size={limits.shared_memory_bytes}"]
         if limits.data_segment_bytes is not None:
             arguments.append(f"--ulimit=data={limits.data_segment_bytes}:{limits.data_segment_bytes}")
         if self.is_podman:
@@ -137,11 +178,12 @@ class ContainerRunner:
     image: str
     arguments: tuple[str, ...] = ()
     with_gpus: bool = False
+    title: str = ""
 
     @property
     def description(self) -> str:
-        """The image and the arguments to its entry point."""
-        return " ".join((self.image, *self.arguments))
+        """The image (its `title` where `image` is an ID) and the arguments to its entry point."""
+        return " ".join((self.title or self.image, *self.arguments))
 
     @property
     def api_method(self) -> str:
@@ -150,9 +192,10 @@ class ContainerRunner:
     def run(self, call: Call) -> RunOutcome:
         """Run one container and remove it; one labelled `invoke` gets `--no-serve`. Errors as in `start`."""
         no_serve = ("--no-serve",) if self.api_method == "invoke" else ()
-        process = self._started(call, no_serve)
         try:
-            outcome = wait_for(process, call.limits.time_limit_s, self._stopper(call.name), self._peak(call.name))
+            process = self._started(call, no_serve)
+            stopper, peak = self._stopper(call.name), self._peak(call.name)
+            outcome = wait_for(process, call.limits.time_limit_s, stopper, peak, call.cancelled)
             self._raise_if_never_started(call, outcome.exit_code)
             self._hand_over(call)
         finally:
@@ -166,7 +209,11 @@ class ContainerRunner:
         which calls the server from within. Raises EngineError if the engine refuses to start it.
         """
         started_s = time.monotonic()
-        process = self._started(call, ())
+        try:
+            process = self._started(call, ())
+        except BaseException:
+            self._remove(call.name)
+            raise
         peak = self._peak(call.name)
         server = RunningServer(
             process,
@@ -245,8 +292,14 @@ class ContainerRunner:
         if os.geteuid() == 0:
             return
         mount = [f"{folder.resolve()}:/{index}" for index, folder in enumerate((call.output_dir, call.tmp_dir))]
-        self.engine.command(
-            *("run", "--rm", "--network=none", "--user=0", "--entrypoint=/bin/sh"),
-            *("--volume", mount[0], "--volume", mount[1], self.image, "-c", "chmod -R a+rwX /0 /1"),
-            check=False,
-        )
+        name, rights = f"{call.name}-files", ("--cap-add=DAC_OVERRIDE", "--cap-add=FOWNER")
+        try:
+            self.engine.command(
+                *("run", "--rm", "--name", name, "--network=none", "--user=0", "--entrypoint=/bin/sh"),
+                *(*_NO_RIGHTS, *rights, "--volume", mount[0], "--volume", mount[1]),
+                *(self.image, "-c", "chmod -R a+rwX /0 /1"),
+                check=False,
+                limit_s=_HAND_OVER_S,
+            )
+        finally:
+            self._remove(name)

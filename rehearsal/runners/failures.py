@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from contract.errors import printable
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import Limits
 from rehearsal.runners.servers import CallResult
@@ -83,7 +84,7 @@ def _shown(stderr: Path) -> str:
 def last_line(stderr: Path) -> str:
     """The last non-empty line among a log's last 100, cut as the platform cuts it; an empty text if there is none."""
     lines = [line.strip() for line in _text(stderr).decode("utf-8", errors="replace").splitlines()]
-    return next((line[:MESSAGE_LIMIT] for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
+    return next((printable(line[:MESSAGE_LIMIT]) for line in reversed(lines[-MESSAGE_LINES:]) if line), "")
 
 
 def log_warnings(log: Path) -> list[str]:

@@ -6,14 +6,17 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
+_KILL_AGAIN_S: Final = 0.5
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _MEMORY_POLL_S: Final = 0.5
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
@@ -40,11 +43,16 @@ class RunOutcome:
 
 
 def wait_for(
-    process: subprocess.Popen[bytes], time_limit_s: float, stop: Stopper | None, peak_memory: PeakMemory
+    process: subprocess.Popen[bytes],
+    time_limit_s: float,
+    stop: Stopper | None,
+    peak_memory: PeakMemory,
+    cancelled: threading.Event | None = None,
 ) -> RunOutcome:
     """Wait for a process that was just started; send SIGTERM after `time_limit_s` from now and SIGKILL 5 s later.
 
-    `stop` is called with False to terminate and True to kill; None signals the process group.
+    `stop` is called with False to terminate and True to kill; None signals the process group. Another thread kills it
+    by `cancelled`.
     """
     started = time.monotonic()
     stopper = group_stopper(process.pid) if stop is None else stop
@@ -54,6 +62,9 @@ def wait_for(
     killed = False
     try:
         while (usage := _ended(process)) is None:
+            if cancelled is not None and cancelled.is_set():
+                kill_until_ended(process, stopper)
+                break
             now = time.monotonic()
             if now >= next_look:
                 peak = _larger(peak, peak_memory(None))
@@ -66,12 +77,46 @@ def wait_for(
                 killed = True
             time.sleep(_POLL_S)
     except BaseException:
-        stopper(True)
-        process.wait()
+        kill_until_ended(process, stopper)
         raise
     seconds = time.monotonic() - started
     peak = _larger(peak, peak_memory(usage))
     return RunOutcome(process.returncode, seconds, terminated_at is not None, peak)
+
+
+def kill_until_ended(process: subprocess.Popen[bytes], stopper: Stopper) -> None:
+    """Kill again until it ends: the client of an engine may not have made its container yet."""
+    while True:
+        stopper(True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILL_AGAIN_S)
+            return
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as an exception does, so programs end and folders go; then both are ignored.
+
+    The exit status is that of a shell, 128 and the number of the signal. Only the main thread can handle signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: object) -> None:
+        for one in _ENDING:
+            signal.signal(one, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    # nohup ignores SIGHUP on purpose
+    earlier = {one: signal.getsignal(one) for one in _ENDING if signal.getsignal(one) != signal.SIG_IGN}
+    try:
+        for one in earlier:
+            signal.signal(one, end)
+        yield
+    finally:
+        for one, handler in earlier.items():
+            signal.signal(one, handler)
 
 
 def rusage_peak_bytes(usage: Any) -> int | None:

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ class Limits:
 class Call:
     """One run: a unique `name`, its folders, its limits, and the files for its output streams.
 
+    `cancelled` kills it from another thread.
     An algorithm of this project writes its record of the run to `record_path`, as RUN_RECORD_VARIABLE asks for.
     """
 
@@ -74,15 +76,24 @@ class Call:
     limits: Limits
     model_dir: Path | None = None
     ground_truth_dir: Path | None = None
+    cancelled: threading.Event | None = None
 
     @classmethod
-    def below(cls, name: str, folder: Path, logs: Path, limits: Limits, model_dir: Path | None) -> Call:
+    def below(
+        cls,
+        name: str,
+        folder: Path,
+        logs: Path,
+        limits: Limits,
+        model_dir: Path | None,
+        cancelled: threading.Event | None = None,
+    ) -> Call:
         """A job with the folders `input`, `output` and `tmp` in `folder`, and the logs `LOGS.stdout` and `.stderr`."""
         folders = folder / "input", folder / "output", folder / "tmp"
         for path in folders:
             path.mkdir(parents=True, exist_ok=True)
         stdout, stderr = (logs.with_name(f"{logs.name}.{stream}") for stream in ("stdout", "stderr"))
-        return cls(name, *folders, stdout, stderr, limits, model_dir)
+        return cls(name, *folders, stdout, stderr, limits, model_dir, cancelled=cancelled)
 
     @property
     def record_path(self) -> Path:
@@ -131,7 +142,7 @@ class ProcessRunner:
     def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own. Raises EngineError if there is no such command."""
         process = self._started(call, ())
-        return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes)
+        return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
 
     def start(self, call: Call) -> RunningServer:
         """Start it with `--serve` and a free `--port`, as in `run`. Raises EngineError if there is no such command."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from contract.errors import EngineError
-from rehearsal.runners.monitor import GRACE_S, Stopper
+from rehearsal.runners.monitor import GRACE_S, Stopper, kill_until_ended
 
 PORT: Final = 4743
 HEALTH_CALL_S: Final = 10.0
 _CLIENT: Final = Path(__file__).with_name("client.py")
 _CLIENT_START_S: Final = 30.0
+_ANSWER_BYTES: Final = 4 << 20
 _NO_PYTHON: Final = (126, 127)
 
 
@@ -93,8 +95,7 @@ class RunningServer:
 
     def kill(self) -> None:
         if self.exit_code is None:
-            self.stopper(True)
-            self.process.wait()
+            kill_until_ended(self.process, self.stopper)
         self.remove()
 
     def _call(self, command: str, *times_s: float, limit_s: float) -> CallResult:
@@ -105,18 +106,43 @@ class RunningServer:
 
     def _ask(self, *arguments: object, limit_s: float) -> Any:
         """Output of the client program; None if it overran or was killed, for example by the server's end."""
+        command = [*self.python, *map(str, arguments)]
         with _CLIENT.open("rb") as program:
-            try:
-                done = subprocess.run(
-                    [*self.python, *map(str, arguments)],
-                    stdin=program,
-                    check=False,
-                    capture_output=True,
-                    timeout=limit_s + _CLIENT_START_S,
-                )
-            except subprocess.TimeoutExpired:
-                return None
+            status, output = _bounded_output(command, program, limit_s + _CLIENT_START_S)
         # The engine gives the same status for a container that is just ending.
-        if done.returncode in _NO_PYTHON and self.exit_code_within(1.0) is None:
+        if status in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        return _answer_of(output, arguments[0]) if status == 0 else None
+
+
+def _bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
+    """The exit status and the output of a client; the status is None if it overran the time or its output is longer."""
+    with subprocess.Popen(command, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        timer = threading.Timer(limit_s, process.kill)
+        timer.start()
+        try:
+            output = b"" if process.stdout is None else process.stdout.read(_ANSWER_BYTES + 1)
+            if len(output) > _ANSWER_BYTES:
+                process.kill()
+            status = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            timer.cancel()
+    return (None if len(output) > _ANSWER_BYTES or status < 0 else status), output
+
+
+def _answer_of(output: bytes, command: object) -> Any:
+    """The client's answer, None if it is another one's: the image's own python3 may print anything."""
+    try:
+        answer = json.loads(output)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    if command == "open":
+        return answer if isinstance(answer.get("open"), list) else None
+    kinds = {"status": int | None, "text": str, "seconds": int | float, "timed_out": bool}
+    fits = answer.keys() == kinds.keys() and all(isinstance(answer[key], kind) for key, kind in kinds.items())
+    return answer if fits else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition, load_edition
-from contract.errors import EngineError, HecktorError
+from contract.errors import EngineError, HecktorError, printable
 from contract.options import add_code_option, add_edition_option
 from contract.packages import package_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         images, missing = images_or_reason(arguments, BuiltImages, options.torch, with_gpus=arguments.gpus)
     if images is not None:
         images = replace(images, code=options.code)
-    make_submission(options, images, lambda line: print(line, flush=True))
+    make_submission(options, images, lambda line: print(printable(line), flush=True))
     if missing is not None:
         raise without_archives(missing, MODEL, "--model-only")
     print(f"submission in {options.output}; README.md describes the files", flush=True)

@@ -68,9 +68,7 @@ class BuiltImages:
         problems = upload_problems(facts_of_archive(archive, verify=True))
         if problems:
             raise EngineError(problems[0])
-        loaded = self.engine.load(archive)
-        identity = self.engine.command("image", "inspect", "--format", "{{.Id}}", loaded).strip()
-        return ContainerRunner(self.engine, identity, with_gpus=self.with_gpus)
+        return ContainerRunner(self.engine, self.engine.load(archive), with_gpus=self.with_gpus)
 
     def _build(self, edition: Edition, images: Sequence[str], flags: Sequence[str], log: Path) -> None:
         label = ("--revision", self.revision) if self.revision else ()

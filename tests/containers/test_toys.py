@@ -192,4 +192,4 @@ def test_a_saved_image_has_the_same_facts_as_in_the_engine(engine: ContainerEngi
     assert (saved.user, saved.architecture, saved.api_method) == (held.user, held.architecture, held.api_method)
     assert saved.stripped_variables == held.stripped_variables == ("GRAND_CHALLENGE_TOKEN",)
     assert upload_problems(saved) == []
-    assert toy_image in engine.load(archive)
+    assert engine.load(archive) == engine.identity(toy_image)

@@ -47,3 +47,45 @@ def test_mounts_and_arguments(tmp_path: Path, api_method: str, after_the_image: 
     assert volumes == [
         f"{folders[0]}:/input:ro", f"{folders[1]}:/output", f"{folders[2]}:/tmp", f"{folders[3]}:/opt/ml/model:ro",
     ]  # fmt: skip
+
+
+def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_bound(tmp_path: Path) -> None:
+    arguments = ContainerEngine("docker", is_podman=False).limit_arguments(Limits(16 * GIB, 60))
+    expected = {"--pids-limit=4096", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--log-driver=none"}
+    assert expected <= set(arguments)
+
+
+# An engine in a file: names of images with their IDs. Loading gives the names `evaluator:latest` and `new:1` to sha256:bb.
+ENGINE = """#!{python}
+import json, sys
+from pathlib import Path
+
+state, arguments = Path({state!r}), sys.argv[1:]
+names = json.loads(state.read_text())
+if arguments[:2] == ["image", "ls"]:
+    print(*(f"{{name}} {{one}}" for name, one in names.items()), sep="\\n")
+elif arguments[:2] == ["image", "inspect"]:
+    print(names.get(arguments[-1], arguments[-1]))
+elif arguments == ["load"]:
+    sys.stdin.buffer.read()
+    names |= {{"evaluator:latest": "sha256:" + "b" * 64, "new:1": "sha256:" + "b" * 64}}
+    print("Loaded image: evaluator:latest\\nLoaded image: new:1")
+elif arguments[0] == "tag":
+    names[arguments[2]] = names.get(arguments[1], arguments[1])
+elif arguments[0] == "rmi":
+    del names[arguments[1]]
+state.write_text(json.dumps(names))
+"""
+
+
+def test_an_archive_takes_no_name_of_the_engine(tmp_path: Path) -> None:
+    """The name of another image is given back, a new one is taken off; the image is known by its ID."""
+    client, state, archive = tmp_path / "client", tmp_path / "state.json", tmp_path / "stranger.tar"
+    client.write_text(ENGINE.format(python=sys.executable, state=str(state)))
+    client.chmod(0o755)
+    archive.touch()
+    evaluator = "sha256:" + "a" * 64
+    state.write_text(json.dumps({"evaluator:latest": evaluator}))
+    assert ContainerEngine(str(client), is_podman=False).load(archive) == "sha256:" + "b" * 64
+    names = json.loads(state.read_text())
+    assert names == {"evaluator:latest": evaluator, "hecktor-loaded:bbbbbbbbbbbb": "sha256:" + "b" * 64}

@@ -48,3 +48,8 @@ def test_a_kill_is_explained_by_memory(tmp_path: Path, code):
     message = run_failure(RunOutcome(code, 1.0, False, None), Limits(16 * GIB, 600), tmp_path / "absent")
     assert message is not None
     assert "memory beyond 16 GiB; the platform would fail the job" in message
+
+
+def test_a_last_line_holds_no_escapes(tmp_path: Path):
+    (tmp_path / "log").write_bytes(b"first\n\x1b]0;pwned\x07\x1b[31mfake\n")
+    assert last_line(tmp_path / "log") == "\ufffd]0;pwned\ufffd\ufffd[31mfake"

@@ -1,0 +1,38 @@
+"""Answers of a client that a stranger's image runs: anything may be printed there."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rehearsal.runners.monitor import group_stopper
+from rehearsal.runners.servers import RunningServer
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as running:
+        yield running
+        running.kill()
+
+
+@pytest.mark.parametrize(
+    "printed",
+    ["garbage", "[1]", '{"status": 201}', '{"open": "/"}', "[" * 100_000],
+)
+def test_nonsense_is_no_answer(process: subprocess.Popen[bytes], printed: str) -> None:
+    python = (sys.executable, "-c", f"print({printed!r})")
+    server = RunningServer(process, python, 1, ("/input", "/output"), group_stopper(process.pid), lambda: None)
+    assert server.invoke(5).status is None
+    assert server.left_open() == []
+
+
+def test_an_endless_answer_is_cut(process: subprocess.Popen[bytes]) -> None:
+    """After 4 MiB, not after the limit of the call."""
+    python = (sys.executable, "-c", "while True: print('x' * 100_000)")
+    server = RunningServer(process, python, 1, ("/input", "/output"), group_stopper(process.pid), lambda: None)
+    begun = time.monotonic()
+    assert server.invoke(100).text == "no answer"
+    assert time.monotonic() - begun < 60

@@ -1,0 +1,148 @@
+"""Programs of strangers: what they write costs their own case, and leads nobody to a file of the host."""
+
+import fcntl
+import hashlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from contract.editions import load_edition
+from contract.errors import OutputError
+from rehearsal.jobs.execute import Rehearsal
+from rehearsal.pipeline import RehearsalResult, rehearse
+from rehearsal.runners.runner import Limits, ProcessRunner
+
+HERE = Path(__file__).parent
+# Answers as the toy does, and then for case A-1 alone runs what follows with O, the output folder, and M, the mask.
+WELL = f"""
+import json, os, pathlib, runpy, sys
+given = sys.argv[1:]
+I, O = (pathlib.Path(given[given.index(name) + 1]) for name in ("--input", "--output"))
+sys.argv[0] = {str(HERE / "toy_algorithm.py")!r}
+runpy.run_path(sys.argv[0], run_name="__main__")
+M = O / "images/tumor-lymph-node-segmentation/output.mha"
+R = pathlib.Path(os.environ["HECKTOR_RUN_RECORD"])
+if json.loads((I / "inputs.json").read_text())[0]["image"]["name"].startswith("A-1"):
+    exec(os.environ["ODD"])
+"""
+
+
+def rehearsed(tmp_path: Path, cohort: Path, odd: str, monkeypatch: pytest.MonkeyPatch) -> RehearsalResult:
+    program = tmp_path / "odd.py"
+    program.write_text(WELL)
+    monkeypatch.setenv("ODD", odd)
+    python, edition = shlex.split(sys.executable), load_edition("hecktor2025")
+    return rehearse(
+        Rehearsal(
+            edition=edition,
+            task=edition.algorithm("segmentation"),
+            cohort=cohort,
+            output_dir=tmp_path / "out",
+            algorithm=ProcessRunner((*python, str(program))),
+            limits=Limits(2**30, 60),
+            evaluation=ProcessRunner((*python, str(HERE / "toy_evaluation.py"))),
+            ground_truth_dir=cohort / "ground_truth",
+            on_failure="mark-missing",
+        )
+    )
+
+
+def sums(folder: Path) -> dict[str, str]:
+    return {
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*")) if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("odd", "fault"),
+    [
+        ("M.unlink(); M.symlink_to('/etc/hostname')", "output.mha: a symbolic link"),
+        ("os.link(O.joinpath('rfs.json'), M.with_name('second.txt'))", "a file with 2 names"),
+        ("open(os.fsencode(M.parent) + b'/bad\\xff.mha', 'w')", "bad\\xff.mha: a name that is not UTF-8"),
+        (
+            "os.chdir(O)\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')",
+            "expected at most 1024 bytes and 32 levels",
+        ),
+    ],
+    ids=["link", "hard link", "bytes", "deep"],
+)
+def test_an_odd_output_costs_its_own_case(
+    tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch, odd: str, fault: str
+) -> None:
+    before = sums(cohort)
+    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    assert [failure[:5] for failure in result.failures] == ["A-1: "]
+    assert fault in result.failures[0]
+    record = json.loads((tmp_path / "out" / "rehearsal.json").read_text())
+    assert [one["failure"] is None for one in record["cases"]] == [False, True]
+    assert sums(cohort) == before
+    assert not list((tmp_path / "out").glob(".rehearsal-*"))
+
+
+def test_a_tiff_goes_to_the_evaluation_as_it_is(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = "M.unlink(); M.with_suffix('.tif').write_bytes(b'II*\\0' + bytes(100))"
+    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    assert result.failures == ()
+    assert any("a TIFF" in warning for warning in result.warnings)
+    assert sorted(path.name for path in (tmp_path / "out" / "predictions").iterdir()) == ["A-1.tif", "B-2.mha"]
+
+
+def test_a_run_record_that_is_a_link_is_not_read(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret.json").write_text('{"method": "secret"}')
+    result = rehearsed(tmp_path, cohort, f"R.symlink_to({str(tmp_path / 'secret.json')!r})", monkeypatch)
+    assert result.failures == ()
+    assert result.records == {"A-1": None, "B-2": None}
+    assert any("run-record.json: a symbolic link" in warning for warning in result.warnings)
+
+
+def test_a_command_cannot_change_the_cohort(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sums(cohort)
+    odd = "[open(path, 'ab').write(b'SPOILT') for path in (I / 'images/ct').iterdir()]"
+    result = rehearsed(tmp_path, cohort, odd, monkeypatch)
+    assert "the input folder was changed" in result.failures[0]
+    assert sums(cohort) == before
+
+
+def test_a_failed_job_names_the_faults_of_its_outputs_too(
+    tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd = "M.write_bytes(b'no image'); M.with_name('two.mha').touch(); sys.exit(1)"
+    (failure,) = rehearsed(tmp_path, cohort, odd, monkeypatch).failures
+    assert "exit status 1" in failure
+    assert "found 2 images (output.mha, two.mha)" in failure
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path, cohort: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    handle = os.open(tmp_path / "out", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(OutputError, match="another rehearsal is writing there"):
+        rehearsed(tmp_path, cohort, "", monkeypatch)
+    os.close(handle)
+
+
+@pytest.mark.parametrize(("number", "parallel"), [(signal.SIGTERM, 1), (signal.SIGHUP, 2)], ids=["TERM", "HUP"])
+def test_a_signal_ends_the_programs_and_removes_their_folders(
+    tmp_path: Path, cohort: Path, number: signal.Signals, parallel: int
+) -> None:
+    program = tmp_path / "sleeps.py"
+    program.write_text(
+        f"import os, pathlib, time\npathlib.Path({str(tmp_path)!r}, f'started-{{os.getpid()}}').touch()\ntime.sleep(300)\n"
+    )
+    options = ["--task", "1", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--jobs", str(parallel)]
+    command = [sys.executable, "-m", "hecktor", "rehearse", *options, "--command", f"python {program}"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        while len(started := list(tmp_path.glob("started-*"))) < parallel and running.poll() is None:
+            time.sleep(0.1)
+        running.send_signal(number)
+        assert running.wait(100) == 128 + number
+    assert len(started) == parallel
+    assert not [one for one in started if Path("/proc", one.name.removeprefix("started-")).exists()]
+    assert list((tmp_path / "out").glob(".rehearsal-*")) == []
