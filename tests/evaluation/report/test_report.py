@@ -73,7 +73,7 @@ def run_team(phase, team, cases):
 
 def build(demo, *more):
     arguments = ["--results", str(demo / "demo"), "--cohort", str(demo / "cohort"), "--output", str(demo / "r.html")]
-    assert report([*arguments, "--workers", "0", *more]) == 0
+    assert report([*arguments, "--cases", "--workers", "0", *more]) == 0
     return (demo / "r.html").read_text()
 
 
@@ -275,7 +275,8 @@ def test_missing_masks_are_said(demo, capsys):
 
 def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
     folder = demo / "figures"
-    assert report(["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--figures", str(folder)]) == 0
+    arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
+    assert report([*arguments, "--figures", str(folder)]) == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
     assert "There are no pictures" in (demo / "r.html").read_text()
