@@ -232,7 +232,8 @@ def _task_results(folder: Path, results_dir: Path, place: int | None, profile: E
     paths = {name: metrics_path(folder, results_dir, name, board["files"]) for name in (*names, *unranked)}
     found = {name: path for name, path in paths.items() if path is not None}
     rules = profile.task(task.name)
-    board[DECIDING] = deciding_metrics(board["official"], rules.ranking)
+    deciding = deciding_metrics(board["official"], rules.ranking)
+    board[DECIDING] = [name for name in board["metrics"] if name in deciding]
     if not found:
         return _of_board_alone(task, board, where)
     for name in names:
