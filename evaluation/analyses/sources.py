@@ -17,6 +17,7 @@ from contract.files import read_json, without_apostrophe
 from contract.images.folders import list_masks
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
+from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.editions.document import Lexicographic, RankingProfile
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
@@ -311,6 +312,12 @@ def team_names(results: Sequence[TaskResults]) -> list[str]:
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
 
 
+def with_unranked(results: Sequence[TaskResults]) -> list[str]:
+    """Every team, and after them the entries without a rank."""
+    entries = [entry for result in results for entry in result.board.get("unranked_entries", ())]
+    return list(dict.fromkeys([*team_names(results), *(str(entry["team"]) for entry in entries)]))
+
+
 def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
     """The first task with masks, whose cases a page draws."""
     return next((one for one in results if one.task.mask is not None), None)
@@ -375,6 +382,14 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         raise GroundTruthError(cohort.name, "no case found", wanted)
     return cases
+
+
+def tables_of(cohort: Path, edition: Edition) -> list[Path]:
+    """The tables beside a cohort's reference masks or, of a release, those of its folders."""
+    if (cohort / GROUND_TRUTH).is_dir():
+        return list(csv_files(cohort / GROUND_TRUTH))
+    root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
+    return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
 
 
 def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:

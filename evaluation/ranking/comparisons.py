@@ -33,7 +33,7 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
     bootstrap replicates, in the metric's unit and no wider than its range allows; null if infinite or undefined.
     `test` of a pair is the one that decides: the exact exchange where a class or the degrees of freedom are too few.
-    Where Wilcoxon's test decides, about medians of distances, there is no interval, and the bootstrap is a further test.
+    Where Wilcoxon's test decides, about medians of distances, there is no interval, and the bootstrap stands beside it.
     Entries of a further test have its own difference. `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}

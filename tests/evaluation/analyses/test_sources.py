@@ -139,7 +139,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
         ({"teams": []}, ": no ranked team or metric, expected at least one"),
         (
             {"unranked": [{"team": "a", "without": []}]},
-            ": team 'a' twice or not printable, expected one entry with a printable name a team",
+            ": team 'a' twice, expected one entry a team",
         ),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
         ({"comparisons": {}}, ".comparisons: no x, expected a value for it"),
