@@ -94,6 +94,11 @@ class TaskResults:
     groups: Sequence[Grouping] = ()
 
     @property
+    def is_alone(self) -> bool:
+        """Whether the leaderboard has no metrics.json, by which its values could be checked."""
+        return not any(team.cases for team in self.teams)
+
+    @property
     def groupings(self) -> list[Grouping]:
         """The cases by centre, and by columns of tables."""
         blocks = {team.team: team.centres for team in (*self.teams, *self.unranked_entries)}

@@ -32,11 +32,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names, with_unranked
     from evaluation.analyses.tasks import between_tasks
     from evaluation.page.html import colours_of
-    from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file, shown_analyses
+    from evaluation.report.page import (
+        BETWEEN_TASKS,
+        NOT_CHECKED,
+        PageContent,
+        build_page,
+        page_file,
+        shown_analyses,
+    )
 
     page = page_file(options.output)
     profile = profile_of_results(options.results, options.edition)
     results = with_groups(find_results(options.results, profile), options.groups)
+    sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)

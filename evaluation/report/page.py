@@ -174,7 +174,7 @@ def _figures(analyses: Iterable[Analysis], prefix: str, opened: Mapping[str, boo
 
 def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
     """The warnings of all teams and of each one; without cases those that name patients are only counted."""
-    lines = [] if results.validated or any(team.cases for team in results.teams) else [NOT_CHECKED]
+    lines = [NOT_CHECKED] if results.is_alone else []
     patients = frozenset() if with_cases else _patients(results)
     warnings = {team.team: _without_names(team.warnings, patients) for team in results.teams}
     common = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()

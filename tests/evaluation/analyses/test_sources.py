@@ -200,7 +200,7 @@ def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> 
 
 
 def test_a_team_without_metrics_and_two_leaderboards_of_a_task(tmp_path: Path) -> None:
-    results_of(tmp_path / "first", ["a"])
+    results_of(tmp_path / "first", ["a", "b"])
     (tmp_path / "first" / "a" / "metrics.json").unlink()
     message = r"^first/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
     with pytest.raises(HecktorError, match=message):
