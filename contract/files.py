@@ -25,8 +25,13 @@ _LEAST_FREE_BYTES = 4096
 _MAX_DIGITS = 310
 # `hecktor phantoms` writes it into each cohort, so that synthetic patients are recognised.
 PHANTOM_MARKER = Path("truth", "cohort.json")
-# What a spreadsheet would calculate; numbers and a dash alone are none.
-_FORMULA = re.compile(r"[=+@\t\r-](?=.)(?![\d.]+(e[+-]?\d+)?$|inf$)")
+# Where a text begins that a spreadsheet would calculate: at the start, or after a sign at which one splits cells whose
+# separator is no comma, as where decimals have one. Numbers and a dash alone are no formula.
+_AT_START = r"'*[=+@\t\r-](?=(?s:.))(?![\d.]+(e[+-]?\d+)?$|inf$)"
+_AFTER_SEPARATOR = r"(?<=[;\t\r\n])"
+_IN_CELL = r"[\"'\s]*[=+@-]"
+_FORMULA = re.compile(rf"\A(?={_AT_START})|{_AFTER_SEPARATOR}(?={_IN_CELL})")
+_MARKED_FORMULA = re.compile(rf"\A'(?={_AT_START})|{_AFTER_SEPARATOR}'(?={_IN_CELL})")
 _TEXT_OR_TRAILING_COMMA = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|,(?=\s*[}\]])', re.DOTALL)
 
 
@@ -198,7 +203,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_p
     """A table with a header; a cell that a row lacks is empty.
 
     In a table `for_people` an apostrophe precedes texts that a spreadsheet would take for a formula, such as the name
-    of a team that begins with `=`. Tables that programs read hold names as they are.
+    of a team that begins with `=`, or has it after a semicolon, at which half of the world's spreadsheets split. Tables that programs read hold names as they are.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
@@ -208,12 +213,12 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_p
 
 
 def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 def without_apostrophe(text: str) -> str:
-    """A text of a table for people without the apostrophe that `csv_text` put before it."""
-    return text[1:] if text.startswith("'") and _FORMULA.match(text[1:]) else text
+    """A text of a table for people without the apostrophes that `csv_text` put into it."""
+    return _MARKED_FORMULA.sub("", text)
 
 
 def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:

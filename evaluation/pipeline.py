@@ -16,7 +16,7 @@ import numpy as np
 
 from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
-from contract.files import write_json
+from contract.files import read_json, write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
@@ -27,6 +27,7 @@ from evaluation.inputs.submission import NothingMatchedError, Submission, read_s
 from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
+from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -71,10 +72,9 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     Raises HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
     answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing cases.
     """
-    _remove_earlier(request)
     profile = load_profile(request.edition)
-    task = profile.task(request.task)
-    task = with_options(task, request.options)
+    task = with_options(profile.task(request.task), request.options)
+    _remove_earlier(request, task.algorithm.name)
     request = with_packed_boxes(request, task)
     _check_request(request, task)
     references = read_references(request, profile, task)
@@ -96,14 +96,31 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     return report
 
 
-def _remove_earlier(request: EvaluationRequest) -> None:
-    """Remove an earlier metrics.json, which would look like the result of a run that fails."""
+def _remove_earlier(request: EvaluationRequest, task: str) -> None:
+    """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
+
+    Raises OutputError: it is of another task or of another program, and so not to be lost.
+    """
     if request.output_dir is None:
         return
+    earlier = request.output_dir / METRICS_JSON
+    if earlier.is_file() and (owner := _owner_of(earlier)) not in {task, ""}:
+        raise OutputError(METRICS_JSON, f"found that of {owner}", f"another --output, or remove {METRICS_JSON} there")
     try:
-        (request.output_dir / METRICS_JSON).unlink(missing_ok=True)
+        earlier.unlink(missing_ok=True)
     except OSError as problem:
         raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
+
+
+def _owner_of(path: Path) -> str:
+    """The task of a metrics.json, or who else wrote it; empty for a damaged file, which is nobody's result."""
+    try:
+        content = read_json(path, max_bytes=MAX_METRICS_BYTES)
+    except HecktorError:
+        return ""
+    origin = content.get("provenance") if isinstance(content, dict) else None
+    task = origin.get("task") if isinstance(origin, dict) else None
+    return task if isinstance(task, str) else "another program"
 
 
 def with_packed_boxes(request: EvaluationRequest, task: TaskProfile) -> EvaluationRequest:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _rank(demo, task)
     _step("report")
     report = demo.output / "report.html"
-    _call("report", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
+    _call("report", "--cases", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
     _print_results(demo, report, time.monotonic() - begun)
     return 0
 

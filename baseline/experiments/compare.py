@@ -65,7 +65,7 @@ def compare(work: WorkFolders, names: Sequence[str], output: Path | None, jobs: 
     title, colours = " against ".join(one.name for one in experiments), colours_of([one.name for one in experiments])
     about = " ".join([_ABOUT, *(f"{line}." for line in [*lines, *reasons])])
     analyses = {one.key: task_analyses(one) for one in results}
-    write_text(page, build_page(PageContent(title, about, results, analyses, [], colours)))
+    write_text(page, build_page(PageContent(title, about, results, analyses, [], colours, with_cases=True)))
     return "\n".join([*lines, *map(summary, comparisons)]), page
 
 

@@ -21,6 +21,8 @@ class Analysis:
         title: the heading, without a full stop.
         caption: what is shown and how it was computed; one or two sentences.
         source: the figure or table of an overview that it reproduces, or why it is shown without one.
+        of_patients: whether outcomes or answers of single patients can be read from it, such as the days at which a
+            curve falls; an analysis with a line per case always `shows_patients`.
         columns: the heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
             let a reader filter the page by a click.
         rows: one mapping for each line; an absent or null value is shown as a dash.
@@ -36,6 +38,12 @@ class Analysis:
     chart: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     source: str = ""
+    of_patients: bool = False
+
+    @property
+    def shows_patients(self) -> bool:
+        """Whether a page needs `--cases` to show it."""
+        return self.of_patients or "case" in self.columns
 
 
 def write_analyses(folder: Path, by_task: Mapping[str, Sequence[Analysis]]) -> list[Path]:

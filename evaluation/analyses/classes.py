@@ -50,6 +50,7 @@ def calibration(table: AnswerRows) -> list[Analysis]:
         },
         notes=teams_note("Without probabilities", table.names, {str(row["team"]) for row in rows}),
         source=NOT_IN_OVERVIEWS,
+        of_patients=True,
     )
     return [analysis] if rows else []
 
@@ -95,6 +96,8 @@ def confusion(table: AnswerRows) -> list[Analysis]:
             "scale": "sequential",
         },
         source="HECKTOR 2025 overview, Task 3: balanced accuracy and its errors",
+        # A team that predicts a class once reads the class of that patient from its column.
+        of_patients=True,
     )
     return [analysis] if rows else []
 

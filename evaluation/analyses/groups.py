@@ -173,4 +173,5 @@ def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
     cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))
-    return [*lines, f"No {grouping.title}: {listed(cases)}."] if cases and grouping.of_case else lines
+    without = f"No {grouping.title}: {len(cases)} case{'s' * (len(cases) != 1)}."
+    return [*lines, without] if cases and grouping.of_case else lines

@@ -73,8 +73,9 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     mask = None if results is None else results.task.mask
     if results is None or mask is None:
         return {}
-    rows = {team.team: {row["case"]: row for row in results.rows_of(team, mask.name)} for team in results.teams}
-    in_box = frozenset(team.team for team in results.teams if IN_BOX in team.provenance.get("options", {}))
+    teams = (*results.teams, *results.unranked_entries)
+    rows = {team.team: {row["case"]: row for row in results.rows_of(team, mask.name)} for team in teams}
+    in_box = frozenset(team.team for team in teams if IN_BOX in team.provenance.get("options", {}))
     first = {case: row for of_team in rows.values() for case, row in of_team.items()}
     return {
         case: ScoredMasks(

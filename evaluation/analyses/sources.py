@@ -17,15 +17,17 @@ from contract.files import read_json, without_apostrophe
 from contract.images.folders import list_masks
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
+from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.editions.document import Lexicographic, RankingProfile
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
-from evaluation.results.documents import MAX_METRICS_BYTES, figure_of
+from evaluation.results.documents import FIGURES, MAX_METRICS_BYTES, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
 from evaluation.results.validation import ValidatedTeam, identical_answers
+from evaluation.statistics.bootstrap import Estimate
 
 GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
@@ -90,6 +92,11 @@ class TaskResults:
     folders: Mapping[str, Path] = field(default_factory=dict)
     validated: Sequence[ValidatedTeam] = ()
     groups: Sequence[Grouping] = ()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the leaderboard has no metrics.json, by which its values could be checked."""
+        return not any(team.cases for team in self.teams)
 
     @property
     def groupings(self) -> list[Grouping]:
@@ -166,7 +173,8 @@ def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResu
     A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
     segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
 
-    `baselines.csv` of `hecktor study baselines` beside them gives SUVmax. Raises HecktorError: no task, a leaderboard
+    A leaderboard without any metrics.json of its teams stands alone, unchecked. `baselines.csv` of `hecktor study
+    baselines` beside them gives SUVmax. Raises HecktorError: no task, a leaderboard
     or table that cannot be read, or a team without valid metrics or with other values than those that were ranked.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
@@ -225,25 +233,41 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 def _task_results(folder: Path, results_dir: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
-    if "table" in board.get("provenance", {}):
-        raise HecktorError(where, "ranks printed values", "metrics.json files, without which there is no report")
     task = _task_of(board, where, place, profile.declaration)
     names, unranked = _names([*board["teams"], *board["unranked"]]), _names(board["unranked_entries"])
     paths = {name: metrics_path(folder, results_dir, name, board["files"]) for name in (*names, *unranked)}
     found = {name: path for name, path in paths.items() if path is not None}
+    rules = profile.task(task.name)
+    deciding = deciding_metrics(board["official"], rules.ranking)
+    board[DECIDING] = [name for name in board["metrics"] if name in deciding]
+    if not found:
+        return _of_board_alone(task, board, where)
     for name in names:
         if name not in found:
             wanted = board["files"].get(name, f"{name}/{platform.METRICS_JSON} beside it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
-    rules = profile.task(task.name)
     loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in found.items()])
     _check_values(board, loaded.teams, where)
     board["identical_answers"] = identical_answers(loaded.validated)
-    board[DECIDING] = deciding_metrics(board["official"], rules.ranking)
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
     folders = {name: path.parent for name, path in found.items()}
     return TaskResults(task, board, teams, prefixes, entries, folders=folders, validated=loaded.validated)
+
+
+def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskResults:
+    """The results of a leaderboard without any metrics.json: the ranked teams with the metrics that rank."""
+    provenance = {key: value for key, value in board.get("provenance", {}).items() if value is not None}
+    teams = [
+        TeamMetrics(str(entry["team"]), _estimates(entry), (), {}, (), provenance, where) for entry in board["teams"]
+    ]
+    return TaskResults(task, board, teams)
+
+
+def _estimates(entry: Mapping[str, Any]) -> dict[str, Estimate]:
+    return {
+        name: Estimate(*(figure_of(figures, part) for part in FIGURES)) for name, figures in entry["metrics"].items()
+    }
 
 
 def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where: str) -> None:
@@ -291,6 +315,12 @@ def deciding_metrics(official: str, ranking: RankingProfile) -> list[str]:
 def team_names(results: Sequence[TaskResults]) -> list[str]:
     """Every team once, in the order of first appearance."""
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
+
+
+def with_unranked(results: Sequence[TaskResults]) -> list[str]:
+    """Every team, and after them the entries without a rank."""
+    entries = [entry for result in results for entry in result.board.get("unranked_entries", ())]
+    return list(dict.fromkeys([*team_names(results), *(str(entry["team"]) for entry in entries)]))
 
 
 def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
@@ -357,6 +387,14 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         raise GroundTruthError(cohort.name, "no case found", wanted)
     return cases
+
+
+def tables_of(cohort: Path, edition: Edition) -> list[Path]:
+    """The tables beside a cohort's reference masks or, of a release, those of its folders."""
+    if (cohort / GROUND_TRUTH).is_dir():
+        return list(csv_files(cohort / GROUND_TRUTH))
+    root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
+    return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
 
 
 def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:

@@ -162,6 +162,7 @@ def _curves(table: AnswerRows, splits: list[_Split]) -> Analysis:
         chart={**_CURVE_CHART, "series": "group", "facet": "team"},
         notes=teams_note("Without a risk for any patient", table.names, {split.team for split in splits}),
         source=NOT_IN_OVERVIEWS,
+        of_patients=True,
     )
 
 
@@ -196,6 +197,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
         },
         rows=rows,
         source=NOT_IN_OVERVIEWS,
+        of_patients=True,
     )
 
 
@@ -232,5 +234,6 @@ def _follow_up(table: AnswerRows, grouping: Grouping) -> list[Analysis]:
         chart={**_CURVE_CHART, "series": grouping.key},
         notes=(f"{'; '.join(counts)}.", *([] if p is None else [f"Log-rank test of all groups: p = {p:.3g}."])),
         source="HECKTOR 2021 overview, Inter-Center Performance",
+        of_patients=True,
     )
     return [analysis]

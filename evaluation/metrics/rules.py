@@ -114,8 +114,10 @@ class Metric:
         unit: `mm`, or empty for a fraction.
         bounds: the least and the greatest value.
         best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
-        second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean or median
-            of per-case values; empty for none.
+        second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean of
+            per-case values; empty for none.
+        deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
+            distances; empty for that of the bootstrapped difference.
         includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
     """
@@ -128,6 +130,7 @@ class Metric:
     bounds: tuple[float, float] = (0.0, 1.0)
     best: float = 1.0
     second_test: str = ""
+    deciding_test: str = ""
     includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()
 

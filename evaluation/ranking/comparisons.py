@@ -33,6 +33,7 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
     bootstrap replicates, in the metric's unit and no wider than its range allows; null if infinite or undefined.
     `test` of a pair is the one that decides: the exact exchange where a class or the degrees of freedom are too few.
+    Where Wilcoxon's test decides, about medians of distances, there is no interval, and the bootstrap stands beside it.
     Entries of a further test have its own difference. `p_holm` is corrected over all ordered pairs of one test.
     """
     by_metric = {}
@@ -45,13 +46,19 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
         further = _further_tests(name, metric, cohort)
         if exchange.exists_for_all:
             further[EXCHANGE] = PairwiseTest(gains.difference, exchange.p)
-        by_metric[name] = {
-            "test": BOOTSTRAP,
-            "pairs": _pairs(cohort, figures, gains.p, gains.exchanged),
-            "other_tests": {
-                other: _pairs(cohort, {"difference": test.difference}, test.p) for other, test in further.items()
-            },
-        }
+        others = {test: _pairs(cohort, {"difference": one.difference}, one.p) for test, one in further.items()}
+        if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
+            undefined = np.full_like(gains.p, np.nan)
+            without = {part: values if part == "difference" else undefined for part, values in figures.items()}
+            decided = _pairs(cohort, without, _by_signed_ranks(name, metric, cohort).p)
+            by_metric[name] = {
+                "test": SIGNED_RANK,
+                "pairs": [{**pair, "test": SIGNED_RANK} for pair in decided],
+                "other_tests": {BOOTSTRAP: _pairs(cohort, figures, gains.p), **others},
+            }
+        else:
+            pairs = _pairs(cohort, figures, gains.p, gains.exchanged)
+            by_metric[name] = {"test": BOOTSTRAP, "pairs": pairs, "other_tests": others}
     return by_metric
 
 

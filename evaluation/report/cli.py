@@ -1,4 +1,4 @@
-"""`hecktor report`: one page with tables, charts and pictures of every case."""
+"""`hecktor report`: one page with tables and charts, and on demand outcomes and pictures of every case."""
 
 from __future__ import annotations
 
@@ -23,22 +23,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     masks = folders_by_team("--masks", options.masks)
-    for option, value in (("--masks", masks), ("--viewer", options.viewer)):
-        if value and options.cohort is None:
-            raise HecktorError(option, "no cohort", "--cohort with the scans")
+    _check_options(options, masks)
     # Not for `--help`: these load scipy and SimpleITK.
     from contract.files import write_text
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.groups import with_groups
     from evaluation.analyses.pipeline import task_analyses
-    from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names
+    from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names, with_unranked
     from evaluation.analyses.tasks import between_tasks
     from evaluation.page.html import colours_of
-    from evaluation.report.page import BETWEEN_TASKS, PageContent, build_page, page_file
+    from evaluation.report.page import (
+        BETWEEN_TASKS,
+        NOT_CHECKED,
+        PageContent,
+        build_page,
+        page_file,
+        shown_analyses,
+    )
 
     page = page_file(options.output)
     profile = profile_of_results(options.results, options.edition)
     results = with_groups(find_results(options.results, profile), options.groups)
+    sys.stderr.writelines(f"warning: task {one.task.number}: {NOT_CHECKED}\n" for one in results if one.is_alone)
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
@@ -48,11 +54,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         from evaluation.report.pictures import plan_pictures
 
         scans = find_scans(options.cohort, profile.declaration)
-        requests, notes = plan_pictures(scans, results, masks, colours, options.max_patients)
+        drawn = colours_of(with_unranked(results))
+        requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
         sys.stderr.writelines(f"warning: {note}\n" for note in notes)
         pictures = _write_pictures(requests, page, options.workers)
     if options.figures is not None:
-        write_analyses(options.figures, analyses)
+        shown = {key: shown_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
+        write_analyses(options.figures, shown)
         print(f"written: {options.figures}")
     content = PageContent(
         title=options.title or f"{profile.title} results",
@@ -65,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         edition=profile.title,
         date=date.today().isoformat(),
         citation=profile.citation,
+        with_cases=options.cases,
     )
     write_text(page, build_page(content))
     print(f"written: {page}")
@@ -74,15 +83,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
+    for option, value in (("--cohort", options.cohort), ("--viewer", options.viewer)):
+        if value is not None and not options.cases:
+            found = "it shows single patients, which a page without --cases does not"
+            raise HecktorError(option, found, "--cases as well, for a page that holds their outcomes")
+    for option, needs_scans in (("--masks", bool(masks)), ("--viewer", options.viewer is not None)):
+        if needs_scans and options.cohort is None:
+            raise HecktorError(option, "no cohort", "--cohort with the scans")
+
+
 def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int) -> list[CasePicture]:
     """Write `<page>_files/<case>.jpg` and `.js`, its contours; the folder appears when all pictures are in it."""
     from contract.files import whole_folder, write_bytes
     from evaluation.execution import map_cases
     from evaluation.report.cases import CasePicture, contours_script
+    from evaluation.report.page import pictures_of
     from evaluation.report.pictures import draw_patient, without_predictions
 
     drawn = map_cases(draw_patient, requests, workers, without_predictions)
-    folder = page.with_name(f"{page.stem}_files")
+    folder = pictures_of(page)
     with whole_folder(folder) as partial:
         for picture in drawn:
             write_bytes(partial / f"{picture.case}.jpg", picture.jpeg)
@@ -105,7 +125,7 @@ def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Non
 
 
 def _parser() -> argparse.ArgumentParser:
-    description = "Write an HTML page with results, plots and pictures."
+    description = "Write an HTML page with results and plots."
     parser = argparse.ArgumentParser(prog="hecktor report", description=description)
     add = parser.add_argument
     results = (
@@ -113,9 +133,14 @@ def _parser() -> argparse.ArgumentParser:
         "in task1/, task2/, ..."
     )
     add("--results", type=Path, required=True, help=results)
+    cases = (
+        "also show single patients: names, outcomes, every team's answers, survival curves, confusion matrices; "
+        "publish such a page only if you may publish them"
+    )
+    add("--cases", action="store_true", help=cases)
     cohort = (
         "folder with CT, PET and reference of each case, in the platform's or the release's layout, for pictures of "
-        "the scored cases"
+        "the scored cases (needs --cases)"
     )
     add("--cohort", type=Path, help=cohort)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
@@ -134,10 +159,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--note", default="", help="one line under the heading")
     add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
     add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")
-    folder = "folder for a viewer of a few cases, to be opened from a web server (docs/report.md)"
+    folder = "folder for a viewer of a few cases, to be opened from a web server (needs --cases; docs/report.md)"
     add("--viewer", type=Path, metavar="DIR", help=folder)
-    cases = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
-    add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=cases)
+    number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
+    add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=number)
     add_workers(parser)
     add_edition_option(parser, "that of the results")
     return parser

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 from evaluation.analyses.sources import DECIDING
 from evaluation.analyses.tables import scheme_title
+from evaluation.metrics.rules import SIGNED_RANK
 from evaluation.page.html import Cell, Row, choice, paragraph, swatch, table, value_cell
 from evaluation.results.documents import FIGURES, figure_of
 
 SIGNIFICANT: Final = 0.05
+# One-sided; an interval of 95% leaves out 0 up to the same p.
+ALPHA: Final = 0.025
 _MOST_GROUPS: Final = 3
 _NO_ORDER: Final = "No order claimed with ranks"
 _CAPTION: Final = "Leaderboard with 95% intervals"
@@ -37,7 +40,7 @@ def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
     if beaten:
         metrics = [_within(board["metrics"][metric]) for metric in deciding_metrics(board)]
         sentences.append(_better_sentence(teams[0], beaten[teams[0]], metrics, len(teams)))
-    sentences.append(_order_sentence(groups, len(deciding_metrics(board))) if groups else "")
+    sentences.append(_order_sentence(groups, board) if groups else "")
     return " ".join(filter(None, sentences))
 
 
@@ -118,8 +121,16 @@ def _unclear_pairs(board: Board) -> set[frozenset[str]]:
     of_metrics = []
     for metric in deciding_metrics(board):
         pairs = _pairs(board, metric)
-        of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs if _includes_zero(pair)})
+        if _is_by_ranks(board, metric):  # without intervals
+            better = {frozenset((pair["team"], pair["than"])) for pair in pairs if pair["p"] <= ALPHA}
+            of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs} - better)
+        else:
+            of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs if _includes_zero(pair)})
     return set.intersection(*of_metrics) if of_metrics else set()
+
+
+def _is_by_ranks(board: Board, metric: str) -> bool:
+    return bool((board.get("comparisons") or {}).get(metric, {}).get("test") == SIGNED_RANK)
 
 
 def _includes_zero(pair: Mapping[str, Any]) -> bool:
@@ -132,15 +143,16 @@ def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
     return pairs
 
 
-def _order_sentence(groups: Sequence[Sequence[str]], metrics: int) -> str:
+def _order_sentence(groups: Sequence[Sequence[str]], board: Board) -> str:
     shown = [f"{', '.join(group[:-1])} and {group[-1]}" for group in groups[:_MOST_GROUPS]]
     more = len(groups) - len(shown)
     rest = f"; and in {more} more group{'s' * (more > 1)} (column “{_NO_ORDER}”)" if more else ""
-    where = " in every metric that decides the ranking" if metrics > 1 else ""
-    return (
-        f"No order is claimed among {'; among '.join(shown)}{rest}: "
-        f"the 95% intervals of their differences include 0{where}."
-    )
+    deciding = deciding_metrics(board)
+    where = " in every metric that decides the ranking" if len(deciding) > 1 else ""
+    by_ranks = [_is_by_ranks(board, metric) for metric in deciding]
+    reasons = [] if all(by_ranks) else ["the 95% intervals of their differences include 0"]
+    reasons += ["Wilcoxon's test finds neither better with p <= 0.025"] if any(by_ranks) else []
+    return f"No order is claimed among {'; among '.join(shown)}{rest}: {', or '.join(reasons)}{where}."
 
 
 def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[str]]) -> str:

@@ -26,13 +26,14 @@ _MISSING: Final = {
 def facts_html(results: Sequence[TaskResults], edition: str, date: str) -> str:
     """Edition, versions, date, teams, and for each task the scored cases and the failures."""
     provenances = [team.provenance for one in results for team in one.teams]
+    known = [one for one in results if one.teams[0].cases]  # a leaderboard alone holds no numbers of cases
     facts = [
         ("Edition", edition or _listed(one.get("edition") for one in provenances)),
         ("Version", _listed(one.get("version") for one in provenances)),
         ("Date", date),
         ("Teams", str(len(team_names(results)))),
-        ("Cases scored", "; ".join(_of_task(one, results, _scored(one)) for one in results)),
-        ("Failures", "; ".join(_of_task(one, results, _failures(one)) for one in results)),
+        ("Cases scored", "; ".join(_of_task(one, results, _scored(one)) for one in known)),
+        ("Failures", "; ".join(_of_task(one, results, _failures(one)) for one in known)),
     ]
     items = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts if value)
     return f'<dl class="facts">{items}</dl>'
@@ -75,21 +76,21 @@ def methods_text(results: TaskResults, edition: str) -> str:
     board, task = results.board, results.task
     provenance = results.teams[0].provenance
     name = edition or str(provenance.get("edition"))
-    metrics = list(board["metrics"].values())
-    seed = f" (seed {provenance['seed']})"
+    metrics, used = list(board["metrics"].values()), results.teams[0].cases.get("used")
     sentences = [
         (
-            f"{name}, task {task.number} ({task.title}): {len(board['teams'])} teams were ranked on "
-            f"{results.teams[0].cases.get('used')} cases."
+            f"{name}, task {task.number} ({task.title}): {len(board['teams'])} teams were ranked"
+            f"{'' if used is None else f' on {used} cases'}."
         ),
         f"Metrics: {', '.join(metrics)}.",
         *_missing(results),
         f"Ranking: by {scheme_title(board['official'], board)}; equal teams {_TIES[board['ties']]}.",
-        (
-            f"Intervals of 95% come from {provenance.get('bootstraps')} bootstrap samples of the cases{seed}, those of "
-            "recalls and of their means from Wilson's formula."
-        ),
     ]
+    if "bootstraps" in provenance:
+        sentences.append(
+            f"Intervals of 95% come from {provenance['bootstraps']} bootstrap samples of the cases "
+            f"(seed {provenance['seed']}), those of recalls and of their means from Wilson's formula."
+        )
     if board.get("stability"):
         sentences.append(
             f"Stability: all teams were ranked again on {board['stability']['bootstraps']} bootstrap samples of the "

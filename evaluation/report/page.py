@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
@@ -21,11 +22,16 @@ from evaluation.report.leaderboard import leaderboard
 from evaluation.report.methods import facts_html, methods_text
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
+# In the pages of this program; those of version 0.2 have only the second one.
+_OWN_PAGES: Final = (b'<meta name="generator" content="hecktor">', b'id="page-colours"')
+_PICTURE_FILES: Final = frozenset({".jpg", ".js"})
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
 _OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
 # A map of more teams than these fills the screen.
 _FEW_TEAMS: Final = 12
+NOT_CHECKED: Final = "made from leaderboard.json alone, so that nobody can check these values"
+WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class PageContent:
 
     `note` is a line of warning under the title, may be empty. `analyses` are by the tasks' keys, those of several
     tasks under `BETWEEN_TASKS`. `picture_notes` are lines on what the pictures lack. `edition` is the edition's title,
-    `citation` what it asks to cite, `date` the day on which the page was written.
+    `citation` what it asks to cite, `date` the day on which the page was written. `with_cases` adds what single
+    patients can be known by: their names, outcomes, answers and pictures.
     """
 
     title: str
@@ -47,19 +54,42 @@ class PageContent:
     edition: str = ""
     date: str = ""
     citation: str = ""
+    with_cases: bool = False
+
+    def analyses_of(self, key: str) -> list[Analysis]:
+        """The analyses of a task, or of `BETWEEN_TASKS`, that the page may show."""
+        return shown_analyses(self.analyses.get(key, ()), with_cases=self.with_cases)
+
+
+def shown_analyses(analyses: Iterable[Analysis], *, with_cases: bool) -> list[Analysis]:
+    """All analyses, or without cases those from which nothing about a single patient can be read."""
+    return [one for one in analyses if with_cases or not one.shows_patients]
 
 
 def page_file(output: Path) -> Path:
     """The HTML file that `--output` names: itself, or index.html in a folder.
 
-    Raises OutputError: a file lies where a folder is needed.
+    Raises OutputError: a file lies where a folder is needed, or the page or its folder of pictures holds what this
+    program did not write.
     """
     is_file = output.suffix.lower() in _PAGE_SUFFIXES and not output.is_dir()
     page = output if is_file else output / "index.html"
     existing = next(folder for folder in page.absolute().parents if folder.exists())
     if not existing.is_dir():
         raise OutputError("--output", f"found the file {existing.name}", "an HTML file, or a folder for index.html")
+    if page.is_file() and not any(mark in page.read_bytes() for mark in _OWN_PAGES):
+        raise OutputError("--output", f"found {page.name} of another program", "another name, or remove that file")
+    pictures = pictures_of(page)
+    others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
+    if others:
+        found = f"found {pictures.name}/{others[0]}, which is no picture of a page"
+        raise OutputError("--output", found, f"another name, or remove {pictures.name}")
     return page
+
+
+def pictures_of(page: Path) -> Path:
+    """The folder of a page's pictures and their contours, which each run replaces."""
+    return page.with_name(f"{page.stem}_files")
 
 
 def build_page(content: PageContent) -> str:
@@ -67,25 +97,29 @@ def build_page(content: PageContent) -> str:
     result = facts_html(content.results, content.edition, content.date)
     result += "".join(_result_of_task(one, content) for one in content.results)
     by_answer = "".join(_answers_of_task(one, content) for one in content.results)
-    by_answer += _group("Between tasks", BETWEEN_TASKS, content.analyses.get(BETWEEN_TASKS, ()), opened=False)
-    by_case = cases_html(content.results, content.pictures, content.picture_notes)
-    by_case += "".join(_cases_of_task(one, content) for one in content.results)
+    by_answer += _group("Between tasks", BETWEEN_TASKS, content.analyses_of(BETWEEN_TASKS), opened=False)
+    by_case = ""
+    if content.with_cases:
+        by_case = cases_html(content.results, content.pictures, content.picture_notes)
+        by_case += "".join(_cases_of_task(one, content) for one in content.results)
     folds = [("result", "Result", result), ("by-answer", "By answer", by_answer), ("by-case", "By case", by_case)]
     sections = [
         Section(anchor, heading, html, fold="open" if anchor == "result" else "closed")
         for anchor, heading, html in folds
         if html
     ]
-    lead = "Values are followed by their 95% intervals. Choose a team, a centre or a case to highlight it everywhere."
+    choices = "a team, a centre or a case" if content.with_cases else "a team or a centre"
+    lead = f"Values are followed by their 95% intervals. Choose {choices} to highlight it everywhere."
     footer = "All figures come from the metrics.json and leaderboard.json files of the results."
     footer += f" Cite {content.citation}." if content.citation else ""
-    scripts = ("report/cases.js",)
-    return document_html(HtmlPage(content.title, lead, sections, footer, content.note, content.colours, scripts))
+    scripts = ("report/cases.js",) if content.with_cases else ()
+    note = " ".join(filter(None, (WITH_CASES if content.with_cases else "", content.note)))
+    return document_html(HtmlPage(content.title, lead, sections, footer, note, content.colours, scripts))
 
 
 def _result_of_task(results: TaskResults, content: PageContent) -> str:
     """The leaderboard of a task, the analyses of its ranking, and the methods text."""
-    by_name = {one.name: one for one in content.analyses.get(results.key, ())}
+    by_name = {one.name: one for one in content.analyses_of(results.key)}
     few = len(results.board["teams"]) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
     figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
@@ -94,16 +128,15 @@ def _result_of_task(results: TaskResults, content: PageContent) -> str:
         f'<details class="methods"><summary>Methods in words, for a paper</summary>'
         f"<p>{escape(methods_text(results, content.edition))}</p></details>"
     )
-    parts = (leaderboard(results.board, content.colours), same, notes(_warning_lines(results)), figures, methods)
+    warnings = notes(_warning_lines(results, with_cases=content.with_cases))
+    parts = (leaderboard(results.board, content.colours), same, warnings, figures, methods)
     return _part(results.key, f"Task {results.task.number}: {results.task.title}", "".join(parts))
 
 
 def _answers_of_task(results: TaskResults, content: PageContent) -> str:
     """Analyses of a task by answer, except those of the ranking and of single cases."""
     analyses = [
-        one
-        for one in content.analyses.get(results.key, ())
-        if one.name not in _OF_RANKING and "case" not in one.columns
+        one for one in content.analyses_of(results.key) if one.name not in _OF_RANKING and "case" not in one.columns
     ]
     title = f"Task {results.task.number}: {results.task.title}"
     if len(results.task.answers) == 1:
@@ -117,7 +150,7 @@ def _answers_of_task(results: TaskResults, content: PageContent) -> str:
 
 
 def _cases_of_task(results: TaskResults, content: PageContent) -> str:
-    analyses = [one for one in content.analyses.get(results.key, ()) if "case" in one.columns]
+    analyses = [one for one in content.analyses_of(results.key) if "case" in one.columns]
     return _group(f"Task {results.task.number}: {results.task.title}", results.key, analyses, opened=False)
 
 
@@ -139,15 +172,48 @@ def _figures(analyses: Iterable[Analysis], prefix: str, opened: Mapping[str, boo
     return f'<div class="figures">\n{"".join(figures)}\n</div>' if any(figures) else ""
 
 
-def _warning_lines(results: TaskResults) -> list[str]:
-    lines = []
-    common = set.intersection(*(set(team.warnings) for team in results.teams)) if len(results.teams) > 1 else set()
+def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
+    """The warnings of all teams and of each one; without cases those that name patients are only counted."""
+    lines = [NOT_CHECKED] if results.is_alone else []
+    patients = frozenset() if with_cases else _patients(results)
+    warnings = {team.team: _without_names(team.warnings, patients) for team in results.teams}
+    common = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
     lines += [f"all teams: {text}" for text in sorted(common)]
     for team in results.teams:
-        lines += [f"{team.team}: {text}" for text in team.warnings if text not in common]
+        lines += [f"{team.team}: {text}" for text in warnings[team.team] if text not in common]
         failed = {one["case"] for one in team.cases.get("failed", ())}  # of several answers each has an entry
         missing = team.cases.get("missing", ())
         numbers = {"without a prediction": len(missing), "with an unusable prediction": len(failed)}
         parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
         lines += [f"{team.team}: {', '.join(parts)}"] * bool(parts)
     return lines
+
+
+def _patients(results: TaskResults) -> frozenset[str]:
+    """All names of cases that the results hold, also those that teams made up."""
+    names: set[str] = set()
+    for team in (*results.teams, *results.unranked_entries):
+        names.update(str(row["case"]) for row in team.rows)
+        for entries in team.cases.values():
+            names.update(_names_in(entries))
+    return frozenset(names)
+
+
+def _names_in(entries: Any) -> Iterator[str]:
+    """The names in a list of cases, in one of failed cases, or in lists by reason; numbers of cases hold none."""
+    if isinstance(entries, Mapping):
+        entries = [entries["case"]] if "case" in entries else list(entries.values())
+    if isinstance(entries, str):
+        yield entries
+    elif isinstance(entries, list):
+        for one in entries:
+            yield from _names_in(one)
+
+
+def _without_names(lines: Sequence[str], patients: frozenset[str]) -> list[str]:
+    if not patients:
+        return list(lines)
+    named = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(patients, key=len, reverse=True)))})(?!\w)")
+    kept = [line for line in lines if not named.search(line)]
+    left = len(lines) - len(kept)
+    return [*kept, f"{left} warning{'s' * (left > 1)} that name{'s' * (left == 1)} patients"] if left else kept

@@ -19,6 +19,7 @@ from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures
 
 LEADERBOARD_JSON: Final = "leaderboard.json"
 _TASK: Final = "task"
+_LONGEST_NAME: Final = 200
 
 
 def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
@@ -71,13 +72,15 @@ Rank = Annotated[float, Field(ge=1)]
 
 
 def team_name(name: str) -> str:
-    """The name of a team, which is also that of its folder. Raises ValueError if it leads to another folder."""
+    """The name of a team, which is also that of its folder. Raises ValueError if it leads to another or is no text."""
     if name in (".", "..") or set(name) & set("/\\\0"):
         raise ValueError("a name without / and \\, which does not lead to another folder")
+    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"a name of 1 to {_LONGEST_NAME} printable characters (--names)")
     return name
 
 
-TeamName = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(team_name)]
+TeamName = Annotated[str, AfterValidator(team_name)]
 
 
 class RankedFigures(MetricFigures):
@@ -261,8 +264,8 @@ def _check_entries(board: LeaderboardDocument, where: str) -> None:
         raise HecktorError(where, "no ranked team or metric", "at least one")
     names = [entry.team for entries in (board.teams, board.unranked_entries, board.unranked) for entry in entries]
     for name in names:
-        if not name.isprintable() or names.count(name) > 1:
-            raise HecktorError(where, f"team {name!r} twice or not printable", "one entry with a printable name a team")
+        if names.count(name) > 1:
+            raise HecktorError(where, f"team {name!r} twice", "one entry a team")
     for number, entry in enumerate(board.teams):
         place = f"{where}.teams[{number}]"
         _require_keys(entry.metrics, board.metrics, f"{place}.metrics")

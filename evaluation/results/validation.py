@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.patient import listed
+from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
@@ -41,6 +42,24 @@ class ValidatedTeam:
         answers = self.profile.answers.items()
         measured = [(one, self.counted[name], self.measurements[name]) for name, one in answers]
         return metrics_over(cases, measured, self.profile.metrics)
+
+
+def stated_metrics(team: TeamMetrics, profile: TaskProfile) -> dict[str, MetricProfile]:
+    """The ranked metrics, weighted sums with the weights that the team's file states.
+
+    A file of the profile's own edition has the profile's weights. Of another edition's file, sums are left out whose
+    weights it does not state, or whose terms are not measured.
+    """
+    sums = team.provenance.get("weighted_sums", {})
+    known = known_metrics(profile.answers, profile.edition)
+    is_own = team.provenance.get("edition") == profile.edition
+    metrics = {}
+    for name, metric in profile.metrics.items():
+        if is_own or not metric.terms:
+            metrics[name] = metric
+        elif name in sums and set(sums[name]) <= set(known):
+            metrics[name] = replace(metric, terms=sums[name])
+    return metrics
 
 
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
@@ -76,7 +95,7 @@ def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
     counted = {name: tuple(row for row in of if name not in skips or row.error is None) for name, of in rows.items()}
     measurements = {name: used.answers[name].scorer.measure(counted[name]) for name in rows}
     checked = ValidatedTeam(team, used, rows, counted, measurements)
-    _check_stated(checked)
+    _check_stated(replace(checked, profile=replace(used, metrics=stated_metrics(team, profile))))
     return checked
 
 

@@ -17,7 +17,7 @@ from evaluation.metrics.overlap import Booleans, Floats, Integers
 
 # Values are equal to this many decimals; sums in another order differ by rounding alone.
 DECIMALS: Final = 12
-# Up to this many differing pairs without ties the signed-rank test is exact.
+# Up to this many differing pairs the signed-rank test is exact.
 _EXACT_PAIRS: Final = 50
 # In place of a p that is too small for a floating-point number.
 SMALLEST_P: Final = float(np.finfo(np.float64).tiny)
@@ -54,8 +54,8 @@ def signed_ranks(goodness: Floats) -> PairwiseTest:
         goodness: per-case values, higher = better, shape (teams, cases).
 
     A case with a NaN does not count for its pair of teams, nor does one with equal values. Two infinite values of one
-    sign are equal; one infinite value differs more than any finite one. The p is exact up to 50 differing pairs
-    without ties, otherwise from the normal approximation. Without a differing pair p is 1. The difference is the
+    sign are equal; one infinite value differs more than any finite one. The p is exact up to 50 differing pairs, with
+    ties as well, otherwise from the normal approximation. Without a differing pair p is 1. The difference is the
     rank-biserial correlation: the share of the ranks that speak for the team less that of those against it.
     """
     shape = (len(goodness), len(goodness))
@@ -69,7 +69,7 @@ def signed_ranks(goodness: Floats) -> PairwiseTest:
 def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, float]:
     """The rank-biserial correlation, and the p of a over b and of b over a."""
     from scipy.special import ndtr
-    from scipy.stats import rankdata, wilcoxon
+    from scipy.stats import rankdata
 
     counted = ~(np.isnan(goodness_a) | np.isnan(goodness_b)) & (goodness_a != goodness_b)
     gap = np.round(goodness_a[counted] - goodness_b[counted], DECIMALS)
@@ -78,16 +78,24 @@ def _signed_rank(goodness_a: Floats, goodness_b: Floats) -> tuple[float, float, 
         return 0.0, 1.0, 1.0
     ranks = rankdata(np.abs(gap))
     difference = float((np.sign(gap) * ranks).sum() / ranks.sum())
+    if gap.size <= _EXACT_PAIRS:
+        return difference, _exact_p(ranks, gap > 0), _exact_p(ranks, gap < 0)
     _, ties = np.unique(ranks, return_counts=True)
-    if gap.size <= _EXACT_PAIRS and ties.size == gap.size:
-        # Only ranks matter, so they can replace gaps, of which some may be infinite.
-        signed = np.sign(gap) * ranks
-        there, back = (wilcoxon(side, alternative="greater", method="exact").pvalue for side in (signed, -signed))
-        return difference, float(there), float(back)
     n = gap.size
     variance = n * (n + 1) * (2 * n + 1) / 24 - (ties**3 - ties).sum() / 48
     z = (ranks[gap > 0].sum() - n * (n + 1) / 4) / np.sqrt(variance)
     return difference, _at_least_tiny(ndtr(-z)), _at_least_tiny(ndtr(z))
+
+
+def _exact_p(ranks: Floats, in_favour: Booleans) -> float:
+    """Of all ways to give the ranks signs, the fraction with at least as large a sum of ranks in favour."""
+    steps = np.rint(2 * ranks).astype(int)  # ranks of ties end in a half
+    chances = np.zeros(steps.sum() + 1)
+    chances[0] = 1.0
+    for step in steps:
+        chances += np.concatenate([np.zeros(step), chances[:-step]])
+        chances /= 2
+    return float(chances[steps[in_favour].sum() :].sum())
 
 
 def _at_least_tiny(p: float) -> float:

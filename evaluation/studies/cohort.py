@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +16,8 @@ from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option, name_path
 from contract.patient import centres_of, listed
-from contract.release.tables import read_table
-from evaluation.analyses.sources import PatientFiles, find_scans
+from contract.release.tables import ID, read_columns, read_table
+from evaluation.analyses.sources import PatientFiles, find_scans, tables_of
 from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
@@ -58,13 +58,16 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         raise HecktorError(twice, "in two splits", "each patient in one")
     work = partial(measure, connectivity=load_profile(options.edition).mask_rules.connectivity)
     measured = measure_cases(work, scans, options.workers, "read it")
-    in_tables = _read_tables(options.table, edition, cases)
+    tables = options.table or _tables_beside(folders.values(), edition)
+    in_tables = _read_tables(tables, edition, cases)
+    if options.table and not in_tables:
+        raise HecktorError("--table", "no patient of the splits", f"rows of {listed(sorted(cases))}")
     centre_of = centres_of(cases, {case: str(row.pop(CENTRE)) for case, row in in_tables.items() if CENTRE in row})
     values = {case: {**row, **in_tables.get(case, {})} for case, row in zip(cases, measured, strict=True)}
     lines = _lines(
         [(split, centre_of.get(one.case, ""), values[one.case]) for split, of in splits.items() for one in of]
     )
-    without_row = sorted(set(cases) - set(in_tables)) if options.table else []
+    without_row = sorted(set(cases) - set(in_tables)) if tables else []
     content = {"splits": {split: len(of) for split, of in splits.items()}, "groups": lines, "without_row": without_row}
     note = f"without a row in the tables: {listed(without_row)}; " if without_row else ""
     return StudyResult(content, lines, f"{len(cases)} patients, {len(set(centre_of.values()))} centres; {note}")
@@ -104,6 +107,12 @@ def _summary(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -
     return line
 
 
+def _tables_beside(folders: Iterable[Path], edition: Edition) -> list[Path]:
+    """The tables of patients beside the masks of each split, each once."""
+    paths = dict.fromkeys(path for folder in folders for path in tables_of(folder, edition))
+    return [path for path in paths if ID in read_columns(path, edition)]
+
+
 def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) -> dict[str, dict[str, float | str]]:
     """Centre, clinical variables and outcomes of each patient of the splits, if any table has them."""
     rows: dict[str, dict[str, float | str]] = {}
@@ -117,8 +126,6 @@ def _read_tables(paths: Sequence[Path], edition: Edition, cases: Sequence[str]) 
                 raise HecktorError(
                     f"{path.name}, {case}", f"{name} {values[name]}", f"{known[name]}, as in another table"
                 )
-    if paths and not rows:
-        raise HecktorError("--table", "no patient of the splits", f"rows of {listed(sorted(cases))}")
     return rows
 
 
@@ -153,7 +160,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     splits = "name of a split, and its folder with CT, PET and reference in the platform's or the release's layout"
     add("splits", type=name_path, nargs="+", metavar="SPLIT=DIR", help=splits)
-    table = "CSV table with PatientID, clinical variables and outcomes; may be repeated"
+    table = (
+        "CSV table with PatientID, clinical variables and outcomes; may be repeated (default: the tables beside the "
+        "masks, or those of the release)"
+    )
     add("--table", type=Path, action="append", default=[], metavar="FILE", help=table)
     add_edition_option(parser)
     add_workers(parser)

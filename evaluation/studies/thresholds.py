@@ -253,8 +253,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the cohort, the thresholds and the bootstrap."""
     add_cohort(parser)
     add = parser.add_argument
-    percents = "percentages of SUVmax (default: %(default)s)"
-    add("--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="FIRST:LAST:STEP", help=percents)
+    percents = "percentages of SUVmax, or a single one (default: %(default)s)"
+    add("--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="PERCENT|FIRST:LAST:STEP", help=percents)
     target = "structure of the reference (default: %(default)s)"
     add("--target", choices=tuple(TARGETS), default="gtvp", help=target)
     maximum = "SUVmax of the whole region, or of the reference tumour (default: %(default)s)"
@@ -278,9 +278,9 @@ def _method_percent(text: str) -> tuple[str, float]:
 
 
 def _percents(text: str) -> tuple[float, ...]:
-    wanted = f"{text}: expected FIRST:LAST:STEP in percent, above 0 up to 100"
+    wanted = f"{text}: expected a percentage or FIRST:LAST:STEP, above 0 up to 100"
     try:
-        first, last, step = (float(part) for part in text.split(":"))
+        first, last, step = map(float, text.split(":") if ":" in text else (text, text, 1))
     except ValueError:
         raise argparse.ArgumentTypeError(wanted) from None
     if not (0 < first <= last <= 100 and step > 0 and (last - first) / step <= 1000):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +12,8 @@ from contract.editions.clinical import CENTRE, ClinicalValue, ClinicalVariable
 from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
-from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from contract.release.tables import Row, read_table
-from evaluation.analyses.sources import GROUND_TRUTH, TaskResults
+from evaluation.analyses.sources import TaskResults, tables_of
 from evaluation.inputs.tables import class_value, flag
 
 # Name of the reference's row among those of the teams.
@@ -42,11 +41,11 @@ def read_record(cohort: Path, case: str, edition: Edition, notes: list[str]) -> 
 def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[str]]:
     """The cells of the cohort's tables by patient and column, and a note for each table with unusable rows.
 
-    The tables are those beside the reference masks or, of a release, those of its folders.
+    The tables are `tables_of` the cohort.
     """
     rows: dict[str, Row] = {}
     notes = []
-    for path in _tables(cohort, edition):
+    for path in tables_of(cohort, edition):
         table = read_table(path, path.name, edition)
         for patient, row in table.rows.items():
             rows[patient] = {**row, **rows.get(patient, {})}
@@ -55,13 +54,6 @@ def read_tables(cohort: Path, edition: Edition) -> tuple[dict[str, Row], list[st
         elif faults := [f"{one.patient_id}: {one.found}" for one in table.problems if one.is_error]:
             notes.append(f"{path.name} has rows that are not shown: {listed(faults)}")
     return rows, notes
-
-
-def _tables(cohort: Path, edition: Edition) -> Iterable[Path]:
-    if (cohort / GROUND_TRUTH).is_dir():
-        return csv_files(cohort / GROUND_TRUTH)
-    root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
-    return [table for folder in release_folders(root, edition) for table in folder.tables] or csv_files(cohort)
 
 
 def clinical_texts(edition: Edition, record: PatientRecord | None, row: Row) -> list[tuple[str, str]]:

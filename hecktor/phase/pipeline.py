@@ -22,6 +22,7 @@ from evaluation.pipeline import (
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
 from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
+from hecktor.phase.tables import pack_tables
 from rehearsal.jobs.cases import place
 from rehearsal.platform import EvaluationRun, ranked_values, run_evaluation, value_at
 from rehearsal.runners.runner import ProcessRunner, Runner, evaluation_command
@@ -78,8 +79,10 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
     cases = len({case for one in references.values() for case in one.targets})
     settings, submissions = PhaseSettings.of(task), _submissions(options, references)
     with scratch_folder(options.output) as scratch:
-        _pack_ground_truth(options, references, scratch)
+        left_out = _pack_ground_truth(options, references, scratch)
         report(f"{GROUND_TRUTH}: {cases} cases, packed, unpacked as the platform does")
+        for table, columns in left_out.items():
+            report(f"{table}: packed without {', '.join(columns)}, by which the task is not scored")
         for name, answers in submissions.items():
             _score(options, name, answers, scratch)
             report(f"{name} submission: made and scored")
@@ -88,7 +91,8 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
             tries = {name: _tried(name, runner, settings, scratch, report) for name in submissions}
         page = readme(options.profile.title, task, settings, [scratch / name for name in names], cases, tries)
         earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
-        replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings))
+        for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
+            report(f"{name}: removed, since it was of the earlier phase in this folder")
     return tries
 
 
@@ -107,16 +111,20 @@ def _submissions(options: PhaseOptions, references: References) -> dict[str, Ans
     return submissions
 
 
-def _pack_ground_truth(options: PhaseOptions, references: References, scratch: Path) -> None:
-    """Pack the masks, tables and boxes that the evaluation of the task reads, and unpack them as `ground_truth`."""
-    files = {path for one in references.values() for path in (*one.targets.values(), *one.tables)}
-    for path in files:
+def _pack_ground_truth(options: PhaseOptions, references: References, scratch: Path) -> dict[str, list[str]]:
+    """Pack the masks, tables and boxes that the evaluation of the task reads, and unpack them as `ground_truth`.
+
+    Returns the columns of each table that were left out, if any.
+    """
+    for path in {path for one in references.values() for path in one.targets.values()}:
         if isinstance(path, Path):
             place(path, scratch / "reference" / path.name)
+    left_out = pack_tables(options.profile, options.task, references, scratch / "reference")
     if options.bounding_boxes is not None:
         place(options.bounding_boxes, scratch / "reference" / BOUNDING_BOXES)
     pack(scratch / "reference", scratch / GROUND_TRUTH)
     unpack(scratch / GROUND_TRUTH, scratch / "ground_truth", error=GroundTruthError)
+    return {table: columns for table, columns in left_out.items() if columns}
 
 
 def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) -> None:

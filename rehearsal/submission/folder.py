@@ -61,11 +61,13 @@ def replace_files(
     earlier: Sequence[str],
     readme: str,
     record: tuple[str, Document],
-) -> None:
+) -> list[str]:
     """Move `names` and the rehearsal from `scratch` to `output` in place of the `earlier` files.
 
-    The record is removed first and written last, so it vouches for the others.
+    The record is removed first and written last, so it vouches for the others. Returns the earlier files that have no
+    successor, to be named.
     """
+    gone = [name for name in earlier if name not in names and (output / name).is_file()]
     (output / record[0]).unlink(missing_ok=True)
     for name in (README, *earlier):
         (output / name).unlink(missing_ok=True)
@@ -75,6 +77,7 @@ def replace_files(
         (scratch / name).rename(output / name)
     write_text(output / README, readme)
     write_json(output / record[0], record[1].model_dump(mode="json"))
+    return gone
 
 
 def without_archives(why: EngineError, made: str, option: str) -> EngineError:

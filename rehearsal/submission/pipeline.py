@@ -102,7 +102,9 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         )
         names = (MODEL, *(one.file for one in archives))
         earlier = (MODEL, *(archive_name(task) for task in options.edition.algorithms))
-        replace_files(scratch, options.output, names, earlier, readme(submission, tasks), (RECORD, submission))
+        page = readme(submission, tasks)
+        for name in replace_files(scratch, options.output, names, earlier, page, (RECORD, submission)):
+            report(f"{name}: removed, since it was of the earlier submission in this folder")
     return submission
 
 

@@ -6,6 +6,7 @@ import csv
 import errno
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -243,14 +244,21 @@ def test_whole_folder_is_unchanged_after_an_error(tmp_path: Path) -> None:
 
 
 def test_no_name_in_a_table_for_people_is_a_formula() -> None:
-    """Numbers, negative and infinite ones too, and a dash alone stay; a table for programs keeps all names."""
+    """Numbers, negative and infinite ones too, and a dash alone stay; a table for programs keeps all names.
+
+    A spreadsheet whose cells are separated by semicolons splits the text at them, and takes quotes away.
+    """
     names = ["=1+1", "+x", "-x", "@x", "\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
-    escaped = ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "'=x", "=", ""]
+    escaped = ["'=1+1", "'+x", "'-x", "'@x", "'\tx", "-0.5", "+1e-3", "-inf", "-", "x=1", "''=x", "=", ""]
+    names += ["x;=1+1", 'x;"=1+1"', "x;y", "x\t @SUM(1)", "x;'=1", ";=1;-2", "x\n=1"]
+    escaped += ["x;'=1+1", 'x;\'"=1+1"', "x;y", "x\t' @SUM(1)", "x;''=1", ";'=1;'-2", "x\n'=1"]
     rows = [{"team": name, "value": -0.5} for name in names]
     read = list(csv.DictReader(io.StringIO(csv_text(["team", "value"], rows, for_people=True))))
     assert [row["team"] for row in read] == escaped
     assert {row["value"] for row in read} == {"-0.5"}
-    assert [without_apostrophe(name) for name in escaped[:5]] == names[:5]
+    assert [without_apostrophe(name) for name in escaped] == names
+    cells = [cell.strip('" ') for name in escaped for cell in re.split("[;\t\n]", name)]
+    assert [cell for cell in cells if cell[:1] in {"=", "@"} and len(cell) > 1] == []
     assert [row["team"] for row in csv.DictReader(io.StringIO(csv_text(["team", "value"], rows)))] == names
 
 

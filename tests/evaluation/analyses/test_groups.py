@@ -154,7 +154,7 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
     assert values == {("0", "one (first)"): 0.0, ("0", MEAN): 0.0, ("1", "one (first)"): 1.0, ("1", MEAN): 1.0} | {
         ("all", of): 0.6667 for of in ("one (first)", MEAN)
     }
-    assert "No HPV status: E." in figures["notes"]
+    assert "No HPV status: 1 case." in figures["notes"]
     survival = json.loads((scored / "figures" / "task2" / "survival-by-hpv-status.json").read_text(encoding="utf-8"))
     assert {row["group"] for row in survival["rows"]} == {"0", "1"}
 

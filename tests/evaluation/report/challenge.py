@@ -40,7 +40,7 @@ def content(
     results = [_results(task, teams, case_names) for task in (SEGMENTATION, RFS, HPV)]
     analyses = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
-    return PageContent(title, "", results, analyses, pictures, colours_of(teams))
+    return PageContent(title, "", results, analyses, pictures, colours_of(teams), with_cases=True)
 
 
 def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> TaskResults:

@@ -127,3 +127,25 @@ def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path:
         with pytest.raises(HecktorError, match=r"^team: found "):
             rank([str(results / "task1" / "B" / "metrics.json"), "--names", name, "--output", str(tmp_path / "ranked")])
     assert not (tmp_path / "ranked").exists()
+
+
+@pytest.mark.parametrize("name", ["t\x1b]0;pwned\x07", "a\nb", "t\u202eevil", "b\udcff", " ", "x" * 201])
+def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path: Path, name: str) -> None:
+    """The message shows the name without what a terminal would obey."""
+    file = results / "task1" / "leaderboard.json"
+    board = json.loads(file.read_text())
+    board["teams"][0]["team"] = name
+    file.write_text(json.dumps(board))
+    ranked = [str(results / "task1" / "B" / "metrics.json"), "--output", str(tmp_path / "ranked")]
+    for call in (
+        lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
+        lambda: rank([*ranked, "--names", name]),
+        lambda: (
+            rank([*ranked, "--unranked", f"{name or 'x'}={ranked[0]}"])
+            if name.strip()
+            else rank([*ranked, "--names", name])
+        ),
+    ):
+        with pytest.raises(HecktorError, match="printable") as problem:
+            call()
+        assert problem.value.message.isprintable()

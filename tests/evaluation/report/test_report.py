@@ -73,7 +73,7 @@ def run_team(phase, team, cases):
 
 def build(demo, *more):
     arguments = ["--results", str(demo / "demo"), "--cohort", str(demo / "cohort"), "--output", str(demo / "r.html")]
-    assert report([*arguments, "--workers", "0", *more]) == 0
+    assert report([*arguments, "--cases", "--workers", "0", *more]) == 0
     return (demo / "r.html").read_text()
 
 
@@ -181,6 +181,19 @@ def test_masks_may_lie_elsewhere(demo):
         build(demo, "--masks", f"ours={demo / 'absent'}")
 
 
+def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
+    """The second team is out of competition; the file of contours holds its own, and another run's is refused."""
+    folder = demo / "demo" / "task1"
+    files = {team: str(folder / team / "metrics.json") for team in TEAMS}
+    unranked = ["--unranked", f"withdrawn={files[TEAMS[1]]}:no paper"]
+    rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
+    for case in ("A-1", "B-2"):
+        write_mask(demo / "own" / f"{case}.mha", mask_of(case, 2 if case == "A-1" else 9), GRID)
+    text = build(demo, "--masks", f"withdrawn={demo / 'own'}")
+    assert '["withdrawn",["M' in (demo / "r_files" / "A-1.js").read_text().replace(" ", "")
+    assert text.count("withdrawn: B-2.mha: ") == 0  # as many voxels as were scored
+
+
 def test_one_folder_holds_the_masks_of_all_teams(demo):
     """A folder that is no team's is named, an empty one refused."""
     parent = demo / "all"
@@ -275,7 +288,8 @@ def test_missing_masks_are_said(demo, capsys):
 
 def test_the_data_of_figures_are_files_and_a_page_needs_no_scans(demo):
     folder = demo / "figures"
-    assert report(["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--figures", str(folder)]) == 0
+    arguments = ["--results", str(demo / "demo"), "--output", str(demo / "r.html"), "--cases"]
+    assert report([*arguments, "--figures", str(folder)]) == 0
     written = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
     assert {"task1/metrics.json", "task1/metrics.csv", "task2/survival.csv"} <= written
     assert "There are no pictures" in (demo / "r.html").read_text()

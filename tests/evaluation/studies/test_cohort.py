@@ -86,6 +86,19 @@ def test_without_a_table_the_masks_and_scans_are_described(splits, tmp_path):
     assert not any("RFS" in key for key in groups["train", "all"])
 
 
+def test_tables_beside_the_masks_are_read(splits, tmp_path):
+    """The outcomes of the table, which lies beside the masks of one split; another table there has no patients."""
+    (tmp_path / "train" / "ground_truth" / "notes.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    shutil.copy(tmp_path / "table.csv", tmp_path / "train" / "ground_truth" / "outcomes.csv")
+    content, groups = study(splits, tmp_path)
+    assert groups["train", "all"]["RFS_median"] == 200
+    assert content["without_row"] == []
+    (tmp_path / "own.csv").write_text("PatientID,RFS\nCHUM-1,7\n", encoding="utf-8")
+    content, groups = study(splits, tmp_path, "--table", str(tmp_path / "own.csv"))
+    assert groups["train", "all"]["RFS_median"] == 7
+    assert content["without_row"] == ["CHUM-2", "CHUP-1"]
+
+
 def test_faults_are_named(splits, tmp_path):
     with pytest.raises(HecktorError, match="CHUM-1: in two splits"):
         study([splits[0], splits[0].replace("train=", "other=")], tmp_path)

@@ -140,8 +140,33 @@ def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path)
     output, hpv = tmp_path / "phase", tmp_path / "hpv.csv"
     hpv.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\n")
     make_phase(request(table, output), StubImages(), lambda _: None)
-    make_phase(request(hpv, output, "hpv"), None, lambda _: None)
+    lines: list[str] = []
+    make_phase(request(hpv, output, "hpv"), None, lines.append)
     assert names(output) == ["README.md", "ground_truth.tar.gz", "phase.json", "rehearsal"]
+    removed = [line for line in lines if "removed" in line]
+    assert [line.partition(":")[0] for line in removed] == ["hecktor-evaluation-rfs.tar.gz"]
+
+
+@pytest.mark.parametrize(
+    ("task", "columns"),
+    [("segmentation", ["PatientID", "CenterID"]), ("rfs", ["PatientID", "CenterID", "Relapse", "RFS"])],
+)
+def test_only_columns_by_which_a_task_is_scored_are_packed(
+    masks: Path, tmp_path: Path, task: str, columns: list[str]
+) -> None:
+    """The ground truth of masks held recurrences, times and HPV status; the scores are the same without them."""
+    (masks / "outcomes.csv").unlink()
+    (masks / "all.csv").write_text(
+        "Patient ID;Center_ID;Relapse;HPV Status;RFS\nP1;CHUM;1;1;100,5\nP2;CHUM;0;0;900,5\nP3;X;1;1;50,5\n"
+    )
+    lines: list[str] = []
+    tries = make_phase(request(masks, tmp_path / "phase", task), None, lines.append)
+    unpack(tmp_path / "phase" / "ground_truth.tar.gz", tmp_path / "unpacked")
+    header, first, *_ = (tmp_path / "unpacked" / "all.csv").read_text().splitlines()
+    assert header.split(",") == columns
+    assert first == ("P1,CHUM" if task == "segmentation" else "P1,CHUM,1,100.5")
+    assert any("all.csv: packed without " in line and "HPV Status" in line for line in lines)
+    assert set(tries["perfect"].metrics["centres"]) == {"CHUM"} | ({"X"} if task == "rfs" else set())
 
 
 def test_bounding_boxes_are_packed_where_a_profile_requires_them(

@@ -1,0 +1,91 @@
+"""Results of an edition of the package, ranked again by weights of one's own."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contract.errors import HecktorError
+from contract.files import read_json, write_json
+from evaluation.analyses.sources import find_results, profile_of_results
+from evaluation.api import evaluate
+from evaluation.ranking.cli import main as rank
+from tests.evaluation.conftest import GRID
+from tests.evaluation.staging import ANSWERS, predictions, write_plain, write_truth
+
+WEIGHTS = [0.5, 0.25, 0.25]
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """HECKTOR 2026 with other weights under the old name, and a new sum, which decides, before all others."""
+    content = json.loads((files("evaluation.editions") / "hecktor2026.json").read_text())
+    content["name"] = "mine"
+    (task,) = content["tasks"].values()
+    task["metrics"]["score"]["weights"] = WEIGHTS
+    own = {"title": "Own", "higher_is_better": True, "weighted_sum": ["dsc_mean", "c_index"], "weights": [1, 1]}
+    task["metrics"] = {**task["metrics"], "own_score": own}
+    task["ranking"]["schemes"] = {"both": {"borda": ["own_score", "score"]}, "score": "score"}
+    task["ranking"]["official"] = "both"
+    write_json(tmp_path / "mine.json", content)
+    return tmp_path / "mine.json"
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> tuple[Path, Path]:
+    """Reference and predictions of four patients."""
+    truth = write_truth(tmp_path / "truth", GRID)
+    return truth, write_plain(tmp_path / "answers", predictions(GRID), ANSWERS, GRID)
+
+
+def scored(answers: tuple[Path, Path], output: Path, **changes: Any) -> dict[str, Any]:
+    truth, predicted = answers
+    evaluate(truth, predictions=predicted, output=output, bootstraps=20, seed=3, **changes)
+    return dict(read_json(output / "metrics.json"))
+
+
+def board_of(folder: Path, mine: Path, *more: str) -> dict[str, Any]:
+    file = str(folder / "team" / "metrics.json")
+    assert rank([file, "--edition", str(mine), "--bootstraps", "5", "--output", str(folder), *more]) == 0
+    return dict(read_json(folder / "leaderboard.json"))
+
+
+def figures(entry: dict[str, Any], name: str) -> list[float]:
+    return [entry["metrics"][name][part] for part in ("value", "ci95_low", "ci95_high")]
+
+
+def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, tmp_path: Path) -> None:
+    before = scored(answers, tmp_path / "team", edition="hecktor2026")["aggregates"]
+    direct = scored(answers, tmp_path / "direct", edition=str(mine))["aggregates"]
+    (entry,) = board_of(tmp_path, mine)["teams"]
+    for name in ("score", "own_score", "dsc_mean", "c_index"):
+        assert figures(entry, name) == pytest.approx([direct[name][part] for part in direct[name]][:3]), name
+    terms = [before[name]["value"] for name in ("dsc_mean", "tn_balanced_accuracy", "c_index")]
+    value = sum(weight * term for weight, term in zip(WEIGHTS, terms, strict=True))
+    assert entry["metrics"]["score"]["value"] == pytest.approx(value)
+    assert abs(value - before["score"]["value"]) > 0.01
+    # The report reads the same results again, and shows deciding metrics in the order of the edition's.
+    (task,) = find_results(tmp_path, profile_of_results(tmp_path, None))
+    assert task.board["deciding"] == ["score", "own_score"]
+    assert task.teams[0].estimates["own_score"].value == entry["metrics"]["own_score"]["value"]
+
+
+def test_without_rows_a_sum_is_that_of_the_values(answers, mine: Path, tmp_path: Path) -> None:
+    before = scored(answers, tmp_path / "team", edition="hecktor2026", rows=False)["aggregates"]
+    (entry,) = board_of(tmp_path, mine, "--without-rows")["teams"]
+    value = before["dsc_mean"]["value"] + before["c_index"]["value"]
+    assert figures(entry, "own_score") == [pytest.approx(value), None, None]
+
+
+def test_a_stated_sum_still_follows_from_the_rows(answers, mine: Path, tmp_path: Path) -> None:
+    """A file that states another sum than its own weights give is refused under both editions."""
+    content = scored(answers, tmp_path / "team", edition="hecktor2026")
+    content["aggregates"]["score"]["value"] -= 0.001
+    write_json(tmp_path / "team" / "metrics.json", content)
+    for edition in (str(mine), "hecktor2026"):
+        with pytest.raises(HecktorError, match="its rows give score"):
+            rank([str(tmp_path / "team" / "metrics.json"), "--edition", edition, "--output", str(tmp_path)])

@@ -1,0 +1,45 @@
+"""An evaluation replaces its own earlier result, and no other one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contract.errors import HecktorError
+from evaluation.api import evaluate
+
+RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\n"
+HPV = "PatientID,HPV Status\nP1,1\nP2,0\n"
+
+
+def scored(root: Path, task: str) -> None:
+    truth, answers = {"rfs": (RFS, "risk\nP1,3\nP2,2\nP3,1\n"), "hpv": (HPV, "hpv\nP1,1\nP2,0\n")}[task]
+    (root / f"{task}.csv").write_text(truth)
+    (root / f"{task}-answers.csv").write_text(f"PatientID,{answers}")
+    predictions = root / f"{task}-answers.csv"
+    evaluate(root / f"{task}.csv", predictions=predictions, task=task, output=root / "out", bootstraps=0)
+
+
+@pytest.mark.parametrize("other", ["hpv", "another program"])
+def test_the_result_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
+    file = tmp_path / "out" / "metrics.json"
+    if other == "hpv":
+        scored(tmp_path, other)
+    else:
+        file.parent.mkdir()
+        file.write_text('{"accuracy": 1}')
+    before = file.read_bytes()
+    with pytest.raises(HecktorError, match=f"found that of {other}, expected another --output"):
+        scored(tmp_path, "rfs")
+    assert file.read_bytes() == before
+
+
+def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "out" / "metrics.json"
+    file.parent.mkdir()
+    file.write_text('{"provenance": {"task"')
+    for _ in range(2):
+        scored(tmp_path, "rfs")
+        assert json.loads(file.read_text())["aggregates"]["c_index"]["value"] == 1
