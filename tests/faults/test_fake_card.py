@@ -76,7 +76,7 @@ def test_a_full_card_leaves_its_sums_to_the_ram(card: FakeCard, predicted: Calla
     found = predicted("cuda")
     assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
     assert card.images == 3 + 4 * 8
-    assert f"{ON_CARD} failed (CUDA out of memory. Tried to allocate 2.00 GiB" in found.log
+    assert f"{ON_CARD}: failed (CUDA out of memory. Tried to allocate 2.00 GiB" in found.log
     np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
 
 
@@ -99,7 +99,7 @@ def test_a_card_without_memory_for_any_convolution_is_full(card: FakeCard, predi
     card.on_image = no_engine
     found = predicted("cuda")
     assert (found.record["device"], found.record["passes_done"]) == (SPARED, 4)
-    assert f"{ON_CARD} failed ({NO_ENGINE})" in found.log
+    assert f"{ON_CARD}: failed ({NO_ENGINE})" in found.log
     np.testing.assert_array_equal(found.mask, predicted("cpu").mask)
 
 
@@ -118,7 +118,7 @@ def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: C
     card.lost = True
     found = predicted("cuda")
     assert (found.record["passes_done"], card.images) == (4, 0)
-    assert "the network cannot be loaded (CUDA error: unspecified launch failure), going on with the CPU" in found.log
+    assert "the network cannot be loaded (CUDA error: unspecified launch failure); going on with the CPU" in found.log
 
 
 def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: FakeCard, tiny_package: Path) -> None:
