@@ -34,7 +34,7 @@ class _NoFeaturesError(Exception):
 
 @dataclass(frozen=True)
 class RestoredMask:
-    """The mask on the CT's grid, None if the algorithm has none, and its fallback if there is one."""
+    """The mask on the CT's grid, None if the algorithm has none, and what stands in for the network, if anything."""
 
     segmented: Segmented
     array: _Mask | None
@@ -48,8 +48,11 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
         Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
     """
     request, grid, segmentation = run.request, segmented.case.ct.geometry, segmented.segmentation
+    by_threshold = segmentation is not None and not segmented.by_network and not segmented.without_body
+    stands_in = request.method.segmenter == "network" and by_threshold and not segmented.by_contours
+    fallback = Fallback(segmented.case.fallback, segmented.why_threshold) if stands_in else None
     if request.algorithm.mask is None:
-        return RestoredMask(segmented, None)
+        return RestoredMask(segmented, None, fallback)
     why = "" if request.method.segmenter else "the method makes no mask"
     if segmentation is not None:
         try:
@@ -62,9 +65,6 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
             why = f"the mask cannot be restored ({type(problem).__name__})"
             run.trace(why, problem)
         else:
-            by_threshold = not segmented.by_network and not segmented.without_body
-            stands_in = request.method.segmenter == "network" and by_threshold
-            fallback = Fallback(segmented.case.fallback, segmented.why_threshold) if stands_in else None
             return RestoredMask(segmented, mask, fallback)
     empty = np.zeros(grid.array_shape, dtype=np.uint8)
     return RestoredMask(segmented, empty, Fallback("empty mask", why))
@@ -108,6 +108,8 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
             else:
                 values[declared.name] = given.value
                 by_head.append(declared.name)
+                if algorithm.mask is None and mask.fallback is not None:
+                    fallbacks[declared.name] = mask.fallback  # the head saw another mask than the network's
                 notes += lines
                 if given.probability is not None:
                     probabilities[declared.name] = given.probability

@@ -108,6 +108,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         is_shipped=arguments.model is None and uploaded_package() is None,
         code=tuple(arguments.code),
         contours_path=arguments.contours,
+        limits_card=True,
     )
 
 

@@ -18,6 +18,7 @@ from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
 from algorithm.steps import (
     Measured,
     RunContext,
+    images_threads,
     localise,
     measure,
     note_empty_mask,
@@ -42,20 +43,21 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
             left then.
         Exception: a bug, before there was an answer; no file is left then either.
     """
-    run = RunContext(request, resident)
-    if request.uses_package:
-        name_package(run)
-    try:
-        if request.always_answers:
-            prepared = Segmented(air_case(request.source, request.edition), None)
-            run.output.write(answer(run, restore(run, prepared), Measured()))
-        answers, reason = watch(partial(answer_case, run), run.output, run.deadline, termination or Termination())
-    except BaseException:
-        run.output.remove()
-        raise
-    answers = explain(run, answers, reason)
-    write_uncertainty(run, answers)
-    return conclude(run, answers)
+    with images_threads():
+        run = RunContext(request, resident)
+        if request.uses_package:
+            name_package(run)
+        try:
+            if request.always_answers:
+                prepared = Segmented(air_case(request.source, request.edition), None)
+                run.output.write(answer(run, restore(run, prepared), Measured()))
+            answers, reason = watch(partial(answer_case, run), run.output, run.deadline, termination or Termination())
+        except BaseException:
+            run.output.remove()
+            raise
+        answers = explain(run, answers, reason)
+        write_uncertainty(run, answers)
+        return conclude(run, answers)
 
 
 def name_package(run: RunContext) -> None:

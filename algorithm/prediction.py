@@ -47,6 +47,7 @@ class PredictRequest:
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
         code: folders of an entrant's own code; none takes that of the image.
+        limits_card: take no more of a card than the platform's has, as the edition's limit demands.
         contours_path: mask of the lesions in place of those that the network would find; None without one.
     """
 
@@ -66,6 +67,7 @@ class PredictRequest:
     is_shipped: bool = False
     code: tuple[Path, ...] = ()
     contours_path: Path | None = None
+    limits_card: bool = False
 
     @property
     def uses_package(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -46,8 +47,6 @@ class RunContext:
     """The request with everything that its steps share; the clock starts here."""
 
     def __init__(self, request: PredictRequest, resident: Resident) -> None:
-        threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # one for each of the host's cores
-        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
         self.request, self.resident = request, resident
         self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
         self.stages, self.notices = Stages(), Notices(request.strict)
@@ -151,19 +150,24 @@ def segment(
         StoppedError: the watchdog stopped the passes before the first one was complete.
     """
     run.deadline.check()
-    with run.resident.in_use:
+    resident = run.resident
+    with resident.in_use, ExitStack() as settings:
         with run.stages("load"):
             from algorithm.network import passes  # imports torch, which only a network needs
+            from algorithm.network.devices import as_inference
 
-            resident = run.resident
+            settings.enter_context(as_inference(resident.device, limited=run.request.limits_card))
             resident.load()
+            for finding in resident.findings:
+                run.notices.note(finding)
             for hook in resident.package.features if run.request.algorithm.heads else ():
                 hook.prepare()
             steps = passes.planned_passes(resident.package)[: run.request.most_passes]
             ensemble = passes.Ensemble(resident.networks, resident.device, steps)
         with run.stages("segment"):
             on_pass = None if run.disagreement is None else run.disagreement.add
-            return passes.segment(case, region, ensemble, run.deadline, on_first_pass, on_pass, by_threshold)
+            given = case, region, ensemble, run.deadline, on_first_pass, on_pass, by_threshold
+            return passes.segment(*given, notices=run.notices)
 
 
 def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
@@ -220,17 +224,34 @@ def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) ->
 def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
     """The features of a hook, measured on the CPU if the GPU fails; if that fails too, empty with a notice."""
     try:
-        device = str(run.resident.device) if hook.folds else "cpu"
-        try:
-            return hook.measured(images, run.deadline, device)
-        except (RuntimeError, MemoryError) as problem:
-            if device == "cpu":
-                raise
-            LOGGER.warning("*** WARNING *** %s: %s failed (%s), going on with the CPU", hook.title, device, problem)
-        return hook.measured(images, run.deadline)
+        if not hook.folds:
+            return hook.measured(images, run.deadline)
+        from algorithm.network.devices import as_inference, first_line
+
+        device = run.resident.device
+        with as_inference(device, limited=run.request.limits_card):
+            try:
+                return hook.measured(images, run.deadline, str(device))
+            except (RuntimeError, MemoryError) as problem:
+                if device.type == "cpu":
+                    raise
+                found = f"{device} failed ({first_line(problem)})"
+            run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
+            return hook.measured(images, run.deadline)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
         if run.is_retried(problem):
             raise
         found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
         run.notices.note(Finding(hook.title, found, action="the heads take their training medians"))
         return {}
+
+
+@contextmanager
+def images_threads() -> Iterator[None]:
+    """Let SimpleITK use as many threads as this process may use CPUs, of which it takes the host's otherwise."""
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
+    try:
+        yield
+    finally:
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(threads)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
 import torch
 
-from contract.errors import HecktorError
+from contract.errors import Finding, HecktorError
 from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
@@ -18,57 +21,123 @@ GIB: Final = 2**30
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
 # Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
 LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
-# cuDNN has no algorithm whose workspace fits the memory that is left.
-_NO_ENGINE: Final = "FIND was unable to find an engine"
-_FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", _NO_ENGINE)
+# What torch 2.10 with CUDA 12.8 and cuDNN 9.19, and torch 2.13, say of a lack of memory: the CUDA runtime and driver;
+# torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
+# tried all; cuDNN 9, and cuBLAS or an earlier cuDNN.
+_NO_MEMORY: Final = (
+    "out of memory",
+    "GET was unable to find an engine",
+    "FIND was unable to find an engine",
+    "ALLOCATION_FAILED",
+    "ALLOC_FAILED",
+)
+# cuDNN says this also where its workspace did not fit.
+_NOT_SUPPORTED: Final = "CUDNN_STATUS_NOT_SUPPORTED"
+_FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", *_NO_MEMORY[1:3])
+_IN_FORCE: Final[list[Callable[[], None]]] = []  # what the blocks of `as_inference` that are open will restore
+_SETTINGS: Final = threading.Lock()
+_blocks = 0
 
 
 @dataclass(frozen=True)
 class Backend:
-    """The network runs on `device`; the sums of a pass are on `sums`."""
+    """The network runs on `device`, in half precision if `half`; the sums of a pass are on `sums`."""
 
     device: torch.device
     sums: torch.device
+    half: bool = True
 
     def __str__(self) -> str:
-        """Name for the log."""
+        """Name for log and record, with the type in which the network computes."""
         if self.device.type != "cuda":
-            return f"{self.device.type} ({'bfloat16' if cpu_has_bfloat16() else 'float32'})"
-        return f"{torch.cuda.get_device_name(self.device)} (float16, sums on {self.sums.type})"
+            return f"{self.device.type} ({'bfloat16' if self.half and cpu_has_bfloat16() else 'float32'})"
+        kind = "float16" if self.half else "float32"
+        return f"{torch.cuda.get_device_name(self.device)} ({kind}, sums on {self.sums.type})"
 
 
-def backends(device: torch.device, sum_bytes: int) -> tuple[Backend, ...]:
+def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
     """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
 
     `sum_bytes` is the size of the images and of the sums of one pass over the whole grid.
     """
     cpu = torch.device("cpu")
     if device.type == "cpu":
-        return (Backend(cpu, cpu),)
-    spared = (Backend(device, cpu), Backend(cpu, cpu))
-    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device), *spared)
+        return (Backend(cpu, cpu, half),)
+    spared = (Backend(device, cpu, half), Backend(cpu, cpu, half))
+    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device, half), *spared)
 
 
-def prepared_device(name: str) -> torch.device:
-    """The device called `name` (`auto`, `cpu`, `cuda`), with threads, memory and algorithms as inference uses them.
+@contextmanager
+def as_inference(device: torch.device, *, limited: bool = False) -> Iterator[None]:
+    """Use threads and algorithms as inference does; if `limited`, the process takes no more of the card than a T4 has.
 
-    Torch gets as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number.
+    Torch gets as many threads as this process may use CPUs, unless `OMP_NUM_THREADS` sets their number, and cuDNN
+    algorithms whose results are reproducible. Blocks may overlap in several threads: the first one sets, and the last
+    one to end restores.
     """
+    global _blocks  # noqa: PLW0603  torch's settings are those of the process, too
+    with _SETTINGS:
+        _blocks += 1
+        if _blocks == 1:
+            with suppress(RuntimeError):  # a card that fails already now fails the first network, too, which says so
+                _IN_FORCE.extend(_set_for_inference(device, limited))
+    try:
+        yield
+    finally:
+        with _SETTINGS:
+            _blocks -= 1
+            with suppress(RuntimeError):  # of a lost card
+                while not _blocks and _IN_FORCE:
+                    _IN_FORCE.pop()()
+
+
+def _set_for_inference(device: torch.device, limited: bool) -> Iterator[Callable[[], None]]:
+    """Set what inference needs; yields what restores each setting, once it is set."""
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(min(torch.get_num_threads(), usable_cpus()))
-    device = device_named(name)
-    prepare_gpu(device)
-    return device
-
-
-def prepare_gpu(device: torch.device) -> None:
-    """Limit this process's memory on the card and make results reproducible; no effect on a CPU."""
+        threads = torch.get_num_threads()
+        torch.set_num_threads(min(threads, usable_cpus()))
+        yield lambda: torch.set_num_threads(threads)
     if device.type != "cuda":
         return
-    total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, GPU_MEMORY_LIMIT_BYTES / total), device)
-    torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.deterministic = True
+    cudnn = torch.backends.cudnn
+    benchmark, deterministic = cudnn.benchmark, cudnn.deterministic
+    cudnn.benchmark, cudnn.deterministic = False, True
+    yield lambda: _set_cudnn(benchmark, deterministic)
+    if limited:
+        share = torch.cuda.get_per_process_memory_fraction(device)
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(share, GPU_MEMORY_LIMIT_BYTES / total), device)
+        yield lambda: torch.cuda.set_per_process_memory_fraction(share, device)
+
+
+def _set_cudnn(benchmark: bool, deterministic: bool) -> None:
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
+
+
+def room_bytes(device: torch.device) -> int:
+    """Memory that this process can still take on a card: what is free or cached, and within its share."""
+    free, total = torch.cuda.mem_get_info(device)
+    used, cached = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return min(free + cached, int(share * total)) - used
+
+
+@dataclass
+class Need:
+    """What passes need on a card beside the networks, in bytes: the most that was measured, 0 before the first one."""
+
+    bytes: int = 0
+
+    @contextmanager
+    def measured(self, device: torch.device) -> Iterator[None]:
+        """Measure the block, if it ends well."""
+        if device.type != "cuda":
+            yield
+            return
+        held, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+        yield
+        if (now := torch.cuda.max_memory_allocated(device)) > peak:
+            self.bytes = max(self.bytes, now - held)
 
 
 def release(device: torch.device) -> None:
@@ -96,7 +165,15 @@ def is_device_failure(problem: BaseException) -> bool:
 
 def is_out_of_memory(problem: BaseException) -> bool:
     """True if a device ran out of memory, or has too little left for any convolution algorithm."""
-    return is_device_failure(problem) and any(word in str(problem) for word in ("out of memory", _NO_ENGINE))
+    if not is_device_failure(problem):
+        return False
+    said = str(problem)
+    return any(word in said for word in _NO_MEMORY) or (_NOT_SUPPORTED in said and _memory_was_short())
+
+
+def _memory_was_short() -> bool:
+    """True if torch had to empty its cache for an allocation on the card, or could not make one."""
+    return torch.cuda.is_initialized() and torch.cuda.memory_stats().get("num_alloc_retries", 0) > 0
 
 
 def first_line(problem: BaseException) -> str:
@@ -105,8 +182,13 @@ def first_line(problem: BaseException) -> str:
 
 
 def cpu_has_bfloat16() -> bool:
-    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
+
+    oneDNN's own answer is true for every CPU with AVX-512, some of which take longer for bfloat16 than for float32.
+    """
+    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    in_hardware = any(ask is not None and ask() for ask in asked)
+    return in_hardware and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def device_named(name: str) -> torch.device:
@@ -116,3 +198,11 @@ def device_named(name: str) -> torch.device:
         raise HecktorError("device cuda", "no CUDA device answers", "one (or --device auto or cpu)")
     # Some of torch's CUDA functions need the device's index.
     return torch.device("cuda", 0) if available and name != "cpu" else torch.device("cpu")
+
+
+def unexpected_cpu(name: str, device: torch.device) -> tuple[Finding, ...]:
+    """A finding if `auto` takes the CPU though torch was built for a card."""
+    if name != "auto" or device.type != "cpu" or torch.version.cuda is None:
+        return ()
+    found = f"no CUDA device answers torch {torch.__version__}"
+    return (Finding("device auto", found, "a card", "the CPU computes"),)

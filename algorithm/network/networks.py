@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.backbones import backbone_of
-from algorithm.network.devices import GIB, release
+from algorithm.network.backbones import backbone_of, checked_architecture
+from algorithm.network.devices import GIB, Need, release, room_bytes
 from algorithm.network.own import OwnNetwork, declaration_of
 from algorithm.network.package import OWN, ModelPackage, is_own
 from contract import labels
@@ -27,6 +27,10 @@ LARGEST_TILE_BYTES: Final = 512 * GIB
 EXACT_IN_FLOAT16: Final = 2048
 # Labels are stored in one byte.
 _MOST_ORGANS: Final = 250
+# What libraries raise for arguments that make no network.
+_NOT_BUILT: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 # Forward pre-hooks that reduce the normalised CT and PET to one channel, by the value of an architecture's key `sees`.
 _SEEN: Final[Mapping[str, Callable[[nn.Module, Any], torch.Tensor]]] = {
     "CT": lambda _, inputs: inputs[0][:, :1],
@@ -36,22 +40,22 @@ _SEEN: Final[Mapping[str, Callable[[nn.Module, Any], torch.Tensor]]] = {
 
 
 class Networks:
-    """The package's networks: one is built for each configuration, and switching folds swaps its weights.
+    """The package's networks, those that were made and those without memory.
 
-    Only one is on a device. The tensors of the others are on torch's `meta` device, which takes no memory. The weights
-    of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in total. Those beyond
-    are read again each time. An entrant's own networks are made once for each fold and stay where they are.
+    A card keeps the networks that fit beside what a pass needs there (`need`), which is measured; the others are freed
+    and made again. A CPU keeps one of ours, whose weights are in RAM anyway, and an entrant's own up to
+    `LARGEST_CACHE_BYTES` of files. The tensors of networks that are not kept are on torch's `meta` device, which takes
+    no memory. The weights of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in
+    total. Those beyond are read again each time.
     """
 
     def __init__(self, package: ModelPackage) -> None:
-        self.package = package
+        self.package, self.need = package, Need()
         self.cached_bytes, self._full = 0, False
         self._cached: dict[int, dict[str, torch.Tensor]] = {}
-        self._waiting: dict[str, nn.Module] = {}  # configuration: its network, without memory
-        self._own: dict[tuple[int, torch.device], OwnNetwork] = {}
-        self._network: nn.Module | None = None
-        self._current: tuple[str, torch.device] | None = None
-        self._fold: int | None = None
+        self._waiting: dict[str, list[nn.Module]] = {}  # configuration: its networks without memory
+        self._kept: dict[tuple[int, torch.device], nn.Module] = {}  # the last used is the last
+        self._sizes: dict[str, int] = {}  # configuration: bytes of a network on the card
 
     def check(self) -> None:
         """Build every member or raise `ModelPackageError`: the imports would cost time in the middle of a case."""
@@ -63,48 +67,65 @@ class Networks:
                 network = self.package.code.find(reference, "network")
                 declaration_of(network, reference, self.package.manifest.channels)
             else:
-                self._waiting[name] = self._without_memory(fold)
+                self._waiting[name] = [self._without_memory(fold)]
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
-        if is_own(self.package.configuration_of(fold)):
-            return self._own_network(fold, device)
-        wanted = self.package.fold_configurations[fold], device
-        if self._network is None or wanted != self._current:
-            self._set_aside(device)
-            self._network = self._without_memory(fold).to_empty(device=device).eval()
-            self._current = wanted
-        if fold != self._fold:
-            self._fold = None
-            if fold in self._cached:
-                _copy_into(dict(own_tensors(self._network)), self._cached[fold])
-            else:
-                self._cache(fold, load_weights(self._network, self.package.fold_files[fold]))
-            self._fold = fold
-        return self._network
+        network = self._kept.pop((fold, device), None)
+        if network is None:
+            self._make_room(fold, device)
+            network = self._made(fold, device)
+        self._kept[fold, device] = network
+        return network
 
-    def _own_network(self, fold: int, device: torch.device) -> OwnNetwork:
-        if (fold, device) not in self._own:
-            self._set_aside(device)
-            self._own[fold, device] = OwnNetwork(self.package, fold, device)
-        return self._own[fold, device]
+    def _made(self, fold: int, device: torch.device) -> nn.Module:
+        on_card = device.type == "cuda"
+        before = torch.cuda.memory_allocated(device) if on_card else 0
+        network: nn.Module
+        if self._is_own(fold):
+            network = OwnNetwork(self.package, fold, device)
+        else:
+            network = self._without_memory(fold).to_empty(device=device).eval()
+            if fold in self._cached:
+                _copy_into(dict(own_tensors(network)), self._cached[fold])
+            else:
+                self._cache(fold, load_weights(network, self.package.fold_files[fold]))
+        if on_card:
+            self._sizes[self.package.fold_configurations[fold]] = torch.cuda.memory_allocated(device) - before
+        return network
+
+    def _is_own(self, fold: int) -> bool:
+        return is_own(self.package.configuration_of(fold))
 
     def _without_memory(self, fold: int) -> nn.Module:
-        """Take the network of a fold's configuration from those without memory, or build it there."""
-        name = self.package.fold_configurations[fold]
-        if name in self._waiting:
-            return self._waiting.pop(name)
+        """Take a network of a fold's configuration from those without memory, or build it there."""
+        if waiting := self._waiting.get(self.package.fold_configurations[fold]):
+            return waiting.pop()
         with torch.device("meta"):
             return build_network(self.package, fold)
 
-    def _set_aside(self, device: torch.device) -> None:
-        """Free the memory of the present network for the next one, which goes to `device`."""
-        if self._network is None or self._current is None:
-            return
-        network, (name, _) = self._network, self._current
-        self._network, self._current, self._fold = None, None, None
-        self._waiting[name] = network.to_empty(device="meta")
-        release(device)
+    def _make_room(self, fold: int, device: torch.device) -> None:
+        """Free networks until that of `fold` fits, the last used first: passes take turns, so it is the last needed."""
+        for key in reversed([one for one in self._kept if one[1] == device]):
+            if self._fits(fold, device):
+                return
+            if device.type != "cuda" and self._is_own(key[0]) != self._is_own(fold):
+                continue
+            network = self._kept.pop(key)
+            if not isinstance(network, OwnNetwork):
+                name = self.package.fold_configurations[key[0]]
+                self._waiting.setdefault(name, []).append(network.to_empty(device="meta"))
+            del network
+            release(device)
+
+    def _fits(self, fold: int, device: torch.device) -> bool:
+        """Whether a network fits beside those that are kept; one of unknown size is made alone."""
+        if device.type == "cuda":
+            size = self._sizes.get(self.package.fold_configurations[fold])
+            return size is not None and size + self.need.bytes <= room_bytes(device)
+        own = [one for one, at in self._kept if at == device and self._is_own(one)]
+        files = (path for one in (fold, *own) for path in self.package.fold_files[one].rglob("*"))
+        return self._is_own(fold) and sum(path.stat().st_size for path in files) <= LARGEST_CACHE_BYTES
 
     def _cache(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
         if self._full:
@@ -118,8 +139,7 @@ class Networks:
 
     def forget(self) -> None:
         """Drop the networks on the device, which failed: the next one of a configuration is built anew."""
-        self._network, self._current, self._fold = None, None, None
-        self._own.clear()
+        self._kept.clear()
 
 
 def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
@@ -206,7 +226,7 @@ def untrained_network(
     Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
     """
     try:
-        architecture = configuration["architecture"]
+        architecture = checked_architecture(configuration)
         if architecture.get("enhance"):
             expected = "CT and PET alone: version 0.2 was the last with derived channels"
             raise ModelPackageError("plans.json", f"enhance {architecture['enhance']!r}", expected)
@@ -218,7 +238,7 @@ def untrained_network(
         if seen is not None:
             network.register_forward_pre_hook(_SEEN[seen])
         _check_memory(configuration["patch_size"], network)
-    except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RuntimeError) as problem:
+    except _NOT_BUILT as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
     return network
 

@@ -23,6 +23,7 @@ from typing import Any, Final
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.feature_hook import FOLDER, OUTCOME_NETWORK, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
+from algorithm.network.backbones import checked_architecture
 from algorithm.outcome.plan import folds_of_version_0_2
 from contract import platform
 from contract.code import Code, installed_code
@@ -147,6 +148,10 @@ class ModelPackage:
         images = {self.manifest.channels[number] for number in self.sources_of(fold)}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
+    def in_half_precision(self, fold: int) -> bool:
+        """Whether this fold's network computes in half precision where the device has it: an entrant's own may not."""
+        return bool(self.configuration_of(fold)["architecture"].get("half_precision", True))
+
     @property
     def intensities(self) -> Mapping[str, Any]:
         """Foreground intensities by channel with which the image of `configuration` is normalised."""
@@ -189,8 +194,7 @@ class ModelPackage:
 
 def is_own(configuration: Mapping[str, Any]) -> bool:
     """True for the configuration of an entrant's own network."""
-    architecture = configuration["architecture"]
-    return isinstance(architecture, dict) and OWN in architecture
+    return OWN in configuration["architecture"]
 
 
 def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
@@ -310,12 +314,14 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
+    checked_architecture(chosen)
     if is_own(chosen):
         _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
-    for key in ("spacing", "patch_size"):
+    for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):
         numbers = chosen[key]
-        if not isinstance(numbers, list) or len(numbers) != 3 or not all(_is_positive(number) for number in numbers):
-            raise ModelPackageError(PLANS, f"{key} {numbers!r}", "three positive numbers")
+        fits = isinstance(numbers, list) and len(numbers) == 3 and all(map(_is_positive, numbers))
+        if not fits or (whole and any(int(number) != number for number in numbers)):
+            raise ModelPackageError(PLANS, f"{key} {numbers!r:.80}", f"three positive numbers{whole}")
 
 
 def _is_positive(value: Any) -> bool:

@@ -13,7 +13,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
@@ -21,7 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
+from algorithm.case.notices import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError
 from algorithm.masks.postprocessing import postprocessed
@@ -34,7 +35,7 @@ from algorithm.network.normalisation import HookFailedError
 from algorithm.network.package import ModelPackage
 from algorithm.network.windows import NotANumberError, Pass, PassPlan, slide, sum_bytes
 from algorithm.region.localise import Region
-from contract.errors import ModelPackageError
+from contract.errors import Finding, ModelPackageError
 
 LOGGER = logging.getLogger("hecktor")
 # A measured pass or tile may take this much longer the next time.
@@ -109,10 +110,14 @@ PassObserver = Callable[[Pass, _Float], None]
 
 @dataclass
 class _Member:
-    """A member in one case: its image, its backend and the fallbacks left, and its longest pass in seconds a voxel."""
+    """A member in one case: its image, its backend and the fallbacks left, and its longest pass in seconds a voxel.
+
+    `backend` is that of its last pass, empty before the first one.
+    """
 
     image: MemberImage
     backends: tuple[Backend, ...]
+    backend: str = ""
     rate: float = 0.0
     is_left_out: bool = False
 
@@ -123,7 +128,8 @@ class Passes:
 
     `on_progress` is called after every pass with the progress so far, `on_pass` with each pass and its own logits
     (label, z, y, x) on the answer's grid, which it must not change; it must not fail. `others` are the images of
-    configurations that do not see `image`.
+    configurations that do not see `image`. `notices` take what differs from the intended way: networks that are left
+    out, devices that failed, a smaller plan.
     """
 
     image: MemberImage
@@ -134,6 +140,7 @@ class Passes:
     on_progress: Callable[[Progress], None] = lambda _: None
     on_pass: PassObserver | None = None
     others: Mapping[str, MemberImage] = field(default_factory=dict)
+    notices: Notices = field(default_factory=Notices)
 
     def __post_init__(self) -> None:
         if not self.passes:
@@ -141,14 +148,15 @@ class Passes:
         self._package = self.networks.package
         classes, channels = len(self._package.manifest.labels), len(self._package.channel_sources)
         self._members: dict[str, _Member] = {}
-        for name in dict.fromkeys(self._package.fold_configurations):
-            image = self.others.get(name, self.image)
-            self._members[name] = _Member(image, backends(self.device, sum_bytes(image.shape, channels, classes)))
+        named = self._package.fold_configurations
+        for name in dict.fromkeys(named):
+            fold = named.index(name)
+            image, half = self.others.get(name, self.image), self._package.in_half_precision(fold)
+            at = backends(self.device, sum_bytes(image.shape, channels, classes), half)
+            self._members[name] = _Member(image, at)
         self._start_with(self.passes[0])
         self._shown: MemberImage | None = None
         self._tensor = torch.zeros(())
-        with suppress(HookFailedError):  # its own member's first pass meets it again
-            self._shown, self._tensor = self.image, torch.from_numpy(self.image.data)
         self._begun_s = self._warm_s = self.deadline.clock()
 
     def run(self) -> Progress:
@@ -165,7 +173,7 @@ class Passes:
             if not self._is_worth_beginning(step):
                 continue
             try:
-                logits = self._timed_pass(step)
+                logits = self._whole_pass(step)
             except (_TooSlowError, StoppedError, NoPassFitsError, *_OF_MEMBER, ModelPackageError) as reason:
                 self._leave_out(step, reason)
             except Exception as bug:
@@ -188,7 +196,7 @@ class Passes:
                 self._start_with(step)
             try:
                 return self._with_pass(None, step, self._first_pass(step)), self.passes[number + 1 :]
-            except _OF_MEMBER as problem:
+            except (NoPassFitsError, *_OF_MEMBER) as problem:
                 reason = problem
                 self._leave_out(step, reason)
         raise NoPassFitsError(first_line(reason)) from None
@@ -198,7 +206,9 @@ class Passes:
         self._plan = next(self._plans)
 
     def _leave_out(self, step: Pass, reason: Exception) -> None:
-        LOGGER.warning("*** WARNING *** %s left out: %s", step, first_line(reason))
+        number = self.passes.index(step) + 1
+        found = f"pass {number} of {len(self.passes)} left out: {first_line(reason)}"
+        self.notices.note(Finding(f"network {self._name(step)}", found, action="the network makes no further pass"))
         self._member(step).is_left_out = True
 
     def _is_worth_beginning(self, step: Pass) -> bool:
@@ -209,24 +219,22 @@ class Passes:
         """
         member = self._member(step)
         rate = member.rate or max(one.rate for one in self._members.values())
-        if not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
+        if not member.is_left_out and not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
             member.is_left_out = True
+            if not member.backend:
+                found = f"no pass would end in the {self.deadline.left_s():.1f} s left"
+                self.notices.note(Finding(f"network {self._name(step)}", found, action="the network is left out"))
         return not member.is_left_out
-
-    def _timed_pass(self, step: Pass) -> _Float:
-        member = self._member(step)
-        self._show(member.image)  # not part of the pass: later ones of the member have the image ready
-        begun_s = self.deadline.clock()
-        logits = self._whole_pass(step)
-        member.rate = max(member.rate, (self.deadline.clock() - begun_s) / self._tile_voxels(step))
-        return logits
 
     def _tile_voxels(self, step: Pass) -> int:
         plan = self._plan_of(step)
         return len(plan.tiles) * math.prod(plan.patch)
 
     def _member(self, step: Pass) -> _Member:
-        return self._members[self._package.fold_configurations[step.fold]]
+        return self._members[self._name(step)]
+
+    def _name(self, step: Pass) -> str:
+        return self._package.fold_configurations[step.fold]
 
     def _plan_of(self, step: Pass) -> PassPlan:
         """The present plan for the image and the patch of the pass's own network."""
@@ -234,12 +242,11 @@ class Passes:
         return next(plan for plan in plans if plan.name == self._plan.name)
 
     def _show(self, image: MemberImage) -> None:
-        """Take an image for the next pass, so that a single one lies on the card. Raises NoPassFitsError."""
+        """Take an image for the next pass, so that a single one lies on the card."""
         if image is not self._shown:
-            try:
-                self._shown, self._tensor = image, torch.from_numpy(image.data)
-            except MemoryError:
-                raise NoPassFitsError("too little memory for the image") from None
+            self._shown, self._tensor = None, torch.zeros(())  # frees the former one first
+            self._tensor = torch.from_numpy(image.data)
+            self._shown = image
 
     def _with_pass(self, before: Progress | None, step: Pass, logits: _Float) -> Progress:
         """The progress with one more pass, reported to `on_progress`."""
@@ -247,15 +254,16 @@ class Passes:
         total, done = softmax(logits) if of_probabilities else logits, 1
         if before is not None:
             total, done = before.total + total, before.done + 1
-        backend = str(self._member(step).backends[0])
-        progress = Progress(total, done, len(self.passes), self._plan.name, backend, of_probabilities)
+        self._member(step).backend = str(self._member(step).backends[0])
+        used = " and ".join(dict.fromkeys(one.backend for one in self._members.values() if one.backend))
+        progress = Progress(total, done, len(self.passes), self._plan.name, used, of_probabilities)
         self.on_progress(progress)
         return progress
 
     def _first_pass(self, step: Pass) -> _Float:
         while True:
             try:
-                return self._timed_pass(step)
+                return self._whole_pass(step)
             except _TooSlowError as slow:
                 self._use_smaller_plan(slow.tile_s)
 
@@ -263,13 +271,8 @@ class Passes:
         """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
         member, plan = self._member(step), self._plan_of(step)
         while True:
-            backend = member.backends[0]
             try:
-                network = self.networks.of(step.fold, backend.device)
-                self._tensor = self._tensor.to(backend.sums)
-                self._begun_s = self.deadline.clock()
-                in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done).numpy()
-                logits = member.image.answer(in_box, plan.box)
+                logits = self._attempt(step, member, plan)
             except (RuntimeError, MemoryError) as problem:
                 if not is_device_failure(problem):
                     raise
@@ -280,15 +283,34 @@ class Passes:
                 return logits
             self._turn_to_next(member, reason)
 
+    def _attempt(self, step: Pass, member: _Member, plan: PassPlan) -> _Float:
+        """One pass on the present backend; its frame holds the network, so that a failed pass leaves none on the card.
+
+        The image is not part of the pass: later ones of the member have it ready.
+        """
+        backend = member.backends[0]
+        self._show(member.image)
+        shown_s = self.deadline.clock()
+        network = self.networks.of(step.fold, backend.device)
+        with self.networks.need.measured(backend.device):
+            self._tensor = self._tensor.to(backend.sums)
+            self._begun_s = self.deadline.clock()
+            in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done).numpy()
+        logits = member.image.answer(in_box, plan.box)
+        member.rate = max(member.rate, (self.deadline.clock() - shown_s) / self._tile_voxels(step))
+        return logits
+
     def _turn_to_next(self, member: _Member, reason: str) -> None:
+        """Free all that lies on the failed device before its memory is given back, and take the next one."""
         failed, *left = member.backends
         self.networks.forget()
+        self._shown, self._tensor = None, torch.zeros(())
+        compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
         release(failed.device)
-        self._tensor = torch.from_numpy(member.image.data)
         if not left:
             raise NoPassFitsError(f"{failed} failed: {reason}")
         member.backends = tuple(left)
-        LOGGER.warning("*** WARNING *** %s failed (%s), going on with %s", failed, reason, left[0])
+        self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
 
     def _tile_done(self, number: int, count: int) -> None:
         """Check after each tile whether the pass ends in time; the first tile includes the warm-up."""
@@ -307,8 +329,8 @@ class Passes:
         for plan in self._plans:
             if len(plan.tiles) < tiles and self.deadline.fits(SLOWER * len(plan.tiles) * tile_s):
                 self._plan = plan
-                how = tile_s, self.deadline.left_s(), plan.name
-                LOGGER.warning("*** WARNING *** %.2f s a tile and %.1f s left: using a smaller plan, %s", *how)
+                found = f"{tile_s:.2f} s a tile and {self.deadline.left_s():.1f} s left"
+                self.notices.note(Finding("passes", found, action=f"using a smaller plan, {plan.name}"))
                 return
         raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
 
@@ -321,19 +343,22 @@ def segment(
     on_first_pass: Callable[[Segmentation], None] = lambda _: None,
     on_pass: PassObserver | None = None,
     by_threshold: Callable[[], Segmentation] | None = None,
+    notices: Notices | None = None,
 ) -> Segmentation:
     """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
 
     If not even the smallest plan fits, or networks of the PET alone have none, the PET threshold answers, and the log
     says so. `on_first_pass` is called with the result of the first pass if more are planned, `on_pass` as in `Passes`.
-    `by_threshold` returns the segmentation by PET threshold, which is made here otherwise. Raises `StoppedError` if the
-    deadline stops the first pass.
+    `by_threshold` returns the segmentation by PET threshold, which is made here otherwise; `notices` as in `Passes`.
+    Raises `StoppedError` if the deadline stops the first pass.
     """
     package = ensemble.networks.package
     lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))
     passes = [one for one in ensemble.passes if case.pet is not None or not package.sees_pet_alone(one.fold)]
-    if len(passes) < len(ensemble.passes):
-        LOGGER.warning("*** WARNING *** PET: none that can be used, expected one for networks that see it alone")
+    notices = notices or Notices()
+    if without := len(ensemble.passes) - len(passes):
+        action = f"{without} of {len(ensemble.passes)} passes left out"
+        notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
     if not passes:
         LOGGER.warning("*** FALLBACK *** no network without a PET: the PET threshold answers")
         return lesions()
@@ -359,6 +384,7 @@ def segment(
         on_progress=on_progress,
         on_pass=on_pass,
         others=other_images(case, region, package, image.answer_grid, lesions),
+        notices=notices,
     )
     try:
         return segmentation(run.run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -28,19 +27,18 @@ if TYPE_CHECKING:  # torch is imported only if a network runs
 
     from algorithm.network.networks import Networks
 
-LOGGER = logging.getLogger("hecktor")
-
 
 class Resident:
     """The package at `model_dir` and its network on `device` (`auto`, `cpu`, `cuda`), each loaded when first needed.
 
     `code` are the folders of `--code`, in which what the package names of an entrant's own is found; without any it is
-    looked for in the image.
+    looked for in the image. `findings` are what is wrong with the device, in each case that it answers.
     """
 
     def __init__(self, model_dir: Path, device: str, code: Sequence[Path] = ()) -> None:
         self._model_dir, self._device_name = model_dir, device
         self._code, self._code_is_given = given_code(code), bool(code)
+        self.findings: tuple[Finding, ...] = ()
         # A case that ended early may still be in its last tile when the next one needs the network.
         self.in_use = threading.Lock()
 
@@ -68,20 +66,25 @@ class Resident:
             self._load_first()
 
     def _load_first(self) -> None:
-        try:
-            self.networks.of(0, self.device)
-        except (RuntimeError, MemoryError) as problem:
-            from algorithm.network.devices import first_line, is_device_failure
+        from algorithm.network.devices import first_line, is_device_failure, release, unexpected_cpu
 
+        device = self.device
+        if not self.findings:
+            self.findings = unexpected_cpu(self._device_name, device)
+        try:
+            self.networks.of(0, device)
+        except (RuntimeError, MemoryError) as problem:
             if not is_device_failure(problem):
                 raise
             reason = first_line(problem)
         else:
             return
-        LOGGER.warning("*** WARNING *** the network cannot be loaded (%s), going on with the CPU", reason)
+        self.networks.forget()
+        release(device)
+        found = f"the network cannot be loaded ({reason})"
+        self.findings = (Finding(f"device {device.type}", found, action="going on with the CPU"),)
         self._device_name = "cpu"
         self.__dict__.pop("device", None)
-        self.networks.forget()
         self.networks.of(0, self.device)
 
     @cached_property
@@ -111,6 +114,6 @@ class Resident:
     @cached_property
     def device(self) -> torch.device:
         """The device that the user wants, or the CPU if it failed. Raises `HecktorError` if it does not answer."""
-        from algorithm.network.devices import prepared_device
+        from algorithm.network.devices import device_named
 
-        return prepared_device(self._device_name)
+        return device_named(self._device_name)

@@ -32,7 +32,6 @@ _OTHER_S: Final = 25.0
 _CHECKPOINT_GB: Final = {"shallow": 0.06, "plain": 0.5, "resenc-m": 1.0, "resenc-l": 1.6}
 _GB: Final = 1e9
 _WEEK_H: Final = 7 * 24
-_T4_GB: Final = 16.0
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
         return f"{_about(left.hours)} by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"
     week = ", more than a week" if left.hours > _WEEK_H else ""
-    on_t4 = "; a T4 takes about five times as long" if plan.memory_gb <= _T4_GB else ""
-    return f"about {left.hours:.0f} h on {cards}{week}{on_t4}"
+    return f"about {left.hours:.0f} h on {cards}{week}"
 
 
 def estimate_of_prepared(work: WorkFolders, plan: NetworkPlan, jobs: int) -> str:

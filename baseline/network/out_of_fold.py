@@ -20,7 +20,7 @@ from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
 from algorithm.masks.segmentation import Segmentation, argmax, softmax
 from algorithm.masks.threshold import threshold_segmentation
-from algorithm.network.devices import prepared_device
+from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
@@ -116,10 +116,11 @@ def segment_out_of_fold(
         cache(work.features(name), keys[name], row)
     waiting = [case for case in cases if case.patient_id not in segmented]
     if waiting:
-        networks, device = Networks(load_package(run.package(), run.code)), prepared_device(run.device)
+        networks, device = Networks(load_package(run.package(), run.code)), device_named(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
-            segmentation, passes = _segment(case, run.fold(name), networks, work, device)
+            with as_inference(device):
+                segmentation, passes = _segment(case, run.fold(name), networks, work, device)
             if name not in rows:
                 grid = read_header(case.ct).geometry
                 write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)

@@ -24,6 +24,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from torch import nn
 
 from algorithm.network.backbones import BACKBONES
+from algorithm.network.devices import cpu_has_bfloat16
 from algorithm.network.networks import untrained_network
 from baseline.network.augmentation import absent_pet, with_pet_augmentations
 from baseline.network.interruption import SAVE_EVERY
@@ -153,7 +154,7 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         if self.plan.starting_weights is not None and not Path(self.output_folder, "checkpoint_latest.pth").is_file():
             output_layers = BACKBONES[self.backbone].output_layers
             load_starting_weights(self.network, Path(self.plan.starting_weights), self.fold, output_layers)
-        if self.device.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        if self.device.type == "cpu" and cpu_has_bfloat16():
             network = self.network.module if self.is_ddp else self.network
             network.forward = torch.autocast("cpu", torch.bfloat16)(network.forward)
             network.register_forward_hook(_as_float32)

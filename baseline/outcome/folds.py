@@ -155,12 +155,12 @@ def fit_over_folds(
         TooFewOutcomesError: a fold has too few patients.
         HecktorError: the hook fails, or the device does not answer, is full or is lost.
     """
-    from algorithm.network.devices import prepared_device
+    from algorithm.network.devices import as_inference, device_named
 
     folds, key, root = read_splits(work).folds, _key(work, cases, fit.settings), _root(work, fit.hook.name)
     waiting = [n for n in range(len(folds)) if not _is_done(root, n, key)]
     if waiting:
-        name = str(prepared_device(device))
+        card = device_named(device)
         with explained_failures(fit.hook.title, _IF_FULL, _IF_LOST):
             voxels, spacing_mm = fit.cube[0] + 2 * fit.margin, fit.cube[1]
             known, cubes = cut_cubes(work, cases, voxels, spacing_mm, jobs, with_reference=fit.with_reference)
@@ -171,8 +171,8 @@ def fit_over_folds(
         (root / _RESULT).unlink(missing_ok=True)  # after an interruption, folds may differ in size or inputs
         _forget_folds(work, fit.hook.name, len(folds))
         for fold in waiting:
-            with explained_failures(f"{fit.hook.title}, fold {fold}", _IF_FULL, _IF_LOST):
-                _fit_fold(work, fold, key, (known, cubes), fit, name, show)
+            with explained_failures(f"{fit.hook.title}, fold {fold}", _IF_FULL, _IF_LOST), as_inference(card):
+                _fit_fold(work, fold, key, (known, cubes), fit, str(card), show)
     names = replace(fit.hook, folds=folds_in(root.parents[1], fit.hook.name)).units
     features: dict[str, Features] = {case.patient_id: dict.fromkeys(names) for case in cases}
     for fold in range(len(folds)):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline
-from algorithm.network.devices import prepared_device
+from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Ensemble, planned_passes, segment
@@ -169,9 +169,11 @@ class _Segmenter:
         }
         waiting = [case for case in cases if not self._is_current(case, keys[case.patient_id])]
         if waiting:
-            networks, device = Networks(package), prepared_device(self.device)
+            networks, device = Networks(package), device_named(self.device)
             for case in tqdm(waiting, desc="segment out-of-fold", unit="patient"):
-                self._write(case, Ensemble(networks, device, steps[fold_of[case.patient_id]]), keys[case.patient_id])
+                ensemble = Ensemble(networks, device, steps[fold_of[case.patient_id]])
+                with as_inference(device):
+                    self._write(case, ensemble, keys[case.patient_id])
         return len(next(iter(steps.values())))
 
     def _package(self) -> Path:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from algorithm.network.devices import cpu_has_bfloat16, prepared_device, synchronise
+from algorithm.network.devices import as_inference, cpu_has_bfloat16, device_named, synchronise
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import load_package
 from benchmarks.device.job import CARD_GIB, Job, Limit
@@ -60,17 +60,18 @@ def convolution(job: Job) -> None:
     Inference computes deterministically, without the benchmark, channels first: there half precision, which is float16
     on a card and bfloat16 on a CPU, must not be slower than float32.
     """
-    device, (channels, edge) = prepared_device(job.device), (32, 96) if job.on_card else (8, 16)
+    device, (channels, edge) = device_named(job.device), (32, 96) if job.on_card else (8, 16)
     half = torch.float16 if job.on_card else torch.bfloat16
     formats = {"channels first": torch.contiguous_format, "channels last": torch.channels_last_3d}
     milliseconds: dict[tuple[torch.dtype, str, bool, bool], float] = {}
     for way in itertools.product((torch.float32, half), formats, (True, False), (False, True)):
         kind, order, deterministic, benchmark = way
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
         layer = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
         layer.to(memory_format=formats[order])  # type: ignore[call-overload]
         image = torch.ones((1, channels, edge, edge, edge)).to(device, kind, memory_format=formats[order])
-        milliseconds[way] = 1000 * median_s(layer, image)
+        with as_inference(device, limited=True):  # restores what this way sets
+            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
+            milliseconds[way] = 1000 * median_s(layer, image)
     of_inference = ("channels first", True, False)
     figures = {_named(way): value for way, value in milliseconds.items()}
     figures[HALF] = milliseconds[(half, *of_inference)] / milliseconds[(torch.float32, *of_inference)]
@@ -87,14 +88,15 @@ def _named(way: tuple[torch.dtype, str, bool, bool]) -> str:
 def tiles(job: Job) -> None:
     """Seconds of a tile of noise as the algorithm computes it: half precision, weights of the first fold."""
     for plan in PLAN_NAMES:
-        package, device = load_package(job.package(plan)), prepared_device(job.device)
+        package, device = load_package(job.package(plan)), device_named(job.device)
         network = Networks(package).of(0, device)
         patch = [int(n) for n in package.configuration["patch_size"]]
         tile = torch.randn((1, len(CHANNELS), *patch), generator=torch.Generator().manual_seed(0)).to(device)
         half = torch.float16 if job.on_card else torch.bfloat16
         if job.on_card:
             torch.cuda.reset_peak_memory_stats()
-        with torch.autocast(device.type, half, job.on_card or cpu_has_bfloat16()):
+        half_precision = torch.autocast(device.type, half, job.on_card or cpu_has_bfloat16())
+        with as_inference(device, limited=True), half_precision:
             tile_s = median_s(network, tile)
         flops = flops_per_tile(package.configuration)
         figures = {"tile (s)": tile_s, "GFLOP": flops / 1e9, "TFLOP/s": flops / tile_s / 1e12}

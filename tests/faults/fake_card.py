@@ -29,6 +29,7 @@ class FakeCard:
 
     def __init__(self) -> None:
         self.images, self.lost, self.share = 0, False, 1.0
+        self.least_share = 1.0
         self.on_image: Callable[[int], None] = lambda _: None
 
     def take(self, tensor: torch.Tensor) -> None:
@@ -40,7 +41,7 @@ class FakeCard:
 
     def limit(self, share: float, _: Any) -> None:
         """Remember the share of the memory that the process may take."""
-        self.share = share
+        self.share, self.least_share = share, min(share, self.least_share)
 
     def answer(self, *_: Any) -> None:
         """Fail if the card is lost."""
@@ -107,6 +108,11 @@ def fake_card() -> Iterator[FakeCard]:
         "get_device_name": NAME,
         "get_device_properties": SimpleNamespace(total_memory=16 * GIB),
         "max_memory_reserved": 5 * GIB,
+        "max_memory_allocated": 5 * GIB,
+        "memory_reserved": 0,
+        "memory_allocated": 0,
+        "memory_stats": {},
+        "mem_get_info": (16 * GIB, 16 * GIB),
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, answer in answers.items():
@@ -114,6 +120,7 @@ def fake_card() -> Iterator[FakeCard]:
         patch.setattr(torch.cuda, "synchronize", card.answer)
         patch.setattr(torch.cuda, "empty_cache", card.answer)
         patch.setattr(torch.cuda, "set_per_process_memory_fraction", card.limit)
+        patch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda *_: card.share)
         patch.setattr(torch.Tensor, "pin_memory", lambda tensor, *_: tensor)
         patch.setattr(torch.Tensor, "to", to)
         patch.setattr(torch, "empty_like", empty)

@@ -202,7 +202,7 @@ def test_a_patch_that_no_card_could_hold(package: ModelPackage, segresnet: dict[
         ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up"),
         ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\]"),
         ({"init_filters": 12}, "not an architecture"),
-        ({"init_filters": "os.system"}, "not an architecture"),
+        ({"init_filters": "os.system"}, "init_filters 'os.system'"),
         ({"norm": ["os.system", {}]}, "not an architecture"),
         ({"act": 3}, "not an architecture"),
     ],

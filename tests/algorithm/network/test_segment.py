@@ -128,6 +128,6 @@ def test_networks_of_the_pet_alone_do_not_answer_without_one(
     answer = segment(case, region, ensemble, Deadline(60), by_threshold=lambda: by_threshold)
     assert answer is by_threshold
     assert [record.getMessage() for record in caplog.records if "***" in record.getMessage()] == [
-        "*** WARNING *** PET: none that can be used, expected one for networks that see it alone",
+        "*** WARNING *** PET: none that can be used, expected one for networks that see it alone; 2 of 2 passes left out",
         "*** FALLBACK *** no network without a PET: the PET threshold answers",
     ]
