@@ -173,7 +173,7 @@ def is_out_of_memory(problem: BaseException) -> bool:
 
 def _memory_was_short() -> bool:
     """True if torch had to empty its cache for an allocation on the card, or could not make one."""
-    return torch.cuda.is_initialized() and torch.cuda.memory_stats().get("num_alloc_retries", 0) > 0
+    return torch.cuda.is_initialized() and bool(torch.cuda.memory_stats().get("num_alloc_retries", 0))
 
 
 def first_line(problem: BaseException) -> str:

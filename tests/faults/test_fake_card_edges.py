@@ -6,6 +6,7 @@ import gc
 import json
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,37 @@ def test_the_card_keeps_the_networks_that_fit_beside_a_pass(
     assert Passes(ReadyImage(noise()), plan_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
     assert len(loads) == made
     assert max(most) == max(1, room_for)
+
+
+@pytest.mark.parametrize("device", [CARD, CPU], ids=["card", "CPU"])
+def test_an_entrants_networks_are_bounded_alike(
+    card: FakeCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: torch.device
+) -> None:
+    """Five folds; the card has room for two networks of 10 MiB, the CPU for the 2 x 10 bytes of two networks' files."""
+    alive: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+    most: list[int] = []
+
+    class Own(nn.Module):
+        def __init__(self, *_: Any) -> None:
+            super().__init__()
+            alive.add(self)
+            most.append(len(alive))
+
+    package = load_package(write_tiny_package(tmp_path / "five", ("3d_fullres",) * 5))
+    folders = tuple(tmp_path / f"{fold}" for fold in range(5))
+    for folder in folders:
+        folder.mkdir()
+        (folder / "weights").write_bytes(b"0123456789")
+    ready = Networks(replace(package, fold_files=folders))
+    monkeypatch.setattr(networks, "OwnNetwork", Own)
+    monkeypatch.setattr(networks, "is_own", lambda _: True)
+    monkeypatch.setattr(networks, "LARGEST_CACHE_BYTES", 20)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda *_: 10 * MIB * len(alive))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda *_: 10 * MIB * len(alive))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda *_: (20 * MIB - 10 * MIB * len(alive), 16 * 1024 * MIB))
+    for fold in (*range(5), *range(5)):
+        ready.of(fold, device)
+    assert max(most) == len(alive) == 2
 
 
 # Settings around a case
