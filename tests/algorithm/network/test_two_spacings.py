@@ -282,7 +282,7 @@ def test_each_network_has_the_devices_that_its_own_image_needs(
     """Two channels, three labels and the weights of the tiles, 4 bytes each, for 24^3 and 12^3 voxels."""
     sizes: list[int] = []
 
-    def backends(_device: Any, size: int) -> tuple[Backend, ...]:
+    def backends(_device: Any, size: int, _half: bool) -> tuple[Backend, ...]:
         sizes.append(size)
         return (Backend(CPU, CPU),)
 
