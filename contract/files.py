@@ -203,8 +203,8 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, for_p
     """A table with a header; a cell that a row lacks is empty.
 
     In a table `for_people` an apostrophe precedes texts that a spreadsheet would take for a formula, such as the name
-    of a team that begins with `=`, or has it after a semicolon, at which many spreadsheets split. Tables that programs
-    read hold names as they are.
+    of a team that begins with `=`, or has it after a semicolon, where spreadsheets split if decimals have a comma.
+    Tables that programs read hold names as they are.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")

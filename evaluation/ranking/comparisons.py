@@ -36,7 +36,7 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     Where Wilcoxon's test decides, about medians of distances, there is no interval, and the bootstrap stands beside it.
     Entries of a further test have its own difference. `p_holm` is corrected over all ordered pairs of one test.
     """
-    by_metric = {}
+    by_metric: dict[str, Any] = {}
     for name, metric in cohort.profile.metrics.items():
         gains, exchange = _gains(name, metric, cohort, table, draws)
         figures: dict[str, Floats] = {part: getattr(gains, part) for part in ("difference", "sd", "df")}
@@ -46,7 +46,9 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
         further = _further_tests(name, metric, cohort)
         if exchange.exists_for_all:
             further[EXCHANGE] = PairwiseTest(gains.difference, exchange.p)
-        others = {test: _pairs(cohort, {"difference": one.difference}, one.p) for test, one in further.items()}
+        others: dict[str, Any] = {
+            test: _pairs(cohort, {"difference": one.difference}, one.p) for test, one in further.items()
+        }
         if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
             undefined = np.full_like(gains.p, np.nan)
             without = {part: values if part == "difference" else undefined for part, values in figures.items()}

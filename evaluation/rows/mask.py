@@ -298,7 +298,8 @@ def _surface_metric(label: str, metric: surface.SurfaceMetric) -> Metric:
         unit=metric.unit,
         bounds=metric.bounds,
         best=metric.best,
+        second_test="" if metric.unit else SIGNED_RANK,
         # Distances come in steps of the grid, so that a resampled median takes few values and varies too little.
-        **{"deciding_test" if metric.unit else "second_test": SIGNED_RANK},
+        deciding_test=SIGNED_RANK if metric.unit else "",
         rules=metric.rules,
     )

@@ -280,7 +280,7 @@ def _method_percent(text: str) -> tuple[str, float]:
 def _percents(text: str) -> tuple[float, ...]:
     wanted = f"{text}: expected a percentage or FIRST:LAST:STEP, above 0 up to 100"
     try:
-        first, last, step = map(float, text.split(":") if ":" in text else (text, text, 1))
+        first, last, step = map(float, text.split(":") if ":" in text else [text, text, "1"])
     except ValueError:
         raise argparse.ArgumentTypeError(wanted) from None
     if not (0 < first <= last <= 100 and step > 0 and (last - first) / step <= 1000):
