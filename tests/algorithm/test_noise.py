@@ -63,7 +63,7 @@ def test_the_peak_of_memory_is_that_of_a_case() -> None:
 def test_the_folder_one_level_away_is_named(tmp_path: Path) -> None:
     (tmp_path / "CASE" / "input" / "images").mkdir(parents=True)
     _check_case_folder(tmp_path / "CASE" / "input")
-    with pytest.raises(InputError, match="expected --input .*/CASE/input$"):
+    with pytest.raises(InputError, match=r"expected --input .*/CASE/input$"):
         _check_case_folder(tmp_path / "CASE")
 
 

@@ -69,7 +69,7 @@ def test_each_pass_has_a_line_with_its_seconds(
 ) -> None:
     """Passes that end 2.5 s and 6 s after the start took 2.5 s and 3.5 s."""
     clock = iter([100.0, 102.5, 106.0])
-    monkeypatch.setattr(steps.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("algorithm.steps.time.monotonic", lambda: next(clock))
     caplog.set_level("INFO", "hecktor")
     observe = steps._observer(SimpleNamespace(disagreement=None), 8)  # type: ignore[arg-type]
     for step in ("first", "second"):

@@ -38,7 +38,7 @@ def read(ct: Volume, pet: Volume, edition: str, *, tolerant: bool) -> tuple[Case
 @pytest.mark.parametrize(("edition", "tolerant"), [("hecktor2025", False), ("hecktor2026", True)])
 def test_swapped_ct_and_pet_are_refused(edition: str, tolerant: bool) -> None:
     """Where fallbacks replace what a fault prevents, no image is left to go on with either."""
-    with pytest.raises(SwappedError, match="PET: the values of a CT .* CT and PET are swapped"):
+    with pytest.raises(SwappedError, match=r"PET: the values of a CT .* CT and PET are swapped"):
         read(uptake(), scan(), edition, tolerant=tolerant)
 
 
