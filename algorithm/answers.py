@@ -162,11 +162,15 @@ def _by_head(
 
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
-    """A line for each ensemble member and each feature that a head goes without."""
+    """A line for each ensemble member that a head goes without, and one for all features."""
     for expert in head.unavailable(features) if isinstance(head, EnsembleHead | ClassEnsembleHead) else ():
         yield f"{name}: all features of expert {expert!r} are missing, it is left out"
-    for term in head.missing(features):
-        yield f"{name}: {term.feature} is missing, its training median {term.fill:g} is used"
+    missing = head.missing(features)
+    if len(missing) == 1:
+        yield f"{name}: {missing[0].feature} is missing, its training median {missing[0].fill:g} is used"
+    elif missing:
+        medians = ", ".join(f"{term.feature} {term.fill:g}" for term in missing)
+        yield f"{name}: {len(missing)} features are missing, their training medians are used: {medians}"
 
 
 def _may_fall_back(run: RunContext, declared: Answer, problem: Exception) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from algorithm.case.inputs import CaseFiles, plain_case
+from algorithm.case.inputs import LISTING, CaseFiles, plain_case
 from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
@@ -36,6 +36,7 @@ from contract.packages import package_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 LOGGER = logging.getLogger("hecktor")
+_IMAGES: Final = "images"
 _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 
@@ -83,6 +84,8 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         arguments.output = _default_output(parser)
     if arguments.edition is None:
         arguments.edition = DEFAULT_EDITION if arguments.model is None else package_edition(arguments.model)
+        if arguments.model is not None:
+            LOGGER.info("edition %s: that of the package %s", arguments.edition, Path(arguments.model).name)
     mask_path = arguments.output if _is_mask_file(arguments.output) else None
     if mask_path is not None and arguments.task is None:
         arguments.task = _task_with_mask(str(arguments.edition))
@@ -143,6 +146,8 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algo
     if arguments.ct is None:
         if arguments.pet is not None or arguments.ehr is not None:
             parser.error("--pet and --ehr need --ct")
+        if arguments.input is not None and not arguments.serve:  # a server's cases come later
+            _check_case_folder(arguments.input)
         return arguments.input or platform.INPUT_DIR
     if arguments.input is not None:
         parser.error("found --input and --ct, expected one of them")
@@ -150,6 +155,15 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algo
         names = ", ".join(answer.name for answer in algorithm.heads)
         raise InputError("--ehr", "not given", f"the clinical variables for {names}, or a mask's file as --output")
     return plain_case(arguments.ct, arguments.pet, arguments.ehr)
+
+
+def _check_case_folder(folder: Path) -> None:
+    """Raise `InputError` for a folder that is absent, or that lies one level above that of the case."""
+    if not folder.is_dir():
+        raise InputError("--input", f"no folder {folder.absolute()}", "the folder of a case")
+    within = folder / platform.INPUT_DIR.name
+    if within.is_dir() and not any((folder / name).exists() for name in (_IMAGES, LISTING)):
+        raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", f"--input {within.absolute()}")
 
 
 def _log_this_thread_only() -> None:

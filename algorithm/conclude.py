@@ -6,8 +6,9 @@ import logging
 import resource
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from scipy import ndimage
 
@@ -23,6 +24,9 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 
 LOGGER = logging.getLogger("hecktor")
+
+# Training's median GTVp is 7 to 11 ml; no tumour of head and neck, and no patient's nodes together, reach this volume.
+LARGEST_PLAUSIBLE_ML: Final = 500.0
 
 
 def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
@@ -87,7 +91,9 @@ def _over_folds(
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
-    record = _record(run, answers)
+    lesions = _lesions(answers)
+    _log_implausible(lesions)
+    record = _record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
     if segmentation is not None and segmentation.postprocessed is not None:
         LOGGER.info("postprocessing: %s", segmentation.postprocessed.summary())
@@ -109,6 +115,19 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         {name: value for name, value in answers.values.items() if kinds[name] == "class"},
         record,
     )
+
+
+def _log_implausible(lesions: Mapping[str, Mapping[str, float]]) -> None:
+    """Log the labels that are larger than any tumour, in one line."""
+    large = [f"{name} {one['volume_ml']:.0f} ml" for name, one in lesions.items() if _is_too_large(one)]
+    if large:
+        expected = f"at most {LARGEST_PLAUSIBLE_ML:g} ml"
+        finding = Finding("mask", ", ".join(large), expected, "look at the mask, and at the input's units")
+        LOGGER.warning("%s", finding)
+
+
+def _is_too_large(lesions: Mapping[str, float]) -> bool:
+    return lesions["volume_ml"] > LARGEST_PLAUSIBLE_ML
 
 
 def remove_record(record: Path) -> None:
@@ -177,7 +196,7 @@ def _lesions(answers: CaseAnswers) -> dict[str, Any]:
     return record
 
 
-def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
+def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
     request, segmented = run.request, answers.segmented
     network = segmented.segmentation if segmented.by_network else None
     return RunRecord(
@@ -204,7 +223,7 @@ def _record(run: RunContext, answers: CaseAnswers) -> RunRecord:
         package=run.resident.identity if request.uses_package else None,
         probabilities=answers.probabilities,
         images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
-        lesions=_lesions(answers),
+        lesions=lesions,
     )
 
 
@@ -216,16 +235,29 @@ def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
     return None if segmented.segmentation is None or segmented.without_body else segmented.case.fallback
 
 
+def reset_peaks() -> None:
+    """Begin to measure the peaks of memory anew; where the system refuses, the peak stays that of the process."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    if (cuda := _cuda_in_use()) is not None:
+        with suppress(RuntimeError):  # of a lost card, which the passes meet again
+            cuda.reset_peak_memory_stats()
+
+
 def peak_memory_mib() -> float:
-    """The largest resident set of this process so far, in MiB."""
+    """The largest resident set of this process since `reset_peaks`, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def gpu_peak_memory_mib() -> float | None:
-    """The largest memory reserved on the card by this process, in MiB; None if no card was used."""
-    torch = sys.modules.get("torch")  # asking must not cost an import
+    """The largest memory reserved on the card since `reset_peaks`, in MiB; None if no card was used."""
+    cuda = _cuda_in_use()
+    return None if cuda is None else float(cuda.max_memory_reserved() / 2**20)
+
+
+def _cuda_in_use() -> Any:
+    """`torch.cuda` if a card is in use, else None; asking must not cost an import."""
     # After an early end another thread may still be importing it.
-    is_initialized = getattr(getattr(torch, "cuda", None), "is_initialized", None)
-    if torch is None or is_initialized is None or not is_initialized():
-        return None
-    return float(torch.cuda.max_memory_reserved() / 2**20)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)
+    return cuda if is_initialized is not None and is_initialized() else None

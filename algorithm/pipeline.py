@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from algorithm.answers import answer, restore
 from algorithm.case.read import air_case
-from algorithm.conclude import conclude, explain, write_uncertainty
+from algorithm.conclude import conclude, explain, reset_peaks, write_uncertainty
 from algorithm.deadline import Termination
 from algorithm.masks.segmentation import Segmentation, Segmented, by_contours
 from algorithm.masks.threshold import threshold_segmentation
@@ -44,6 +44,7 @@ def predict(request: PredictRequest, resident: Resident, termination: Terminatio
         Exception: a bug, before there was an answer; no file is left then either.
     """
     with images_threads():
+        reset_peaks()
         run = RunContext(request, resident)
         if request.uses_package:
             name_package(run)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import numpy.typing as npt
 import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
@@ -27,11 +29,15 @@ from algorithm.output import CaseOutput
 from algorithm.prediction import PredictRequest, Stages
 from algorithm.region.localise import Region
 from algorithm.region.localise import localise as head_and_neck
+from algorithm.threads import use_chosen_threads
 from algorithm.uncertainty.disagreement import Disagreement
 from contract.editions import Answer
 from contract.errors import Finding, ModelPackageError
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 from contract.processes import usable_cpus
+
+if TYPE_CHECKING:
+    from algorithm.network.windows import Pass
 
 LOGGER = logging.getLogger("hecktor")
 
@@ -165,9 +171,24 @@ def segment(
             steps = passes.planned_passes(resident.package)[: run.request.most_passes]
             ensemble = passes.Ensemble(resident.networks, resident.device, steps)
         with run.stages("segment"):
-            on_pass = None if run.disagreement is None else run.disagreement.add
-            given = case, region, ensemble, run.deadline, on_first_pass, on_pass, by_threshold
+            use_chosen_threads()
+            given = case, region, ensemble, run.deadline, on_first_pass, _observer(run, len(steps)), by_threshold
             return passes.segment(*given, notices=run.notices)
+
+
+def _observer(run: RunContext, planned: int) -> Callable[[Pass, npt.NDArray[np.float32]], None]:
+    """Logs each pass with the seconds since the one before, and adds it to the uncertainty, if that is computed."""
+    begun_s, done = time.monotonic(), 0
+
+    def observe(step: Pass, logits: npt.NDArray[np.float32]) -> None:
+        nonlocal begun_s, done
+        now_s, done = time.monotonic(), done + 1
+        LOGGER.info("pass %d of %d: %.1f s", done, planned, now_s - begun_s)
+        begun_s = now_s
+        if run.disagreement is not None:
+            run.disagreement.add(step, logits)
+
+    return observe
 
 
 def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:

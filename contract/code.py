@@ -21,6 +21,8 @@ from contract import platform
 from contract.errors import HecktorError, ModelPackageError
 
 _SEPARATOR: Final = ":"
+# Entrants' folders that were imported; a failure is shown where it left their code.
+_FOLDERS: Final[set[Path]] = set()
 # Another thread must not see a module whose import is not complete.
 _IMPORTING: Final = threading.RLock()
 
@@ -177,6 +179,7 @@ def _executed(name: str, folder: Path) -> ModuleType:
         raise ModelPackageError(f"code {name}", "cannot be imported", "Python code")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    _FOLDERS.add(folder)
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as problem:
@@ -214,8 +217,12 @@ def call_code(
 
 
 def failure_of(problem: BaseException) -> str:
-    """An exception of an entrant's code in one line: its type, its message, file and line."""
+    """An exception of an entrant's code in one line: its type, its message, file and line.
+
+    The line is the innermost one in the entrant's own folder, not one of a library that it calls.
+    """
     frames = [] if isinstance(problem, SyntaxError) else traceback.extract_tb(problem.__traceback__)  # it names its own
-    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in frames[-1:])
+    own = [frame for frame in frames if any(Path(frame.filename).is_relative_to(folder) for folder in _FOLDERS)]
+    where = "".join(f" ({Path(frame.filename).name}, line {frame.lineno})" for frame in (own or frames)[-1:])
     message = " ".join(str(problem).split())
     return f"{type(problem).__name__}{': ' if message else ''}{message}{where}"

@@ -53,11 +53,15 @@ class Patient:
 
 @dataclass(frozen=True)
 class PatientRecord:
-    """A patient, the warnings from reading the record, and the factor from Bq/ml to SUV if the record gives one."""
+    """A patient, the warnings from reading the record, and the factor from Bq/ml to SUV if the record gives one.
+
+    `missing` is the one of the warnings that names the variables without a value, None if there are none.
+    """
 
     patient: Patient
     warnings: tuple[Finding, ...]
     suv_factor: float | None = None
+    missing: Finding | None = None
 
 
 def read_ehr(path: Path, clinical: Sequence[ClinicalVariable], suv_factor: Sequence[str] = ()) -> PatientRecord:
@@ -117,10 +121,10 @@ def parse_ehr(
             unreadable.add(variable.name)
             warnings.append(Finding(source, found, str(problem), "counts as missing"))
     absent = [one.key for one in clinical if values[one.name] is None and one.name not in {CENTRE, *unreadable}]
-    if absent:
-        warnings.append(Finding(source, f"missing {', '.join(absent)}"))
+    missing = Finding(source, f"missing {', '.join(absent)}") if absent else None
+    warnings += [missing] if missing else []
     centre = values.pop(CENTRE, None)
-    return PatientRecord(Patient(values, None if centre is None else str(centre)), tuple(warnings), factor)
+    return PatientRecord(Patient(values, None if centre is None else str(centre)), tuple(warnings), factor, missing)
 
 
 def _factor(raw: Any, source: str, key: str) -> tuple[float | None, list[Finding]]:

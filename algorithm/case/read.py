@@ -37,6 +37,10 @@ _WITHOUT_CONTOURS: Final = "the network looks for the lesions"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 
 
+class SwappedError(InputError):
+    """CT and PET stand in each other's place."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
@@ -255,7 +259,8 @@ class _Reader:
         if record is None:
             return Patient(dict.fromkeys(variable.name for variable in self.edition.clinical)), None
         for finding in record.warnings:
-            self.notices.warn(finding)
+            if self.algorithm.heads or finding is not record.missing:  # a mask needs no clinical variables
+                self.notices.warn(finding)
         return record.patient, record.suv_factor
 
     @contextmanager
@@ -264,7 +269,7 @@ class _Reader:
         try:
             yield
         except InputError as problem:
-            if not self.tolerant:
+            if not self.tolerant or isinstance(problem, SwappedError):  # no image is left to go on with
                 raise
             self.notices.warn(Finding(problem.what, problem.found, problem.expected, action))
 
@@ -309,8 +314,13 @@ def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:
     """PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
 
-    `suv_factor` is the factor from Bq/ml to SUV that the case gives.
+    `suv_factor` is the factor from Bq/ml to SUV that the case gives. Raises `InputError` for a CT in place of the PET.
     """
+    if uptake.is_a_ct(pet.array):
+        found = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
+        if uptake.is_a_ct(ct.array):
+            raise InputError(name, found, "uptake in SUV")
+        raise SwappedError(name, found, "uptake in SUV; CT and PET are swapped")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
     array = _finite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array

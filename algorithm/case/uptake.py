@@ -43,6 +43,11 @@ _LEAST_BLOCKS: Final = 200
 _LARGEST_INTEGERS: Final = (32767.0, 65535.0)
 _FEW_VOXELS: Final = 8
 
+# Air and fat of a CT in HU, and their smallest share of an image.
+_AIR_OF_CT_HU: Final = (-1100.0, -900.0)
+_FAT_OF_CT_HU: Final = (-200.0, -20.0)
+_LEAST_SHARE_OF_CT: Final = 0.005
+
 _Array = npt.NDArray[Any]
 
 
@@ -88,6 +93,13 @@ def in_suv(pet: Volume, ct: Volume, name: str, factor: float | None = None) -> t
         unit = "possibly kBq/ml; " if tissues[0].ratio > 1 else ""
         findings.append(Finding(name, found, expected, f"{unit}not scaled"))
     return pet, findings
+
+
+def is_a_ct(array: _Array) -> bool:
+    """True for the values of a CT, with air near -1000 and fat; a PET may be padded with -1024, but has no fat."""
+    sample = array[tuple(slice(None, None, max(1, size // 64)) for size in array.shape)]
+    shares = (np.mean((sample > low) & (sample < high)) for low, high in (_AIR_OF_CT_HU, _FAT_OF_CT_HU))
+    return all(share >= _LEAST_SHARE_OF_CT for share in shares)
 
 
 def factor_fault(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:

@@ -36,7 +36,7 @@ from contract.patient import Patient
 
 _Image = npt.NDArray[np.float32]
 # Increment when a feature is measured otherwise under the same name.
-_DEFINITIONS: Final = 2
+_DEFINITIONS: Final = 3
 
 
 def image_features(

@@ -52,7 +52,7 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
         r"images/ct: no such folder, expected exactly one image",
     ),
     "no-pet-folder": (lambda c: shutil.rmtree(c.pet_path.parent), r"images/pet: no such folder, expected"),
-    "no-input-at-all": (lambda c: shutil.rmtree(c.input), r"images/ct: no such folder, expected"),
+    "no-input-at-all": (lambda c: shutil.rmtree(c.input), r"--input: no folder /.*/input, expected"),
     "empty-ct-folder": (lambda c: c.ct_path.unlink(), r"images/ct: found nothing, expected exactly one image"),
     "file-of-another-kind": (
         lambda c: c.ct_path.rename(c.ct_path.with_suffix(".dcm")),

@@ -107,6 +107,7 @@ def fake_card() -> Iterator[FakeCard]:
         "set_rng_state": None,
         "get_device_name": NAME,
         "get_device_properties": SimpleNamespace(total_memory=16 * GIB),
+        "reset_peak_memory_stats": None,
         "max_memory_reserved": 5 * GIB,
         "max_memory_allocated": 5 * GIB,
         "memory_reserved": 0,

@@ -1,0 +1,74 @@
+"""What the log says once, or not at all; what a first look at `--input` finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from algorithm.answers import _missing
+from algorithm.case.notices import Notices
+from algorithm.case.read import CaseVolumes, read_case
+from algorithm.command import _check_case_folder
+from algorithm.conclude import peak_memory_mib, reset_peaks
+from contract.code import Code
+from contract.editions import load_edition
+from contract.errors import InputError, ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from tests.algorithm.heads.head_parts import linear, term
+
+LINEAR = linear(term("gtvp_dose_mean_gy", 1.0, fill=66.5), term("age_years", 1.0, fill=61.0))
+
+
+def test_missing_features_share_a_line() -> None:
+    assert list(_missing("rfs", LINEAR, {"age_years": 50.0})) == [
+        "rfs: gtvp_dose_mean_gy is missing, its training median 66.5 is used"
+    ]
+    assert list(_missing("rfs", LINEAR, {})) == [
+        "rfs: 2 features are missing, their training medians are used: gtvp_dose_mean_gy 66.5, age_years 61"
+    ]
+    assert list(_missing("rfs", LINEAR, {"age_years": 50.0, "gtvp_dose_mean_gy": 70.0})) == []
+
+
+@pytest.mark.parametrize(("task", "count"), [("segmentation", 0), ("rfs", 1)])
+def test_a_mask_needs_no_clinical_variables(task: str, count: int) -> None:
+    grid = Geometry((16, 16, 8), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    ct, pet = np.full(grid.array_shape, -1000, np.int16), np.ones(grid.array_shape, np.float32)
+    edition, notices = load_edition("hecktor2025"), Notices()
+    algorithm = next(one for one in edition.algorithms if one.name == task)
+    read_case(CaseVolumes(Volume(ct, grid), Volume(pet, grid), {}), edition, algorithm, notices)
+    assert sum(finding.found.startswith("missing ") for finding in notices.findings) == count
+
+
+def test_a_failure_names_the_line_of_the_entrants_own_code(tmp_path: Path) -> None:
+    """The json module raises; line 5 of the entrant's code calls it."""
+    folder = tmp_path / "noisy_code"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
+    with pytest.raises(ModelPackageError, match=r"\(__init__\.py, line 5\)"):
+        Code.of([folder]).find("noisy_code:Network", "network")
+
+
+def test_the_peak_of_memory_is_that_of_a_case() -> None:
+    """200 MB that were freed before do not count."""
+    held = np.ones(25_000_000)
+    before = peak_memory_mib()
+    del held
+    reset_peaks()
+    assert peak_memory_mib() < before - 150
+
+
+def test_the_folder_one_level_away_is_named(tmp_path: Path) -> None:
+    (tmp_path / "CASE" / "input" / "images").mkdir(parents=True)
+    _check_case_folder(tmp_path / "CASE" / "input")
+    with pytest.raises(InputError, match=r"expected --input .*/CASE/input$"):
+        _check_case_folder(tmp_path / "CASE")
+
+
+def test_an_absent_folder_is_named_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as found:
+        _check_case_folder(Path("absent"))
+    assert f"no folder {tmp_path}/absent" in str(found.value)
