@@ -35,7 +35,7 @@ LEAST_HAZARD: Final = 1e-9
 LARGEST_SHARE: Final = 1 - 1e-9
 # Of a risk without skill: above 0, so that the order of the patients remains.
 LEAST_SLOPE: Final = 1e-6
-# Log hazard ratio per standard deviation of the scores, a ratio of 148; more means that the order is perfect, or nearly.
+# Log hazard ratio per standard deviation of the scores (a ratio of 148); the slope of a perfect order would exceed it.
 MOST_SLOPE: Final = 5.0
 # Scores that spread less are constant.
 _LEAST_SPREAD: Final = 1e-9
