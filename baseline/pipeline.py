@@ -71,6 +71,7 @@ from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import write_json
 from contract.packages import edition_entries
+from contract.patient import listed
 from contract.release.problems import as_text
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
@@ -123,6 +124,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     check_trainer(work, plan)
     description = read_description(options.description)
     code.offered(HEAD)
+    _check_replaceable_heads(work, code)
     check_fits(work, own_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
@@ -158,6 +160,15 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         f"  make the upload      hecktor submission --package {options.output} --output {work.root / 'submission'}"
     )
     return options.output
+
+
+def _check_replaceable_heads(work: WorkFolders, code: Code) -> None:
+    """Refuse to replace heads of an entrant's code by ones without it."""
+    stored = stored_cross_validation(work)
+    if stored is not None and stored.own and not code:
+        expected = f"the same --code, or `hecktor train heads{work.name_option}` without it before"
+        found = f"found none, and {work.heads_json.name} has heads of {listed(stored.own)}"
+        raise HecktorError("--code", found, expected)
 
 
 def _chosen_plan(options: TrainingOptions) -> NetworkPlan:

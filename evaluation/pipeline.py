@@ -250,7 +250,6 @@ def report_of(
     """The content of metrics.json for scored answers; `findings` become its first warnings."""
     cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
-    values = {name: one.value for name, one in estimates.by_metric.items()}
     report = {
         "aggregates": metrics_json.aggregates(estimates.by_metric, with_half_width=True),
         "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
@@ -258,7 +257,7 @@ def report_of(
         "cases": metrics_json.case_counts(cohort),
         "warnings": [
             *map(str, findings),
-            *metrics_json.warnings(cohort, values, task.metrics),
+            *metrics_json.warnings(cohort, estimates.by_metric, task.metrics),
             *(map(str, metrics_json.findings(cohort)) if request.rows else ()),
         ],
         "provenance": {

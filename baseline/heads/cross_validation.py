@@ -37,11 +37,12 @@ METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced acc
 
 @dataclass(frozen=True)
 class OuterFold:
-    """Held-out patients, and the ensemble and its head, which are made without them."""
+    """Held-out patients, and the ensemble and its head, which are made without them; `notice` on the head's slope."""
 
     held_out: Numbers
     ensemble: CandidateEnsemble
     head: Head
+    notice: str | None
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ def out_of_sample(
         single = head if fitted is alone else target.finish(alone, train, ensemble.single.scores, rng)
         of_ensemble.add(held_out, head, rest, _scale(target, ensemble.scores))
         of_single.add(held_out, single, rest, _scale(target, ensemble.single.scores))
-        folds.append(OuterFold(held_out, ensemble, head))
-        single_folds.append(OuterFold(held_out, ensemble, single))
+        folds.append(OuterFold(held_out, ensemble, head, target.slope_notice(train, ensemble.scores)))
+        single_folds.append(OuterFold(held_out, ensemble, single, None))
     return of_ensemble.answers(target, folds, of_single.answers(target, single_folds))
 
 
@@ -265,6 +266,7 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         "tried": dict(fold.ensemble.tried),
         "threshold": None if isinstance(fold.head, CLASS_HEADS) else fold.head.threshold,
         "coefficients": coefficients_of(fold.head),
+        **({"notice": fold.notice} if fold.notice else {}),
         target.metric: metric(cohort, scored, fold.held_out),
     }
 

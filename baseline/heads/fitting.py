@@ -6,6 +6,7 @@ out-of-fold metric here selected the head; `baseline.heads.cross_validation` est
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from contract.editions.declaration import ClassValue
 from contract.errors import MetricError, ModelPackageError
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
+LOGGER = logging.getLogger("hecktor")
 # Heads on clinical variables alone.
 CLINICAL_SUFFIX: Final = "_clinical"
 OUT_OF_FOLD, REFERENCE, GIVEN = "out-of-fold masks", "reference masks", "given masks"
@@ -126,6 +128,8 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     folds = target.folds(cohort, by_centre, rng)
     candidates = candidates_of(cohort, target.competing(cohort), folds, target.selection_metric, rng)
     ensemble = make_ensemble(target, cohort, candidates)
+    if notice := target.slope_notice(cohort, ensemble.scores):
+        LOGGER.warning("*** WARNING *** head %s: %s", target.name, notice)
     head = target.finish(fit_ensemble(ensemble, cohort, rng)[0], cohort, ensemble.scores, rng)
     metric = ensemble.metric
     if not isinstance(head, CLASS_HEADS) and head.threshold is not None:

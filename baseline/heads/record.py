@@ -52,6 +52,7 @@ class OuterFoldRecord(Document):
     single_best: str
     tried: dict[str, float]
     threshold: float | None
+    notice: str | None = None
     coefficients: dict[str, float]
     c_index: float | None = None
     balanced_accuracy: float | None = None

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, TextIO
 
@@ -139,33 +139,43 @@ def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
 def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> None:
     """Train unfinished jobs in processes of their own: side by side on a CPU, one after the other on GPUs.
 
+    A job that waits begins as soon as another one ends; the first failure ends all.
+
     Raises:
         HecktorError: a process failed; it has printed the reason itself.
     """
     waiting, machine = unfinished(work, jobs), usable_machine(machine)
     at_once = max(1, min(len(waiting), machine.threads // machine.gpus)) if machine.device == "cpu" else 1
-    for first in range(0, len(waiting), at_once):
-        batch = waiting[first : first + at_once]
-        threads = max(1, machine.threads // len(batch))
-        running: list[subprocess.Popen[bytes]] = []
-        consoles: list[list[threading.Thread]] = []
-        try:  # an interruption while the processes start ends those that have started
-            for job in batch:
+    threads = max(1, machine.threads // at_once)
+    running: list[_Running] = []
+    try:  # an interruption while the processes start ends those that have started
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                job = waiting.pop(0)
                 command = _command(work, job, machine, threads)
-                running.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
-                consoles.append(_forwarded(job, running[-1]))
-            for job, process, console in zip(batch, running, consoles, strict=True):
-                while process.poll() is None:
-                    time.sleep(_POLL_S)
-                for thread in console:
+                running.append(_Running(job, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
+                running[-1].console.extend(_forwarded(job, running[-1].process))
+            for one in [one for one in running if one.process.poll() is not None]:
+                for thread in one.console:
                     thread.join(timeout=_LAST_LINES_S)  # a process of the process may keep the pipe
-                if process.returncode != 0:
-                    raise HecktorError(f"training of {job} ended with status {process.returncode}, expected 0")
-        finally:
-            for process in running:
-                if process.poll() is None:  # another one failed, or the user interrupted
-                    process.terminate()
-                    process.wait()
+                if one.process.returncode != 0:
+                    raise HecktorError(f"training of {one.job} ended with status {one.process.returncode}, expected 0")
+                running.remove(one)
+            time.sleep(_POLL_S if running else 0)
+    finally:
+        for one in running:
+            if one.process.poll() is None:  # another one failed, or the user interrupted
+                one.process.terminate()
+                one.process.wait()
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A training in a process of its own, and the threads that forward what it prints."""
+
+    job: TrainingJob
+    process: subprocess.Popen[bytes]
+    console: list[threading.Thread] = field(default_factory=list)
 
 
 def _forwarded(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:

@@ -20,14 +20,13 @@ import numpy as np
 
 from baseline.network.interruption import end_by_sigterm
 from baseline.network.plans import NetworkPlan
+from baseline.release.splits import seed_of
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
 
 # Maximum number of augmentation processes for a GPU; more only take memory.
 MOST_AUGMENTING = 16
-# Seed offset between processes, far above any number of folds.
-_BETWEEN_RANKS = 10_000
 # Python handles signals between waits; an endless wait could miss one.
 _POLL_S: Final = 1.0
 # Time to end before a process is killed.
@@ -95,8 +94,9 @@ def train_network(
     torch.backends.cudnn.benchmark = not machine.deterministic
     torch.backends.cudnn.deterministic = machine.deterministic
     # DDP processes draw different patches; their weights are broadcast from the first.
-    torch.manual_seed(seed + fold + _BETWEEN_RANKS * rank)
-    np.random.seed(seed + fold + _BETWEEN_RANKS * rank)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
+    own_seed = seed_of(seed, fold, backbone, rank)
+    torch.manual_seed(own_seed)
+    np.random.seed(own_seed)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
     if rank == 0:
         for partial in work.fold(fold, backbone).glob(".partial-*"):  # of a process that was killed while writing
             partial.unlink()

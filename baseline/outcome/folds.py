@@ -26,7 +26,7 @@ from baseline.network.nnunet import explained_failures
 from baseline.network.plans import OUTCOME_PRESETS, RiskLoss
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
-from baseline.release.splits import read_splits
+from baseline.release.splits import read_splits, seed_of
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.documents import Document, read_document
@@ -201,7 +201,8 @@ def _fit_fold(
     _record(root, fold).unlink(missing_ok=True)  # it describes earlier files
     with whole_folder(root / f"fold_{fold}") as folder:
         given = CubesOf(cubes, train), clinical, outcomes_table(work, some)
-        line = _called(fit.hook, "fit", fit.fit, folder, device, *given, splits.seed + fold)
+        seed = seed_of(splits.seed, fold, fit.hook.name)
+        line = _called(fit.hook, "fit", fit.fit, folder, device, *given, seed)
         if not any(path.is_file() for path in folder.rglob("*")):  # a package keeps files alone
             expected = "files in the folder that it is given"
             raise ModelPackageError(f"features {fit.hook.reference}: fit", "found no file", expected)

@@ -5,6 +5,7 @@ The splits are made once and stored in `splits.json`, so that every network and 
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -193,3 +194,12 @@ def _balance(fold: Sequence[str], cases: Sequence[ReleaseCase], answers: Sequenc
 
 def _some(patients: Sequence[str]) -> str:
     return ", ".join(patients[:3]) + (", ..." if len(patients) > 3 else "") if patients else "none"
+
+
+def seed_of(seed: int, fold: int, network: str, rank: int = 0) -> int:
+    """The seed, below 2^32, of one fold's network (a backbone, or features by their name) in one process.
+
+    A sum of seed and fold would start fold 1 of one seed as fold 0 of the next.
+    """
+    name = zlib.crc32(network.encode())
+    return int(np.random.SeedSequence([seed, fold, name, rank]).generate_state(1)[0])

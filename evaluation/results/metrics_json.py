@@ -112,13 +112,12 @@ def group_blocks(
     return blocks
 
 
-def warnings(
-    cohort: ScoredCohort, values: Mapping[str, float | None], ranked: Mapping[str, MetricProfile]
-) -> list[str]:
+def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Mapping[str, MetricProfile]) -> list[str]:
     """One line for each ranked metric that is undefined or infinite, and the warnings of each answer.
 
-    `values` holds each metric that the result shows.
+    `estimates` holds each metric that the result shows.
     """
+    values = {name: one.value for name, one in estimates.items()}
     reasons = [f"{one.profile.prefix}{why}" for one in cohort.answers for why in one.measurement.undefined]
     reason_of = {why.partition(":")[0]: why for why in reasons}
     lines = []
@@ -131,8 +130,8 @@ def warnings(
     lines += [f"{name}: {_INFINITE}" for name in ranked if math.isinf(values[name] or 0.0)]
     for answer in cohort.answers:
         for name, warn in answer.measurement.warnings.items():
-            value = values.get(f"{answer.profile.prefix}{name}")
-            line = None if value is None else warn(value)
+            one = estimates.get(f"{answer.profile.prefix}{name}")
+            line = None if one is None or one.value is None else warn(one.value, one.ci95_high)
             lines += [f"{answer.profile.prefix}{line}"] if line is not None else []
     return lines
 

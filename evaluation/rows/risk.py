@@ -114,8 +114,9 @@ class RiskScorer:
         answered = any(row.risk is not None for row in rows)  # no sign is wrong where there is no risk
         return RowMetrics(metrics, warnings={"c_index": self._flipped} if answered else {}, undefined=undefined)
 
-    def _flipped(self, c_index: float) -> str | None:
-        if c_index >= 0.5:
+    def _flipped(self, c_index: float, upper: float | None) -> str | None:
+        """A warning if the upper end of the interval, or without one the value, is below 0.5."""
+        if (c_index if upper is None else upper) >= 0.5:
             return None
         hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
         return f"c_index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,12 @@ import pytest
 
 import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
+from baseline.heads.record import FORMAT_VERSION
 from baseline.network import planning
+from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
+from baseline.pipeline import TrainingOptions, train
+from baseline.release.record import PrepareOptions
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
 from tests.baseline.prepared import planned_work
@@ -146,3 +151,17 @@ def test_missing_out_of_fold_files_are_made_again(
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
     assert measure_out_of_fold(work) == rows
     assert len(calls) == 4
+
+
+def test_a_whole_training_does_not_replace_heads_of_ones_own_code(tmp_path: Path) -> None:
+    """They are named before the release is read; without such heads the release is missed."""
+    work = WorkFolders(tmp_path)
+    options = TrainingOptions(tmp_path, tmp_path / "out", PrepareOptions(str(tmp_path / "none")), NetworkPlan())
+    options = replace(options, machine=Machine("cpu"))
+    record = {"format_version": FORMAT_VERSION, "made_from": "", "no_head": {}, "seed": 0}
+    write_json(work.cross_validation_json, record | {"own": {"my_code:Head": "0" * 64}})
+    with pytest.raises(HecktorError, match=r"^--code: found none, and heads\.json has heads of my_code:Head"):
+        train(options)
+    write_json(work.cross_validation_json, record)
+    with pytest.raises(HecktorError, match=r"none"):
+        train(options)

@@ -29,7 +29,8 @@ from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
 from baseline.heads.models.terms import MAY_BE_LEFT_OUT, scaling_of, with_weight
 
-_LEAST_SD: Final = 1e-6
+# Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
+_LEAST_SD: Final = 1e-9
 # Name, mean and standard deviation of the scores, and head.
 NamedExpert = tuple[str, float, float, SingleHead]
 
@@ -87,13 +88,13 @@ def scale_of(scores: Floats) -> tuple[float, float]:
     do not count.
     """
     if scores.ndim == 1:
-        return float(scores.mean()), _divisor(float(scores.std()))
+        return float(scores.mean()), _divisor(scores, float(scores.std()))
     fitted = scores[:, (scores > NEVER / 2).all(0)]
-    return 0.0, _divisor(float((fitted - fitted.mean(1, keepdims=True)).std()))
+    return 0.0, _divisor(fitted, float((fitted - fitted.mean(1, keepdims=True)).std()))
 
 
-def _divisor(sd: float) -> float:
-    return sd if sd > _LEAST_SD else 1.0
+def _divisor(scores: Floats, sd: float) -> float:
+    return sd if sd > _LEAST_SD * np.abs(scores).max(initial=0.0) else 1.0
 
 
 def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:

@@ -14,7 +14,7 @@ from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import predicted
 from baseline.heads.models.logistic import with_threshold
-from baseline.heads.models.risk import baseline_survival, log_hazard_slope
+from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
 from baseline.release.cases import event_key
 from contract.editions import Answer, ClinicalVariable
@@ -69,6 +69,10 @@ class Target(ABC):
     def slope(self, _cohort: HeadCohort, _scores: Floats) -> float:
         """Factor that turns the scores of an ensemble into the scale of the answer."""
         return 1.0
+
+    def slope_notice(self, _cohort: HeadCohort, _scores: Floats) -> str | None:
+        """What `slope` had to assume, None for nothing."""
+        return None
 
     @abstractmethod
     def stratum(self, cohort: HeadCohort) -> Numbers:
@@ -151,6 +155,9 @@ class RiskTarget(Target):
     def slope(self, cohort: HeadCohort, scores: Floats) -> float:
         """Cox regression on the scores alone: they become a log partial hazard."""
         return log_hazard_slope(scores, cohort)
+
+    def slope_notice(self, cohort: HeadCohort, scores: Floats) -> str | None:
+        return slope_notice(scores, cohort)
 
     def stratum(self, cohort: HeadCohort) -> Numbers:
         """1 for a patient with an event."""

@@ -7,7 +7,7 @@ averages the signed standardised values. The average over the bags is linear in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -33,6 +33,12 @@ _ROUNDING: Final = 1e-9
 LEAST_HAZARD: Final = 1e-9
 # Of the patients at risk, by their hazard ratios; the others' ratios may vanish beside it.
 LARGEST_SHARE: Final = 1 - 1e-9
+# Of a risk without skill: above 0, so that the order of the patients remains.
+LEAST_SLOPE: Final = 1e-6
+# Log hazard ratio per standard deviation of the scores (a ratio of 148); the slope of a perfect order would exceed it.
+MOST_SLOPE: Final = 5.0
+# Scores that spread less are constant.
+_LEAST_SPREAD: Final = 1e-9
 # Steps that have a node at their foot and one at their top: all, or the last ones.
 MOST_EXACT_STEPS: Final = (MOST_STEPS - 1) // 2
 EXACT_STEPS: Final = 12
@@ -65,6 +71,13 @@ def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
 
     if not columns.shape[1] or not outcomes.positive.any():
         return np.zeros(columns.shape[1])
+    start, loss = np.zeros(columns.shape[1]), _cox_loss(columns, outcomes, penalty)
+    fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "gtol": 1e-7})
+    return np.asarray(fitted.x, dtype=np.float64)
+
+
+def _cox_loss(columns: Floats, outcomes: Outcomes, penalty: float) -> Callable[[Floats], tuple[float, Floats]]:
+    """The function that `cox_weights` minimises, with its gradient; some patient has an event."""
     order = np.lexsort((~outcomes.positive, -outcomes.times_days))  # of equal times events come first
     days, values = -outcomes.times_days[order], columns[order]
     events = np.flatnonzero(outcomes.positive[order])
@@ -87,9 +100,7 @@ def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
         loss_value = penalty / 2 * weights @ weights - fit / len(values)
         return float(loss_value), penalty * weights - slope / len(values)
 
-    start = np.zeros(columns.shape[1])
-    fitted = minimize(loss, start, jac=True, method="L-BFGS-B", options={"ftol": 1e-12, "gtol": 1e-7})
-    return np.asarray(fitted.x, dtype=np.float64)
+    return loss
 
 
 def fit_signs(
@@ -146,13 +157,38 @@ def bag_weights(effects: Floats, related: Flags, least_effect: float) -> Floats:
 
 
 def log_hazard_slope(scores: Floats, cohort: HeadCohort) -> float:
-    """Slope of a Cox regression on scores of which higher values mean an earlier event, above 0; 0 for a constant."""
+    """Slope of a Cox regression on scores of which higher values mean an earlier event, above 0; 0 for a constant.
+
+    Scores that order the events perfectly, or nearly so, have no finite slope: it is held at `MOST_SLOPE`.
+    """
     spread = float(scores.std())
-    if spread < 1e-9:
+    if spread < _LEAST_SPREAD:
         return 0.0
-    slope = float(cox_weights((scores / spread)[:, None], cohort.outcomes, 0.0)[0] / spread)
+    columns = (scores / spread)[:, None]
+    if _is_separated(columns, cohort.outcomes):
+        return MOST_SLOPE / spread
     # The scores rise with the hazard by construction; a slope of 0 or less is noise.
-    return max(slope, 1e-6)
+    return max(float(cox_weights(columns, cohort.outcomes, 0.0)[0] / spread), LEAST_SLOPE)
+
+
+def slope_notice(scores: Floats, cohort: HeadCohort) -> str | None:
+    """What `log_hazard_slope` had to assume about the scores; None if it is a plain Cox regression."""
+    spread = float(scores.std())
+    if spread < _LEAST_SPREAD:
+        return None
+    if _is_separated((scores / spread)[:, None], cohort.outcomes):
+        return "the scores order the events almost perfectly, so that hazard ratios are bounded, not estimated"
+    if log_hazard_slope(scores, cohort) <= LEAST_SLOPE:
+        return "the out-of-fold scores do not rise with the hazard, so that all risks are nearly equal"
+    return None
+
+
+def _is_separated(columns: Floats, outcomes: Outcomes) -> bool:
+    """Whether the partial likelihood of standardised scores, a concave function, still rises at the largest slope."""
+    if not outcomes.positive.any():
+        return False
+    _, gradient = _cox_loss(columns, outcomes, 0.0)(np.array([MOST_SLOPE]))
+    return bool(gradient[0] < 0)
 
 
 def baseline_survival(outcomes: Outcomes, scores: Floats) -> Survival:

@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.heads.documents import Features
+from algorithm.heads.documents import Features, LinearHead
 from algorithm.heads.values import head_answer
 from algorithm.masks.segmentation import Segmentation
 from baseline import pipeline
 from baseline.cache import cache
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.document import cross_validation_document, metrics_only, summary
-from baseline.heads.fitting import cohort_of, fit_all
-from baseline.heads.models.kinds import Target
+from baseline.heads.fitting import cohort_of, fit_all, fit_target
+from baseline.heads.models.kinds import Target, only
+from baseline.heads.models.risk import fit_cox, fit_signs
+from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of
+from baseline.heads.models.terms import unchanged
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits
@@ -29,6 +32,7 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
 from contract.packages import DEFAULT_SMALLEST
 from contract.patient import Patient
+from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import ANSWERS, HPV, RFS, outcomes
 
 TARGETS = (RFS, HPV)
@@ -205,3 +209,19 @@ def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert all(later > earlier for later, earlier in zip(times(), first, strict=True))
+
+
+@pytest.mark.parametrize("events", ["all", "one half"])
+def test_a_risk_of_perfect_order_is_finite_and_says_so(events: str, caplog: pytest.LogCaptureFixture) -> None:
+    """40 patients, t = 1000 - 100 x: without a bound the likelihood rises for ever."""
+    x = np.r_[np.linspace(-2, -1, 20), np.linspace(1, 2, 20)]
+    values = np.ones(40, dtype=np.int64) if events == "all" else (x > 0).astype(np.int64)
+    cohort = head_cohort([{"x": float(one)} for one in x], Outcomes(values, 1000 - 100 * x))
+    families = (
+        Family("Cox", fit_cox, ({"penalty": 0.01},), unchanged(["x"])),
+        Family("signs", fit_signs, ({"least_effect": 0.0},), unchanged(["x"])),
+    )
+    fitted = fit_target(only(RFS, families), cohort, np.random.default_rng(0))
+    assert isinstance(fitted.head, LinearHead)
+    assert 3 < fitted.head.terms[0].weight < 6  # 5 per standard deviation of the scores
+    assert "almost perfectly" in caplog.text

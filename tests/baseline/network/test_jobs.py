@@ -234,3 +234,33 @@ with _locked(TrainingJob(0, "unet"), Path(sys.argv[1])):
         assert train_job(work, TrainingJob(1, "unet"), Machine("cpu")) == Path("final")
         other.communicate()
     assert train_job(work, TrainingJob(0, "unet"), Machine("cpu")) == Path("final")
+
+
+def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fold 0 would take ten minutes, fold 1 fails at once."""
+    code = "import sys, time; time.sleep(600) if sys.argv[1] == '0' else sys.exit(3)"
+    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [sys.executable, "-S", "-c", code, str(job.fold)])
+    begun = time.monotonic()
+    with pytest.raises(HecktorError, match=r"^training of fold 1 \(unet\) ended with status 3"):
+        jobs.train_in_processes(planned(tmp_path), ALL[:2], Machine("cpu", threads=2))
+    assert time.monotonic() - begun < 60
+
+
+def test_a_waiting_job_begins_when_another_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two at once: the first ends only after the file that the third one writes; in waves it would never begin."""
+    flag = tmp_path / "third"
+    code = """
+import pathlib, sys, time
+flag = pathlib.Path(sys.argv[1])
+if sys.argv[2] == "fold 0 (segresnet)":
+    flag.touch()
+for _ in range(600 if sys.argv[2] == "fold 0 (unet)" else 0):
+    if flag.exists():
+        sys.exit(0)
+    time.sleep(0.1)
+sys.exit(sys.argv[2] == "fold 0 (unet)")
+"""
+    command = [sys.executable, "-S", "-c", code, str(flag)]
+    monkeypatch.setattr(jobs, "_command", lambda _work, job, *_: [*command, str(job)])
+    jobs.train_in_processes(planned(tmp_path), ALL[:3], Machine("cpu", threads=2))
+    assert flag.exists()

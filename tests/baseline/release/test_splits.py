@@ -21,6 +21,7 @@ from baseline.release.splits import (
     load_or_make_splits,
     make_splits,
     read_splits,
+    seed_of,
 )
 from baseline.work import WorkFolders
 from contract.errors import HecktorError, InputError
@@ -221,3 +222,17 @@ def test_fewer_patients_than_folds(patients: int, message: str) -> None:
     with pytest.raises(InputError) as error:
         make_splits(cases_of([("MDA", True, None)] * patients), ANSWERS, 5, 0)
     assert str(error.value) == message
+
+
+def test_no_two_networks_start_alike() -> None:
+    """Ten seeds, ten folds, two backbones and two processes: 400 different seeds, which PyTorch and numpy accept."""
+    seeds = {
+        seed_of(seed, fold, backbone, rank)
+        for seed in range(10)
+        for fold in range(10)
+        for backbone in ("unet", "segresnet")
+        for rank in (0, 1)
+    }
+    assert len(seeds) == 400
+    assert 0 <= min(seeds) <= max(seeds) < 2**32
+    assert seed_of(3, 1, "unet") == seed_of(3, 1, "unet")

@@ -63,6 +63,19 @@ def test_a_flipped_sign_is_pointed_at(rfs):
     assert "higher = earlier" in report["warnings"][0]
 
 
+def test_a_low_c_index_with_an_interval_beyond_half_is_no_flipped_sign(rfs):
+    """The order 1, 3, 4, 2 of the golden row's pairs (1,2) (1,3) (1,4) (2,3) (2,4): 2 of 5, where chance is 0.5. The
+    interval of four patients reaches above 0.5; without one the value decides."""
+    for case, text in {"P1": "1", "P2": "4", "P3": "3", "P4": "2"}.items():
+        rfs.value(case, text)
+    alone = rfs.run(bootstraps=0)
+    assert alone["aggregates"]["c_index"]["value"] == pytest.approx(0.4)
+    assert "sign may be flipped" in alone["warnings"][0]
+    report = rfs.run(bootstraps=200)
+    assert report["aggregates"]["c_index"]["ci95_high"] > 0.5
+    assert "sign may be flipped" not in " ".join(report["warnings"])
+
+
 def test_no_comparable_pair_is_an_error_and_no_file(phase_of):
     phase = phase_of(RFS)
     phase.truth_table("PatientID,Relapse,RFS\nA,0,5\nB,0,6\n")

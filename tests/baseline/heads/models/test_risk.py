@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.parts import MOST_STEPS
-from baseline.heads.cohort import Outcomes
-from baseline.heads.models.risk import baseline_survival, cox_weights
+from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.models.ensemble import scale_of
+from baseline.heads.models.risk import baseline_survival, cox_weights, log_hazard_slope, slope_notice
 from evaluation.analyses.survival import kaplan_meier, restricted_mean_years
 from evaluation.metrics.survival import DAYS_A_YEAR
+from tests.baseline.heads.cohorts import head_cohort
 
 
 def test_two_patients_by_hand() -> None:
@@ -193,3 +195,37 @@ def test_thinning_to_64_steps_changes_no_answer_noticeably() -> None:
     for score in (-1.0, 0.0, 1.0):
         exact = float(np.diff(np.concatenate([[0.0], days])) @ np.exp(-hazard * math.exp(score)))
         assert survival.restricted_mean(score) == pytest.approx(exact, rel=0.01)
+
+
+# The slope of an ensemble's scores
+
+
+def _relapses(days: list[float]) -> HeadCohort:
+    return head_cohort([{}] * len(days), Outcomes(np.ones(len(days), dtype=np.int64), np.array(days)))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e3])
+def test_a_perfect_order_has_a_bounded_slope_and_a_notice(scale: float) -> None:
+    """Of unbounded likelihood: 5 per standard deviation, whatever the scores' unit."""
+    scores = scale * np.arange(40.0)
+    cohort = _relapses(list(np.arange(400.0, 0, -10)))
+    assert log_hazard_slope(scores, cohort) * scores.std() == pytest.approx(5)
+    assert "bounded" in (slope_notice(scores, cohort) or "")
+
+
+def test_an_ordinary_slope_by_hand_has_no_notice() -> None:
+    """Scores 1, 0, 1, 0 and days 1, 2, 3, 4 add (b - ln(2e + 2)) + (-ln(e + 2)) + (b - ln(e + 1)) with e = exp(b): the
+    derivative 2 - 2 e / (e + 1) - e / (e + 2) is 0 where 2 (e + 2) = e (e + 1), at e = (1 + sqrt(17)) / 2."""
+    scores, cohort = np.array([1.0, 0, 1, 0]), _relapses([1, 2, 3, 4])
+    assert log_hazard_slope(scores, cohort) == pytest.approx(math.log((1 + math.sqrt(17)) / 2), abs=1e-5)
+    assert slope_notice(scores, cohort) is None
+
+
+def test_scores_without_skill_have_a_notice_and_keep_their_scale() -> None:
+    """The reverse order: the slope is at its floor, and such risks are standardised as all others are."""
+    scores, cohort = np.arange(40.0), _relapses(list(np.arange(10.0, 410, 10)))
+    slope = log_hazard_slope(scores, cohort)
+    assert slope == 1e-6
+    assert "do not rise" in (slope_notice(slope * scores, cohort) or "")
+    mean, sd = scale_of(slope * scores)
+    assert ((slope * scores - mean) / sd).std() == pytest.approx(1)
