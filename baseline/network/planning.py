@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
 from baseline.cache import key_of
-from baseline.network.in_process import without_pools
+from baseline.in_process import without_pools
 from baseline.network.interruption import end_at_once
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.device import wheels
-from benchmarks.device.parts import LIMIT_S, ON_CPU, PARTS, Part, run_until
+from benchmarks.device.parts import LIMIT_S, ON_CPU, PARTS, CheckPart, run_until
 from contract.files import json_text, read_json, write_json
 
 FAILED: Final = 1
@@ -52,7 +52,7 @@ def chosen_parts(only: Sequence[str] | None, image: str | None) -> list[str]:
     return [name for name in PARTS if name in wanted]
 
 
-def run_part(name: str, part: Part, options: argparse.Namespace, scratch: Path, begun_s: float) -> dict[str, Any]:
+def run_part(name: str, part: CheckPart, options: argparse.Namespace, scratch: Path, begun_s: float) -> dict[str, Any]:
     """Run one part until its deadline or that of the whole check; the rows that it has reported stay."""
     scale = 1 if options.device == "cuda" else ON_CPU
     left_s = scale * LIMIT_S - (time.monotonic() - begun_s)

@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from benchmarks.device.job import Job
+from benchmarks.device.job import CheckJob
 from benchmarks.device.patients import predict
 
 # GB that the other program leaves free; the context of `predict` takes a part of it, or does not fit.
@@ -17,7 +17,7 @@ FREE_GB: Final = (1.0, 0.5, 0.2)
 _LEAST_S: Final = 20.0
 
 
-def fallbacks(job: Job) -> None:
+def fallbacks(job: CheckJob) -> None:
     """One pass of the default network at each level; the answer may come from the CPU, but it must come."""
     model, input_dir = job.package("default"), job.input_dir("head_and_neck")
     levels = FREE_GB if job.on_card else (None,)

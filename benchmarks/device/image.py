@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from typing import Final
 
-from benchmarks.device.job import Job
+from benchmarks.device.job import CheckJob
 from benchmarks.device.patients import CARD_LIMIT, RUN_LIMITS, TASK, Run
 from contract.errors import HecktorError
 from contract.files import read_json
@@ -15,7 +15,7 @@ from rehearsal.runners.runner import GIB, Call, Limits
 _MEMORY_BYTES: Final = 16 * GIB
 
 
-def image(job: Job) -> None:
+def image(job: CheckJob) -> None:
     """One case with 16 GiB of memory, no network and, on a card, all cards; the run record says what answered.
 
     Raises:

@@ -35,7 +35,7 @@ class Limit:
 
 
 @dataclass
-class Job:
+class CheckJob:
     """One part in its process.
 
     Attributes:

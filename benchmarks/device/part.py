@@ -7,15 +7,15 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.device.job import Job
+from benchmarks.device.job import CheckJob
 from contract.errors import run_main
 
 
 def main(argv: list[str]) -> int:
-    """Run the function of the part with a Job of the other fields; paths are absolute."""
+    """Run the function of the part with a CheckJob of the other fields; paths are absolute."""
     fields = json.loads(argv[0])
     module, _, function = fields.pop("function").partition(":")
-    job = Job(**{**fields, "folder": Path(fields["folder"]), "result": Path(fields["result"])})
+    job = CheckJob(**{**fields, "folder": Path(fields["folder"]), "result": Path(fields["result"])})
     getattr(import_module(f"benchmarks.device.{module}"), function)(job)
     return 0
 

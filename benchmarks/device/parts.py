@@ -21,7 +21,7 @@ ON_CPU: Final = 5
 
 
 @dataclass(frozen=True)
-class Part:
+class CheckPart:
     """A function `module:name` that measures in a process of its own, which is killed after `deadline_s`."""
 
     function: str
@@ -30,17 +30,17 @@ class Part:
 
 
 # Most worth knowing first; a later part uses the phantoms and networks of earlier ones.
-PARTS: Final[dict[str, Part]] = {
-    "machine": Part("speed:machine", 40, "card, driver, versions"),
-    "convolution": Part("speed:convolution", 40, "one 3D convolution in 16 ways"),
-    "tiles": Part("speed:tiles", 50, "a tile of nnU-Net's default network and of ResEnc-M"),
-    "patients": Part("patients:patients", 130, "a head and neck and a whole body through `predict`"),
-    "agreement": Part("patients:agreement", 80, "masks of CPU and card"),
-    "training": Part("training:plain", 120, "two epochs of the preset nnunet"),
-    "fallbacks": Part("fallbacks:fallbacks", 120, "`predict` while another program fills the card"),
-    "nccl": Part("training:two_cards", 90, "two folds, each on two cards"),
-    "compiled": Part("training:compiled", 120, "two epochs with --compile"),
-    "image": Part("image:image", 300, "the image of --image on a phantom"),
+PARTS: Final[dict[str, CheckPart]] = {
+    "machine": CheckPart("speed:machine", 40, "card, driver, versions"),
+    "convolution": CheckPart("speed:convolution", 40, "one 3D convolution in 16 ways"),
+    "tiles": CheckPart("speed:tiles", 50, "a tile of nnU-Net's default network and of ResEnc-M"),
+    "patients": CheckPart("patients:patients", 130, "a head and neck and a whole body through `predict`"),
+    "agreement": CheckPart("patients:agreement", 80, "masks of CPU and card"),
+    "training": CheckPart("training:plain", 120, "two epochs of the preset nnunet"),
+    "fallbacks": CheckPart("fallbacks:fallbacks", 120, "`predict` while another program fills the card"),
+    "nccl": CheckPart("training:two_cards", 90, "two folds, each on two cards"),
+    "compiled": CheckPart("training:compiled", 120, "two epochs with --compile"),
+    "image": CheckPart("image:image", 300, "the image of --image on a phantom"),
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.device.job import CARD_GIB, Job, Limit
+from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from contract import labels
 from contract.editions import load_edition
 from contract.files import read_json
@@ -70,7 +70,7 @@ class Run:
         return self.record["segmented_by"] == "network" and is_cpu == (device == "cpu")
 
 
-def predict(job: Job, name: str, model: Path, input_dir: Path, device: str, limit_s: float, *options: str) -> Run:
+def predict(job: CheckJob, name: str, model: Path, input_dir: Path, device: str, limit_s: float, *options: str) -> Run:
     """Run the task of the segmentation in a process of its own."""
     folder = job.folder / "runs" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def predict(job: Job, name: str, model: Path, input_dir: Path, device: str, limi
     return Run(done.returncode, seconds, found, next(folder.rglob("*.mha"), folder / "none"), last_line)
 
 
-def patients(job: Job) -> None:
+def patients(job: CheckJob) -> None:
     """All folds and mirrors that fit a share of the part's time, at most the task's own limit."""
     cases = [("default", "head_and_neck"), ("default", "whole_body"), ("resenc-m", "head_and_neck")]
     for number, (plan, size) in enumerate(cases):
@@ -99,7 +99,7 @@ def patients(job: Job) -> None:
         job.row(f"{plan}, {size.replace('_', ' ')}", figures, limits, run.failures(job.device))
 
 
-def agreement(job: Job) -> None:
+def agreement(job: CheckJob) -> None:
     """One pass of the default network on the CPU and on the device: Dice of their masks by label."""
     model, input_dir, runs = job.package("default"), job.input_dir("head_and_neck"), {}
     for number, device in enumerate((job.device, "cpu")):

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from algorithm.network.devices import as_inference, cpu_has_bfloat16, device_named, synchronise
 from algorithm.network.networks import Networks, untrained_network
 from algorithm.network.package import load_package
-from benchmarks.device.job import CARD_GIB, Job, Limit
+from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from benchmarks.device.packages import PLAN_NAMES
 from contract import labels
 from contract.documents import installed_version
@@ -30,7 +30,7 @@ _HALF_LIMIT: Final = Limit(HALF, most=1.0)
 _VERSIONS: Final = ("torch", "numpy", "nnunetv2", "monai", "simpleitk", "hecktor")
 
 
-def machine(job: Job) -> None:
+def machine(job: CheckJob) -> None:
     """Card, driver and versions; no card is no failure here."""
     cards = torch.cuda.device_count() if torch.cuda.is_available() else 0
     figures: dict[str, Any] = {"cards": cards, "cpus": usable_cpus(), "python": platform.python_version()}
@@ -54,7 +54,7 @@ def _driver() -> str:
     return done.stdout.strip() or f"unknown ({done.stderr.strip()})"
 
 
-def convolution(job: Job) -> None:
+def convolution(job: CheckJob) -> None:
     """Milliseconds by precision, memory format, deterministic or not, and cuDNN's benchmark on or off.
 
     Inference computes deterministically, without the benchmark, channels first: there half precision, which is float16
@@ -85,7 +85,7 @@ def _named(way: tuple[torch.dtype, str, bool, bool]) -> str:
     return ", ".join(words)
 
 
-def tiles(job: Job) -> None:
+def tiles(job: CheckJob) -> None:
     """Seconds of a tile of noise as the algorithm computes it: half precision, weights of the first fold."""
     for plan in PLAN_NAMES:
         package, device = load_package(job.package(plan)), device_named(job.device)

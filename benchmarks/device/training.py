@@ -15,7 +15,7 @@ from baseline.network.nnunet import Machine, train_network, train_with_ddp
 from baseline.network.planning import plan_and_preprocess
 from baseline.network.plans import PRESETS, NetworkPlan, store_plan
 from baseline.work import WorkFolders
-from benchmarks.device.job import CARD_GIB, Job, Limit
+from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from contract import labels
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
@@ -34,12 +34,12 @@ _BACKBONE: Final = "unet"
 _LESION_HU: Final = 60
 
 
-def plain(job: Job) -> None:
+def plain(job: CheckJob) -> None:
     """Train without torch.compile."""
     _train(job, "plain", Machine(job.device, 1, usable_cpus()))
 
 
-def compiled(job: Job) -> None:
+def compiled(job: CheckJob) -> None:
     """Train through torch.compile, which trainings use on a card only."""
     if not job.on_card:
         job.skipped("torch.compile is used on a card only")
@@ -47,7 +47,7 @@ def compiled(job: Job) -> None:
     _train(job, "compiled", Machine(job.device, 1, usable_cpus(), compile=True))
 
 
-def two_cards(job: Job) -> None:
+def two_cards(job: CheckJob) -> None:
     """Train two folds, each with DDP on two cards by NCCL; on a CPU one fold in two processes by gloo."""
     if job.on_card and torch.cuda.device_count() < 2:
         job.skipped(f"{torch.cuda.device_count()} card, two are needed")
@@ -65,7 +65,7 @@ def plan_of(*, quick: bool) -> NetworkPlan:
     return plan.changed(iterations=ITERATIONS, validation_iterations=1)
 
 
-def _train(job: Job, name: str, machine: Machine, fold: int = 0) -> None:
+def _train(job: CheckJob, name: str, machine: Machine, fold: int = 0) -> None:
     """Train one fold from the start and report it; the second epoch has neither the warm-up nor the compilation.
 
     Raises:
@@ -92,7 +92,7 @@ def _train(job: Job, name: str, machine: Machine, fold: int = 0) -> None:
     job.row(name, figures, limits)
 
 
-def planned_work(job: Job, plan: NetworkPlan) -> WorkFolders:
+def planned_work(job: CheckJob, plan: NetworkPlan) -> WorkFolders:
     """The work folder with preprocessed images, made once; a remainder of a killed part is removed."""
     root = job.folder / "training"
     work, done = WorkFolders(root), root / "prepared"

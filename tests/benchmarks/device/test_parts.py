@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.device import check
 from benchmarks.device.job import Limit
-from benchmarks.device.parts import LIMIT_S, PARTS, Part, run_until
+from benchmarks.device.parts import LIMIT_S, PARTS, CheckPart, run_until
 
 # A shell starts at once, also on a busy machine.
 ROW = """printf '%s' '[{"name": "a", "figures": {}, "failures": []}]' >"$ROWS"; """
@@ -39,7 +39,7 @@ def run_with(script: str, monkeypatch: pytest.MonkeyPatch, folder: Path, name: s
     """Run a part whose process is a shell script instead, with a deadline of `deadline_s`."""
     shell = ["env", f"ROWS={folder / name}.json", "sh", "-c", script]
     monkeypatch.setattr(check, "run_until", lambda _, deadline_s, log: run_until(shell, deadline_s, log))
-    part = Part("speed:tiles", more.get("deadline_s", 60.0), "")
+    part = CheckPart("speed:tiles", more.get("deadline_s", 60.0), "")
     return check.run_part(name, part, options(), folder, time.monotonic() - more.get("spent_s", 0.0))
 
 
