@@ -146,7 +146,7 @@ def found(scored) -> list[TaskResults]:
 
 
 def test_metrics_by_a_column_of_a_table(scored) -> None:
-    options = ["--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
+    options = ["--cases", "--groups", f"{scored / 'clinical.csv'}:HPV status", "--figures", str(scored / "figures")]
     assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
     figures = json.loads((scored / "figures" / "task2" / "by-hpv-status.json").read_text(encoding="utf-8"))
     values = {(row["group"], row["of"]): row["value"] for row in figures["rows"] if row["metric"] == "C-index"}
