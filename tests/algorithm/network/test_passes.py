@@ -325,3 +325,16 @@ def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monk
     logits, _ = made(noise((16, 16, 16)), [Pass(0)], of_probabilities)
     assert np.isfinite(logits).all()
     assert np.unique(logits.argmax(0)).tolist() == [1]
+
+
+def test_the_longest_pass_says_whether_one_more_fits(timed: Callable[..., Passes]) -> None:
+    """90 s usable. The first pass takes 8 x 5 = 40 s, and 1.2 x 40 = 48 s fit 50; the second takes 8 s.
+
+    42 s are left, in which a pass like the second would fit five times, but not one like the first.
+    """
+    tiles = Tiles(5.0)
+
+    def faster(progress: Progress) -> None:
+        tiles.tile_s = 1.0
+
+    assert timed(tiles, 100.0, on_progress=faster).run().done == 2

@@ -210,3 +210,16 @@ def test_far_less_is_read_than_the_scan_holds() -> None:
     window = grids._window(scan, Geometry((10, 10, 10), (1.0, 1.0, 1.0), (100.0, 100.0, 900.0)))
     assert window is not None
     assert max(window[1]) <= 10 + 6
+
+
+def test_blocks_are_averaged_along_the_axis_of_the_scan_that_the_coarse_steps_follow() -> None:
+    """A scan stored with its first axis upwards, 0 0 9 three times from below, on slices of 3 mm.
+
+    Each slice lies in the middle of three voxels, of which the mean is 3. Averages along another axis of the scan,
+    in which nothing changes, would leave the middle voxel, 0.
+    """
+    upwards_first = (0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
+    scan = Geometry((9, 6, 6), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), upwards_first)
+    values = np.broadcast_to(np.tile(np.array([0, 0, 9], np.int16), 3), scan.array_shape)
+    slices = Geometry((4, 4, 3), (1.0, 1.0, 3.0), (1.0, 1.0, 1.0))
+    np.testing.assert_allclose(resample(Volume(values.copy(), scan), slices, -1.0), 3.0)

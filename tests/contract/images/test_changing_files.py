@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,16 @@ def replace_by_copy(path: Path) -> None:
     path.with_name("other").replace(path)
 
 
-@pytest.mark.parametrize("change", [append_byte, replace_by_copy, Path.unlink], ids=["longer", "replaced", "deleted"])
+def write_again(path: Path) -> None:
+    """In place, with as many bytes; the clock of a file system may not have moved on."""
+    status = path.stat()
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+
+
+@pytest.mark.parametrize(
+    "change", [append_byte, replace_by_copy, Path.unlink, write_again], ids=["longer", "replaced", "deleted", "again"]
+)
 def test_a_change_between_header_and_pixels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
 ) -> None:

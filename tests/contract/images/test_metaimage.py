@@ -119,3 +119,16 @@ def test_pixels_as_text_are_read_by_itk(tmp_path):
     header = HEADER.replace(b"BinaryData = True", b"BinaryData = False")
     path.write_bytes(header + b"ElementDataFile = LOCAL\n" + b"".join(b"%d " % n for n in range(24)))
     np.testing.assert_array_equal(read_volume(path).array.ravel(), np.arange(24))
+
+
+@pytest.mark.parametrize("key", ["BinaryDataByteOrderMSB", "ElementByteOrderMSB"])
+def test_big_endian_pixels_under_either_key(tmp_path, key):
+    """00 01 and FC 18 are 1 and -1000 with the high byte first, 256 and 6396 otherwise; ITK knows both keys."""
+    path = tmp_path / "a.mha"
+    path.write_bytes(
+        b"ObjectType = Image\nNDims = 3\nBinaryData = True\nCompressedData = False\n"
+        + f"{key} = True\n".encode()
+        + b"TransformMatrix = 1 0 0 0 1 0 0 0 1\nOffset = 0 0 0\nElementSpacing = 1 1 1\nDimSize = 2 1 1\n"
+        + b"ElementType = MET_SHORT\nElementDataFile = LOCAL\n\x00\x01\xfc\x18"
+    )
+    assert read_volume(path).array.ravel().tolist() == [1, -1000]

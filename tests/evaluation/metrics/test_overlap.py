@@ -14,6 +14,7 @@ from evaluation.metrics.overlap import (
     dsc_agg_metric,
     foreground_box,
     mean_metric,
+    median_metric,
     scores_of_case,
 )
 
@@ -97,8 +98,17 @@ def test_empty_reference(rule, both_empty, only_predicted, failed):
 
 
 @pytest.mark.parametrize("rule", ["skip", "one", "zero", "drop_empty_reference"])
-def test_present_reference_counts_by_the_formula(rule):
-    """2 * 3 / (4 + 8) = 0.5; an empty or failed prediction shares nothing."""
-    assert scores_of_case(Overlap(3, 4, 8), failed=False, rule=rule).dsc == 0.5
-    assert scores_of_case(Overlap(0, 4, 0), failed=False, rule=rule).dsc == 0.0
-    assert scores_of_case(Overlap(0, 4, 0), failed=True, rule=rule).dsc == 0.0
+@pytest.mark.parametrize(
+    ("voxels", "expected"),
+    [(Overlap(3, 4, 8), (0.5, 3 / 8, 3 / 4)), (Overlap(0, 4, 5), (0, 0, 0)), (Overlap(0, 4, 0), (0, 0, 0))],
+)
+def test_dsc_precision_and_recall_of_a_present_reference(rule, voxels, expected):
+    """3 of 8 predicted and of 4 reference voxels are shared; an empty prediction of a tumour has precision 0."""
+    assert scores_of_case(voxels, failed=False, rule=rule) == expected
+
+
+def test_the_median_of_an_even_count_is_the_mean_of_the_middle_two():
+    """1, 2, 4, 9: 3; with the first twice 1, 1, 2, 4, 9: 2; 2 and 9 alone 5.5; NaN does not count."""
+    metric = median_metric(np.array([4.0, 1.0, np.nan, 9.0, 2.0]))
+    weights = np.array([[1.0, 1, 1, 1, 1], [1, 2, 0, 1, 1], [0, 0, 3, 1, 1], [0, 0, 1, 0, 0]])
+    np.testing.assert_allclose(metric(weights), [3, 2, 5.5, np.nan])

@@ -11,8 +11,9 @@ from hypothesis.extra.numpy import arrays
 from contract.errors import MetricError
 from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank
 from evaluation.editions.profile import MetricProfile, load_profile
+from evaluation.ranking.leaderboard import stability
 from evaluation.ranking.rank import TeamsTable, rank_metric, rank_teams, scheme_ranks
-from tests.evaluation.tasks import HPV, SEGMENTATION
+from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # The five teams that the HECKTOR 2025 overview prints: GTVp mean DSC, GTVn DSCagg, GTVn F1agg.
 TEAMS_2025 = {
@@ -96,10 +97,13 @@ def test_weights_multiply_ranks():
 
 
 def test_weights_that_are_no_sums_of_halves_still_tie():
-    """0.1 * 1 + 0.2 * 2 and 0.1 * 3 + 0.2 * 1 are both 0.5, though not in floating point."""
-    two = table(x=[3, 1, 2], y=[2, 3, 1])
-    found = scheme_ranks(two, Borda(parts=("x", "y"), weights=(0.1, 0.2)), "min")
-    assert found.ranks.tolist() == [1, 1, 3]
+    """With the weights of 2026 a's ranks 1, 3, 2 and b's 4, 2, 1 both give 2.1; c's 2, 1, 3 give 2.05, d's 3, 4, 4 3.75.
+
+    In floating point a's sum is below 2.1.
+    """
+    four = table(x=[4, 1, 3, 2], y=[2, 3, 4, 1], z=[3, 4, 2, 1])
+    found = scheme_ranks(four, Borda(parts=("x", "y", "z"), weights=(0.25, 0.35, 0.4)), "min")
+    assert found.ranks.tolist() == [2, 2, 1, 4]
 
 
 @pytest.mark.parametrize(
@@ -181,3 +185,20 @@ def test_replicates_are_ranked_as_each_alone(values, ties):
     pairs = [list(zip(a, b, strict=True)) for a, b in zip(x.tolist(), z.tolist(), strict=True)]
     counted = [[1 + sum(other < one for other in row) for one in row] for row in pairs]
     assert scheme_ranks(whole, Lexicographic(parts=("x", "z")), "min").ranks.tolist() == counted
+
+
+def test_bounds_of_a_rank_are_ranks_that_occurred():
+    """a is first in 29 of 30 replicates, so 97.5% of its ranks reach up to 2, and 2.5% of b's down to 1; no 1.275."""
+    profile = load_profile("hecktor2025").task(RFS.name)
+    of_a = np.full(30, 0.7)
+    of_a[11] = 0.5
+    draws = {("a", "c_index"): of_a, ("b", "c_index"): np.full(30, 0.6)}
+    whole = TeamsTable(("a", "b"), {"c_index": np.array([0.7, 0.6])}, profile.metrics)
+    found = stability(whole, draws, profile)["metrics"]["c_index"]["teams"]
+    assert found["a"] == {
+        "times_at_rank": {"1": 29, "2": 1},
+        "mean": pytest.approx(31 / 30),
+        "ci95_low": 1,
+        "ci95_high": 2,
+    }
+    assert (found["b"]["ci95_low"], found["b"]["ci95_high"]) == (1, 2)

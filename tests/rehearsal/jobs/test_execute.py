@@ -1,6 +1,7 @@
 """Bad outputs, overruns and failures are reported with the platform's reaction."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from contract.predictions import read_predictions
+from rehearsal.jobs.execute import listing
 from rehearsal.jobs.outputs import check_outputs
 from rehearsal.runners.runner import Call, Limits, ProcessRunner
 
@@ -249,3 +251,14 @@ def test_a_tiff_is_a_warning_since_the_platform_accepts_it(tmp_path: Path):
     mask.rename(mask.with_suffix(".tif"))
     warning = "output.tif: a TIFF; the platform would accept it, the evaluation would score it as missing"
     assert check_outputs(tmp_path, FOUR, GRID).warnings == (warning,)
+
+
+def test_input_overwritten_by_as_many_bytes_is_changed(tmp_path: Path) -> None:
+    file = tmp_path / "images" / "ct.mha"
+    file.parent.mkdir()
+    file.write_bytes(b"before")
+    status, before = file.stat(), listing(tmp_path)
+    assert listing(tmp_path) == before
+    file.write_bytes(b"behind")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+    assert listing(tmp_path) != before
