@@ -59,8 +59,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
                 record = predict(request, Resident(model_dir, request.device, request.code), termination).record
             finally:
                 _log_this_thread_only()
-    LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
+    LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
     return 0
 
 

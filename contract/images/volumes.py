@@ -42,6 +42,8 @@ _ITK_READERS: Final = {
 
 # Of ITK's refusal, which begins at cosines of 2e-4.
 _NOT_ORTHONORMAL: Final = "orthonormal"
+# Channels of a picture; ITK takes the last axis of an array (1, z, y, x) for channels.
+_COLOURS: Final = 4
 _EXTRA_AXIS: Final = ", without an extra axis: of an array (1, z, y, x) save array[0]"
 
 _Array = npt.NDArray[Any]
@@ -326,9 +328,9 @@ def _header_of(reader: sitk.ImageFileReader, path: Path, error: type[HecktorErro
     size, channels = [int(n) for n in reader.GetSize()], int(reader.GetNumberOfComponents())
     shape = " x ".join(map(str, size))
     if channels != 1:
-        raise error(path.name, f"{channels} channels", f"one{_EXTRA_AXIS}")
+        raise error(path.name, f"{channels} channels", f"one{_EXTRA_AXIS if channels > _COLOURS else ''}")
     if len(size) != 3:
-        raise error(path.name, f"{len(size)} dimensions ({shape})", f"a 3D image{_EXTRA_AXIS if 1 in size else ''}")
+        raise error(path.name, f"{len(size)} dimensions ({shape})", f"a 3D image{_EXTRA_AXIS if len(size) > 3 else ''}")
     pixel_type = sitk.GetPixelIDValueAsString(reader.GetPixelID())
     if "complex" in pixel_type.lower():
         raise error(path.name, "complex pixels", "real numbers")

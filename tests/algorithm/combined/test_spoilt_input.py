@@ -174,6 +174,7 @@ def test_a_package_of_another_edition_is_refused_at_once(
     model = tiny_package if other == "hecktor2025" else combined_package
     message = f"manifest.json: found edition '{other}', expected '{edition}'"
     shutil.rmtree(case.input)
+    case.input.mkdir()
     folders = ["--input", str(case.input), "--output", str(case.output), "--model", str(model)]
     tasks = [[]] if edition == "hecktor2026" else [["--task", "1"], ["--task", "rfs", "--method", "clinical"]]
     for task in tasks:
