@@ -80,18 +80,18 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
-    if arguments.output is None:
-        arguments.output = _default_output(parser)
     if arguments.edition is None:
         arguments.edition = DEFAULT_EDITION if arguments.model is None else package_edition(arguments.model)
         if arguments.model is not None:
             LOGGER.info("edition %s: that of the package %s", arguments.edition, Path(arguments.model).name)
-    mask_path = arguments.output if _is_mask_file(arguments.output) else None
+    mask_path = arguments.output if arguments.output is not None and _is_mask_file(arguments.output) else None
     if mask_path is not None and arguments.task is None:
         arguments.task = _task_with_mask(str(arguments.edition))
     plain = arguments.ct is not None and arguments.task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
     edition, algorithm = chosen_algorithm(parser, arguments, hint)
+    if arguments.output is None:
+        arguments.output = _default_output(parser)
     if mask_path is not None:
         algorithm = _mask_alone(algorithm, mask_path)
     return PredictRequest(

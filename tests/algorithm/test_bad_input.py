@@ -141,15 +141,6 @@ def test_an_output_folder_that_is_a_file(case_folder: Any, predict: Any, tmp_pat
     assert blocked.read_text() == "I am a file"
 
 
-def test_an_earlier_answer_survives_a_failure(case_folder: Any, predict: Any) -> None:
-    case_folder.write()
-    earlier = case_folder.output / "rfs.json"
-    earlier.write_text("0.5")
-    truncate(case_folder.ct_path)
-    answer = predict("rfs")
-    assert (answer.status, answer.files, earlier.read_text()) == (1, ["rfs.json"], "0.5")
-
-
 def test_a_method_of_another_task(case_folder: Any, predict: Any) -> None:
     case_folder.write()
     answer = predict("rfs", "--method", "threshold")
