@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -109,9 +110,8 @@ def remove_answers(request: PredictRequest) -> None:
     paths = [] if folder is None else [*_answer_paths(request.algorithm, folder).values()]
     for path in (*paths, *(() if request.mask_path is None else (request.mask_path,))):
         try:
-            path.unlink(missing_ok=True)
-        except NotADirectoryError:
-            continue
+            if os.path.lexists(path):  # a read-only disk refuses to remove even what is not there
+                path.unlink()
         except OSError as problem:
             found = f"an earlier answer that cannot be removed ({problem.strerror})"
             raise OutputError(path.name, found, "a writable folder, or another --output") from None

@@ -36,6 +36,7 @@ def block(case: ReleaseCase, side: int = 8) -> tuple[np.ndarray, Geometry]:
     return mask, grid
 
 
+@pytest.mark.slow
 def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> None:
     """Features are those of the masks: the volume of 8 x 8 x 8 voxels of the CT, within a fifth on the 3 mm grid. Beside
     later masks, which the heads have not seen, there is no report.

@@ -75,6 +75,7 @@ def heads(work: WorkFolders, masks: Path, *options: str) -> None:
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
 
 
+@pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
     prepared: tuple[WorkFolders, Path], code: Path, results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:
@@ -113,6 +114,7 @@ def test_from_masks_to_a_package_that_answers(
     assert not work.own_features_json.is_file()
 
 
+@pytest.mark.slow
 def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
     work, masks = prepared
     heads(work, masks, "--code", str(code))
@@ -206,6 +208,7 @@ class Features:
 """
 
 
+@pytest.mark.slow
 def test_features_that_are_fitted_to_outcomes(
     prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:

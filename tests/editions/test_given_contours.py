@@ -79,7 +79,7 @@ def test_the_contours_are_an_input_and_the_volume_is_theirs(cohort: Path, packag
         assert (record["segmented_by"], record["passes_done"], record["fallbacks"]) == ("contours", 0, [])
         risks[case.name] = risk
     table = tmp_path / "risks.csv"
-    table.write_text("\n".join(["PatientID,RFS", *(f"{name},{risk}" for name, risk in risks.items())]) + "\n")
+    table.write_text("\n".join(["PatientID,Prediction", *(f"{name},{risk}" for name, risk in risks.items())]) + "\n")
     first, last = sorted(risks, key=lambda name: -risks[name])
     truth = tmp_path / "truth.csv"
     truth.write_text(f"PatientID,RFS,Relapse\n{first},100,1\n{last},200,0\n")

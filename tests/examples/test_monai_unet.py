@@ -143,7 +143,7 @@ def test_trained_on_prepared_phantoms_and_answering_a_case(
 
 
 def check_readme(root: Path, *, images: bool) -> None:
-    """The README's six commands, with one epoch and one phantom of three, `--model-only` without images:
+    """The README's six commands, with one process, one epoch and one phantom of three, `--model-only` without images:
     the package names both folders of code, the forest is an expert of the risk, the files to upload are there, and the
     networks answered the phantom in the time limit.
     """
@@ -154,6 +154,8 @@ def check_readme(root: Path, *, images: bool) -> None:
         submission[start : start + 2] = ["--model-only"]
     else:
         submission += ["--level", "1"]
+    for command in (phantoms, *others, train_all):
+        command += ["--jobs", "1"]
     for command in (phantoms, *others, [*training[:-1], "1"], package, train_all, submission):
         run(command, root)
     manifest = read_json(root / "package" / "manifest.json")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from contract.files import read_json
 from tests.examples.readme import commands, run
 
@@ -20,6 +22,7 @@ def ranks_of_one_score(root: Path) -> list[int]:
     return [row["rank"] for row in board["teams"]]
 
 
+@pytest.mark.slow
 def test_the_program_is_rehearsed_scored_and_ranked(tmp_path: Path) -> None:
     """Without an engine: the second team runs the same program as a process, too, so both are first."""
     for command in (PHANTOMS, BY_COMMAND, [part.replace("process", "image") for part in BY_COMMAND], RANK):

@@ -139,6 +139,7 @@ def test_the_step_says_that_nothing_is_left(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_sigterm_ends_all_trainings_and_says_what_is_lost(tmp_path: Path) -> None:
     """Two trainings side by side, here two that only sleep, end with the process that began them."""
     code = """

@@ -132,6 +132,7 @@ def _check_settings_are_kept(work: WorkFolders, monkeypatch: pytest.MonkeyPatch)
     assert train.call_args.args[1] == OutcomeSettings("full", "mtlr")
 
 
+@pytest.mark.slow
 def test_a_joint_training_is_recorded_and_compared_by_name(
     prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answe
     assert json.loads((tmp_path / "record.json").read_text())["fallbacks"] == ["segmentation"]
 
 
+@pytest.mark.slow
 def test_a_network_that_hangs_ends_at_the_time_limit(tmp_path: Path, case_folder: Any) -> None:
     """The first patch of a case never ends: the answer by PET threshold stands."""
     line = "__import__('time').sleep(600)"

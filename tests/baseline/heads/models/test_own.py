@@ -71,6 +71,7 @@ def test_a_head_that_knows_better_wins_and_is_compared_alone(tmp_path: Path) -> 
     assert [fold["tried"]["Cox"] for fold in record["folds"]] == [fold["tried"]["Cox"] for fold in alone["folds"]]
 
 
+@pytest.mark.slow
 def test_saved_and_read_again_it_predicts_the_same(tmp_path: Path) -> None:
     """With two processes, through JSON and the files below a folder. Its score is (|x| - mean) / sd by hand."""
     own, cohort = heads_in(own_head(tmp_path)), symmetric()
