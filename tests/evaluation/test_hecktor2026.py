@@ -334,7 +334,7 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
             path = EDITION.inputs[name].path_under(cohort / case / "input") / "x.mha"
             write_volume(path, Volume(np.ones(grid.array_shape, np.float32), grid))
     page = tmp_path / "page.html"
-    shown = ["--results", str(results), "--cohort", str(cohort), "--workers", "0"]
+    shown = ["--results", str(results), "--cases", "--cohort", str(cohort), "--workers", "0"]
     assert report([*shown, "--output", str(page)]) == 0
     text = page.read_text()
     for words in ("T and N balanced accuracy", "ours leads with a score of", "GTVn DSC", "T stage T1 · N stage N0"):

@@ -53,8 +53,8 @@ def test_a_failed_export_leaves_nothing_or_the_earlier_viewer(cohort: ViewerCoho
 def test_the_report_writes_a_viewer_of_the_worst_cases(ranked: Path) -> None:
     """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
     options = ["--results", str(ranked / "results"), "--output", str(ranked / "report.html"), "--max-patients", "0"]
-    scans = ["--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
+    scans = ["--cases", "--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
     assert report([*options, *scans]) == 0
     assert [path.name for path in (ranked / "viewer" / "case").iterdir()] == ["C-2"]
     with pytest.raises(HecktorError, match="--viewer: no cohort"):
-        report([*options, "--viewer", str(ranked / "viewer")])
+        report([*options, "--cases", "--viewer", str(ranked / "viewer")])
