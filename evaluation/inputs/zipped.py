@@ -17,6 +17,7 @@ from contract.images.volumes import image_suffix
 
 MAX_MEMBERS: Final = 10_000
 MAX_UNPACKED_BYTES: Final = 64_000_000_000
+# An unknown compression is a NotImplementedError of zipfile, an encrypted member a RuntimeError.
 _DAMAGE: Final = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError)
 
 

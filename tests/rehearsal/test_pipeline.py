@@ -79,7 +79,7 @@ def test_four_answers_reach_the_evaluation(rehearse_toy: Rehearse, tmp_path: Pat
     [
         (["--gpus"], "argument --gpus: found without --algorithm-image, expected both"),
         (["--engine", "podman"], "argument --engine: found without --algorithm-image or --evaluation-image"),
-        (["--evaluation-arguments=--public"], "argument --evaluation-arguments: found without --ground-truth"),
+        (["--evaluation-arguments=--no-rows"], "argument --evaluation-arguments: found without --ground-truth"),
         (["--on-failure", "mark-missing"], "argument --on-failure: found without --ground-truth, expected both"),
     ],
 )

@@ -69,7 +69,7 @@ def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
 
 
 def test_cases_without_rows_have_no_values(shown):
-    """A team without rows, as written with --public, has dashes."""
+    """A team without rows, as written with --no-rows, has dashes."""
     table = case_table(shown.results[:1])
     assert len(table.columns[0].values) == 4
     assert cases_html([], ()) == ""
