@@ -75,6 +75,7 @@ def test_a_refusal_is_the_last_line_of_stderr(case_folder: Any, tiny_package: Pa
     assert not list(case.output.rglob("*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["algorithm", "hecktor predict"])
 def test_the_start_of_python_counts_against_the_time_limit(case_folder: Any, tmp_path: Path, entry: str) -> None:
     """Two seconds in a `sitecustomize` are missing from the limit of 100 s at the end."""
@@ -95,6 +96,7 @@ def test_wrong_usage_ends_with_status_2() -> None:
     assert "found task 'staging', expected one of segmentation, 1, rfs, 2, hpv, 3" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("task", "method"), [("segmentation", "threshold"), ("rfs", "clinical")])
 def test_comparators_load_no_network_library(case_folder: Any, tiny_package: Path, task: str, method: str) -> None:
     case_folder.write()

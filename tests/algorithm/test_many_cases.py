@@ -93,6 +93,7 @@ def all_answers(root: Path, seeds: np.ndarray, answer: Answering) -> dict[int, A
     return answers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("edition", "task", "count"),
     [("hecktor2026", "combined", 2 * len(KINDS)), ("hecktor2025", "segmentation", len(KINDS))],

@@ -44,6 +44,7 @@ def options(release: Path, root: Path, networks: Path, spacing_mm: str = "9") ->
     ]
 
 
+@pytest.mark.slow
 def test_heads_of_new_patients_on_the_networks_of_a_package(
     tiny_release: TinyRelease, tiny_package: Path, tmp_path: Path
 ) -> None:

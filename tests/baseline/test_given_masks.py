@@ -62,6 +62,7 @@ def test_heads_and_report_of_given_masks(prepared: tuple[WorkFolders, Path]) -> 
         main(["heads", "--work", str(work.root)])
 
 
+@pytest.mark.slow
 def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path]) -> None:
     work, masks = prepared
     heads(work, masks)
@@ -80,6 +81,7 @@ def test_only_changed_masks_are_measured_again(prepared: tuple[WorkFolders, Path
     assert read_json(work.features_json)["result"][case.patient_id] == read_json(first)["result"]
 
 
+@pytest.mark.slow
 def test_other_definitions_and_other_models_make_heads_outdated(
     prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_other_definitions_and_other_models_make_heads_outdated(
     assert not heads_are_current(work)
 
 
+@pytest.mark.slow
 def test_masks_with_other_numbers_and_organs(prepared: tuple[WorkFolders, Path]) -> None:
     """GTVp is 7, GTVn 1, and label 2 an organ: with `--labels` features and masks are those of the usual numbers."""
     work, masks = prepared
@@ -154,6 +157,7 @@ def test_two_masks_of_a_patient_are_refused(prepared: tuple[WorkFolders, Path]) 
         heads(work, masks)
 
 
+@pytest.mark.slow
 def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFolders, Path]) -> None:
     """Neither features nor heads of the given masks change, and the report shows both with their difference."""
     work, masks = prepared

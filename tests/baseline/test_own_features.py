@@ -158,6 +158,7 @@ def test_each_fault_names_the_patient(
     assert not work.heads_json.is_file()
 
 
+@pytest.mark.slow
 def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path) -> None:
     """The reference is measured where no mask was segmented."""
     work, _ = prepared

@@ -57,6 +57,7 @@ def heads(work: WorkFolders, masks: Path, *options: str) -> None:
     assert main(["heads", "--work", str(work.root), "--masks", str(masks), "--jobs", "1", *options]) == 0
 
 
+@pytest.mark.slow
 def test_from_masks_to_a_package_that_answers(
     prepared: tuple[WorkFolders, Path],
     forest: Path,
@@ -141,6 +142,7 @@ class Head:
 """
 
 
+@pytest.mark.slow
 def test_a_head_that_sees_the_images(
     prepared: tuple[WorkFolders, Path], results: Path, tmp_path: Path, case_folder: CaseFolder
 ) -> None:

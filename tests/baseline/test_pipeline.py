@@ -35,6 +35,7 @@ NNUNET_SPLITS = [
 Planned = list[tuple[int, list[dict[str, list[str]]]]]
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_no_network_library() -> None:
     """`fit_table`, for tables alone, needs no library of images either."""
     code = """

@@ -19,6 +19,7 @@ NEXT: Final = "going on with cpu"
 Runs = Callable[..., Any]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "faults", "lines", "passes"),
     [

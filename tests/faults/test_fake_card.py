@@ -132,6 +132,7 @@ def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: Fak
     assert resident.device == torch.device("cpu")
 
 
+@pytest.mark.slow
 def test_a_slower_card_looks_only_where_the_pet_is_hot(card: FakeCard, predicted: Callable[..., Outcome]) -> None:
     """Half of 20 s are reserved. Eight tiles of 1.6 s take 12.8 s, one around the uptake takes 1.6 s."""
     card.slow(1.6)

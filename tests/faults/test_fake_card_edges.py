@@ -375,6 +375,7 @@ def test_a_card_that_is_lost_while_loading_is_in_the_record(
     assert notice["action"] == "going on with the CPU"
 
 
+@pytest.mark.slow
 def test_a_smaller_plan_is_in_the_record(card: FakeCard, record: Callable[..., dict[str, Any]]) -> None:
     """As in `test_a_slower_card_looks_only_where_the_pet_is_hot`."""
     card.slow(1.6)

@@ -26,7 +26,7 @@ from tests.faults.conftest import case_arguments
 from tests.faults.forked import Forks
 from tests.faults.odd_scans import OddScan, odd_scans
 
-pytestmark = pytest.mark.usefixtures("root_logger")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("root_logger")]
 
 SCANS = odd_scans(coarsening=8)
 NO_NECK = (

@@ -14,6 +14,8 @@ from contract.editions import Algorithm
 from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
 from tests.faults.conftest import Ended
 
+pytestmark = pytest.mark.slow
+
 # In the middle of each stage; a pass over the small case has 8 tiles. In `write` the answer is whole and has no name.
 # The later stages are those of the last answers: the ones of the threshold and of the first pass come before.
 STAGES: Final = {

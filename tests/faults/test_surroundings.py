@@ -65,6 +65,7 @@ def test_a_read_only_output(run: Runs, case_folder: Any, namespace: Namespace, t
     assert "cannot be written (Read-only file system)" in ended.last
 
 
+@pytest.mark.slow
 @BOTH_EDITIONS
 def test_nothing_but_the_output_can_be_written(
     run: Runs, case_folder: Any, tiny_package: Path, combined_package: Path, namespace: Namespace, task: Algorithm

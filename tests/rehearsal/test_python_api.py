@@ -30,6 +30,7 @@ def test_the_example_of_the_page_runs(capsys: pytest.CaptureFixture[str]) -> Non
     assert printed[2] == f"age {case.clinical.age_years} years"
 
 
+@pytest.mark.slow
 def test_a_phantom_is_the_patient_of_the_cohort(tmp_path: Path) -> None:
     centres = tuple(centre.code for centre in CENTRES)
     options = CohortOptions(8, centres, "release", field_of_view="head", ct_coarsening=16)

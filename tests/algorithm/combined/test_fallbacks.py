@@ -213,6 +213,7 @@ def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     assert set(record.fallback_why.values()) == {"ZeroDivisionError"}
 
 
+@pytest.mark.slow
 def test_a_step_that_never_ends_costs_its_own_answers(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

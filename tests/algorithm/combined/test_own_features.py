@@ -75,6 +75,7 @@ def test_a_fault_costs_the_feature_alone(
     assert notice.endswith("the heads take their training medians")
 
 
+@pytest.mark.slow
 def test_a_measurement_that_never_ends_costs_itself(
     case: CaseFolder, package: Path, packed: Callable[..., Path]
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_fault_of_the_only_head_costs_the_fallback(
     assert record.fallback_why["rfs"].startswith("head my_code:Head: predict: ZeroDivisionError: division by zero")
 
 
+@pytest.mark.slow
 def test_a_head_that_never_ends_costs_itself(case: CaseFolder, package: Path, packed: Callable[..., Path]) -> None:
     """The network's mask and the other experts are written before it is called."""
     code = packed(("        return x\n", "        __import__('time').sleep(60)\n"))

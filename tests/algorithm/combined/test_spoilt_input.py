@@ -141,6 +141,7 @@ def test_a_spoilt_case_by_the_command_line(
     assert lines[-1].startswith("combined answered by baseline: ")
 
 
+@pytest.mark.slow
 def test_a_spoilt_case_by_the_server(forks: Forks, spoilt: CaseFolder, package: Path) -> None:
     with algorithm(forks, spoilt, package, "combined", "--edition", "hecktor2026") as (_, port):
         assert call(port, "POST", "/invoke")[0] == 201

@@ -277,6 +277,7 @@ def test_weights_there_and_back(tiny_package: Path, name: str) -> None:
         assert torch.equal(there(data), back(data))
 
 
+@pytest.mark.slow
 def test_u_nets_never_wait_for_monai() -> None:
     """The shipped network in a process of its own."""
     code = """
@@ -292,6 +293,7 @@ sys.exit("monai" in sys.modules)
     assert subprocess.run([sys.executable, "-W", "error", "-c", code], check=False, timeout=900).returncode == 0
 
 
+@pytest.mark.slow
 def test_monai_needs_nothing_that_the_image_lacks_and_warns_of_nothing(segresnet: dict[str, Any]) -> None:
     """A SegResNet where only what `requirements/algorithm.txt` names can be imported, warnings being errors."""
     code = f"""

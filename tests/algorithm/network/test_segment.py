@@ -106,6 +106,7 @@ def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage)
     assert scan_channels(case, package) is None
 
 
+@pytest.mark.slow
 def test_importing_the_segmenter_is_light() -> None:
     """nnU-Net's resampling loads scikit-image and pandas, which only packages with `resampling: nnunet` need."""
     code = "import sys, algorithm.network.passes; print({'pandas', 'skimage'} & set(sys.modules))"

@@ -53,6 +53,7 @@ def test_no_plan(tmp_path: Path) -> None:
         listed(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loaded", "libraries"),
     [("baseline.steps", "torch nnunetv2 monai"), ("baseline.cli", "torch nnunetv2 monai scipy SimpleITK matplotlib")],

@@ -69,6 +69,7 @@ def test_repeats_of_the_ensemble_and_of_the_single_best_model(target: Target, co
     assert metrics_only(document, [target])["rfs"]["nested"]["repeats"] == repeats
 
 
+@pytest.mark.slow
 def test_processes_change_nothing(target: Target, cohort: HeadCohort) -> None:
     few = cohort.pick(np.arange(24))
     assert cross_validation_document([(target, few)], 3, {}, jobs=2) == cross_validation_document(

@@ -44,6 +44,7 @@ def fitted(rossi: pd.DataFrame) -> FittedTable:
     return fit_table(rossi, time="week", event="arrest")
 
 
+@pytest.mark.slow
 def test_rossi_agrees_with_lifelines(rossi: pd.DataFrame, fitted: FittedTable) -> None:
     """Recidivism of 432 men (Rossi et al. 1980). lifelines' Cox model ranks them alike and its concordance on its own
     training rows, 0.640, is above the nested one. The mean of the days is Kaplan-Meier's restricted mean within 1%."""

@@ -169,6 +169,7 @@ def test_a_joint_training_is_recorded_and_compared_by_name(
         heads(work, masks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["train_fold", "cache"])
 def test_an_interrupted_training_of_another_size_leaves_no_mixed_set(
     prepared: tuple[WorkFolders, Path],

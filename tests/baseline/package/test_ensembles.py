@@ -20,6 +20,7 @@ from tests.baseline.package.nnunet_results import (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("second", "configuration"), [("segresnet", "3d_segresnet"), ("resenc_m", "3d_fullres_2")], ids=str
 )

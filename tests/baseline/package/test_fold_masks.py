@@ -64,6 +64,7 @@ def test_each_patient_is_segmented_as_a_package_of_its_fold_would(
     assert len(times) == 8
 
 
+@pytest.mark.slow
 def test_masks_of_nnunets_own_validation(
     prepared: tuple[WorkFolders, Path], results: Path, splits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ def nnunet_mask(case: Path, results: Path, scratch: Path) -> np.ndarray:
     return np.asarray(predictor.predict_single_npy_array(data, properties))
 
 
+@pytest.mark.slow
 def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     mr_results: Path, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,6 +34,7 @@ def swapped(request: pytest.FixtureRequest, trained: dict[str, Path], tmp_path: 
     return source, target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swapped", PRESETS, indirect=True)
 def test_the_package_of_a_swapped_training_gives_its_answers(
     swapped: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

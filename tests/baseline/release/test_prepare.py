@@ -82,6 +82,7 @@ def times(release: Release) -> dict[str, int]:
     return {p.relative_to(data(release)).as_posix(): p.stat().st_mtime_ns for p in data(release).rglob("*.nii.gz")}
 
 
+@pytest.mark.slow
 def test_a_patient_is_written_again_only_where_its_files_or_the_spacing_changed(release: Release) -> None:
     run(release)
     before, key = times(release), record(release)["data"]

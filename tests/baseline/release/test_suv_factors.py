@@ -174,6 +174,7 @@ def problems(download: Path) -> list[tuple[str, str, str]]:
         return [(row["severity"], row["kind"], row["patient_id"]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_prepare_with_and_without_factors(download: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By default an error for each of the three in Bq/ml; with the table for two; the rest is left out or estimated.
 

@@ -136,6 +136,7 @@ def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
     assert "predictions submission: aggregates.c_index.value 0.8750" in lines
 
 
+@pytest.mark.slow
 def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path) -> None:
     output, hpv = tmp_path / "phase", tmp_path / "hpv.csv"
     hpv.write_text("PatientID,HPV Status\nA-1,1\nB-2,0\n")
@@ -147,6 +148,7 @@ def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path)
     assert [line.partition(":")[0] for line in removed] == ["hecktor-evaluation-rfs.tar.gz"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "columns"),
     [("segmentation", ["PatientID", "CenterID"]), ("rfs", ["PatientID", "CenterID", "Relapse", "RFS"])],
@@ -210,6 +212,7 @@ def test_a_number_that_the_profile_gives_a_task_precedes_the_declaration(
     assert "argument --task: edition hecktor2025: found task '9'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_phase_of_four_answers_of_an_own_edition(masks: Path, tmp_path: Path) -> None:
     """Masks become 8-bit .mha; P3 and P4 have no reference mask, and so no output; days are ranks of the follow-up.
 

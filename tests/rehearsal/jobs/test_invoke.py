@@ -78,6 +78,7 @@ def test_a_bad_server_fails(rehearse_toy, behave, task, message):
     assert len(result.startup_s) == (behave != "die-at-start")
 
 
+@pytest.mark.slow
 def test_a_server_that_is_never_ready_fails(rehearse_toy):
     """A redirection is no answer. The toy starts well within 50 calls, 0.1 s apart."""
     result = rehearse_toy("redirect", task="hpv", api_method="invoke", health_tries=50)

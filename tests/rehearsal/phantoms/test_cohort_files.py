@@ -100,6 +100,7 @@ def test_tumour_takes_up_more_than_muscle_and_dose_is_highest_there(case: Phanto
         assert volume.array[k - 2 : k + 3, j - 2 : j + 3, i - 2 : i + 3].max() > low
 
 
+@pytest.mark.slow
 def test_release_layout(tmp_path: Path) -> None:
     patient_ids = list(make_cohort(options_for("release"), 2, tmp_path, jobs=1))
     assert sorted(patient_ids) == sorted(case.patient_id for case in cohort_cases(options_for("release"), 2))

@@ -167,6 +167,7 @@ def test_organs_lie_where_the_heights_say() -> None:
         assert measured == pytest.approx(frame.height_mm(anatomical), abs=tolerance), anatomical
 
 
+@pytest.mark.slow
 def test_arms_are_raised_as_often_as_at_the_centre() -> None:
     """CHUP raises half of all patients' arms; of 400, a share of a half has a standard error of 2.5 points."""
     centre = next(centre for centre in CENTRES if centre.code == "CHUP")

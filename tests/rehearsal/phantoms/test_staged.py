@@ -45,6 +45,7 @@ def test_only_editions_with_a_staging_rule_have_such_patients() -> None:
     assert not has_staged_patients(load_edition("hecktor2025"))
 
 
+@pytest.mark.slow
 def test_scan_body_and_clinical_variables_are_drawn_as_for_other_patients(cohort: list[PhantomCase]) -> None:
     other = make_case(21, 3, CENTRES, "head_and_neck")
     assert cohort[3].body == other.body
@@ -67,6 +68,7 @@ def test_all_stages_in_the_stated_shares(cohort: list[PhantomCase]) -> None:
             assert counts[stage] / PATIENTS == pytest.approx(share, abs=0.12)
 
 
+@pytest.mark.slow
 def test_t4_lies_in_bone_and_smaller_stages_spare_it(cohort: list[PhantomCase]) -> None:
     """Sizes by the 7th edition: T1 up to 20 mm, T2 up to 40 mm. Bones are painted again with other unevenness."""
     limits_mm = {"T1": (0, 20), "T2": (20, 40), "T3": (40, 60), "T4": (0, 60)}

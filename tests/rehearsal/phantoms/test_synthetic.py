@@ -68,6 +68,7 @@ def test_a_survival_has_the_hazard_of_the_recurrence_and_its_own_draws(cases: li
     assert 0.7 < concordant < 0.85  # about 0.77 for a perfect risk, see rehearsal.phantoms.outcome
 
 
+@pytest.mark.slow
 def test_columns_of_phantoms_are_used_where_the_declaration_can_read_them(cases: list[PhantomCase]) -> None:
     """T1 to T4 are no 1 to 4 without words for them, and a death does not come with the days of a recurrence."""
     words = {f"t{stage}": stage for stage in (1, 2, 3, 4)}

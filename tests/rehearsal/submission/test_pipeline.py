@@ -311,6 +311,7 @@ def test_a_package_of_one_task_is_refused_for_the_others_before_images_are_built
     assert (images.built, names(tmp_path)) == ([], ["package"])
 
 
+@pytest.mark.slow
 def test_the_model_alone_is_rehearsed_by_the_real_algorithm(tiny_package: Path, tmp_path: Path) -> None:
     output = tmp_path / "submission"
     submission = make_submission(request(tiny_package, output, tasks=(HPV,)), None, ignore)
