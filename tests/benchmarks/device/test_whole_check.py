@@ -22,7 +22,7 @@ ROWS = {
     "agreement": ["masks"],
     "training": ["plain"],
     "fallbacks": ["no card to fill"],
-    "nccl": ["fold 0, gloo"],
+    "nccl": ["skipped"],
     "compiled": ["skipped"],
 }
 
@@ -54,5 +54,5 @@ def test_every_part_runs_on_a_cpu(tmp_path: Path) -> None:
         assert (run["passes"], run["planned passes"]) == (4, 4)
         assert run["answered by"].startswith("cpu (")
     assert figures["agreement"][0]["Dice GTVp"] == 1  # the CPU with itself
-    assert all(one["an iteration (ms)"] > 0 for name in ("training", "nccl") for one in figures[name])
+    assert figures["training"][0]["an iteration (ms)"] > 0
     assert not [path for path in tmp_path.iterdir() if path != target]  # no scratch is left
