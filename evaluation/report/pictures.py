@@ -177,7 +177,7 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     notes = []
     for team, path in files.predictions.items():
         try:
-            drawn[team] = _prediction(request, team, path, reference, notes)
+            drawn[team] = _prediction(request, team, path, reference)
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
     if request.without_mask:
@@ -190,14 +190,12 @@ def draw_patient(request: PictureRequest) -> PatientPicture:
     return PatientPicture(files.case, jpeg, tuple(notes), contours)
 
 
-def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume, notes: list[str]) -> Volume:
+def _prediction(request: PictureRequest, team: str, path: Path, reference: Volume) -> Volume:
     if request.scored is None:
         return read_labels(path, PredictionError)
-    mask = read_prediction(path, reference.geometry, request.scored.geometry)
-    request.scored.check_prediction(team, mask.array, path.name)
-    if mask.resampled is not None:
-        notes.append(str(mask.resampled.finding(team)))
-    return Volume(mask.array, reference.geometry)
+    mask = read_prediction(path, reference.geometry, request.scored.geometry).array
+    request.scored.check_prediction(team, mask, path.name)
+    return Volume(mask, reference.geometry)
 
 
 def without_predictions(request: PictureRequest) -> PatientPicture:
