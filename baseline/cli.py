@@ -242,7 +242,12 @@ def _networks() -> argparse.ArgumentParser:
 def _gpus() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     add = parser.add_argument
-    add("--gpus", type=whole_number(1), default=1, help="GPUs that share the training of each network (default: 1)")
+    add(
+        "--gpus",
+        type=whole_number(1),
+        default=1,
+        help="GPUs to train on: one a network, or several (DDP) where fewer networks remain (default: 1)",
+    )
     add("--compile", action="store_true", help="train through torch.compile, on a GPU")
     add("--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones")
     return parser

@@ -15,7 +15,7 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
-from evaluation.inputs.masks import read_labels, read_prediction
+from evaluation.inputs.masks import PredictedMask, read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import MM3_A_ML, Overlap, scores_of_case
 from evaluation.metrics.rules import MaskRules
@@ -214,11 +214,15 @@ class LabelScores:
 
 @dataclass(frozen=True)
 class MaskScores:
-    """Comparison of two masks: each label, and the detected, false and missed lesions of GTVn."""
+    """Comparison of two masks: each label, and the detected, false and missed lesions of GTVn.
+
+    `warnings` tells of a prediction that was resampled to the reference's grid, as the editions 2020 to 2022 do.
+    """
 
     gtvp: LabelScores
     gtvn: LabelScores
     gtvn_lesions: LesionCounts
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The scores as plain data."""
@@ -246,22 +250,23 @@ def score_masks(
     """
     rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
     mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
-    row = compare_masks("", mine, theirs, (z, y, x), rules)
+    row = compare_masks("", mine, theirs.array, (z, y, x), rules)
     return MaskScores(
         _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3, rules.gtvp_empty),
         _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3, rules.gtvn_empty),
         row.gtvn_lesions,
+        () if theirs.resampled is None else (str(theirs.resampled.finding(Path(str(prediction)).name)),),
     )
 
 
 def _mask_arrays(
     reference: Mask, prediction: Mask, spacing_mm: tuple[float, float, float] | None, rules: MaskRules
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], tuple[float, float, float]]:
+) -> tuple[npt.NDArray[Any], PredictedMask, tuple[float, float, float]]:
     if isinstance(reference, Path | str) and isinstance(prediction, Path | str):
         if spacing_mm is not None:
             raise HecktorError("spacing_mm", "given with paths", "arrays; the spacing of files is in their headers")
         volume = read_labels(Path(reference), GroundTruthError)
-        predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry).array
+        predicted = read_prediction(Path(prediction), volume.geometry, rules.geometry)
         return volume.array, predicted, volume.geometry.spacing_mm
     if isinstance(reference, Path | str) or isinstance(prediction, Path | str):
         raise HecktorError("score_masks", "an array beside a path", "two arrays or two paths")
@@ -271,7 +276,7 @@ def _mask_arrays(
     _check_array(prediction, "prediction", PredictionError)
     if reference.shape != prediction.shape:
         raise PredictionError("prediction", f"shape {prediction.shape}", f"{reference.shape} as the reference")
-    return reference, prediction, spacing_mm
+    return reference, PredictedMask(prediction), spacing_mm
 
 
 def _check_array(mask: object, name: str, error: type[HecktorError]) -> None:

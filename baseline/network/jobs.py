@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import io
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -113,8 +114,7 @@ def train_job(work: WorkFolders, job: TrainingJob, machine: Machine) -> Path:
     if not all(as_nnunet_splits(splits, with_mask)[job.fold].values()):
         raise HecktorError(splits.names[job.fold], "all reference masks are on one side", "some on both")
     machine = usable_machine(machine)
-    batch = work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"]
-    if not 1 <= machine.gpus <= batch:
+    if not 1 <= machine.gpus <= (batch := _batch_size(work)):
         raise HecktorError("--gpus", f"found {machine.gpus}", f"1 to {batch}, the planned batch size")
     train = train_network if machine.gpus == 1 else train_with_ddp
     with _locked(job, work.fold(job.fold, job.backbone)):
@@ -137,30 +137,33 @@ def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
 
 
 def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: Machine) -> None:
-    """Train unfinished jobs in processes of their own: side by side on a CPU, one after the other on GPUs.
+    """Train unfinished jobs in processes of their own, side by side.
 
-    A job that waits begins as soon as another one ends; the first failure ends all.
+    A job has a GPU of its own; only if fewer jobs wait than GPUs are free, it has several (DDP), at most as many as a
+    batch has patches. On a CPU the jobs share the cores. A job that waits begins as soon as another one ends; the first
+    failure ends all.
 
     Raises:
         HecktorError: a process failed; it has printed the reason itself.
     """
     waiting, machine = unfinished(work, jobs), usable_machine(machine)
-    at_once = max(1, min(len(waiting), machine.threads // machine.gpus)) if machine.device == "cpu" else 1
-    threads = max(1, machine.threads // at_once)
+    free, most = _places(machine, len(waiting)), 1 if machine.device == "cpu" else _batch_size(work)
+    threads = max(1, machine.threads // len(free))
     running: list[_Running] = []
     try:  # an interruption while the processes start ends those that have started
         while waiting or running:
-            while waiting and len(running) < at_once:
-                job = waiting.pop(0)
-                command = _command(work, job, machine, threads)
-                running.append(_Running(job, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)))
-                running[-1].console.extend(_forwarded(job, running[-1].process))
+            while waiting and free:
+                count = min(max(1, len(free) // len(waiting)), most)
+                running.append(_begun(work, waiting.pop(0), machine, free[:count], threads * count))
+                running[-1].console.extend(_forwarded(running[-1].job, running[-1].process))
+                free = free[count:]
             for one in [one for one in running if one.process.poll() is not None]:
                 for thread in one.console:
                     thread.join(timeout=_LAST_LINES_S)  # a process of the process may keep the pipe
                 if one.process.returncode != 0:
                     raise HecktorError(f"training of {one.job} ended with status {one.process.returncode}, expected 0")
                 running.remove(one)
+                free = [*free, *one.places]
             time.sleep(_POLL_S if running else 0)
     finally:
         for one in running:
@@ -171,11 +174,35 @@ def train_in_processes(work: WorkFolders, jobs: Sequence[TrainingJob], machine: 
 
 @dataclass(frozen=True)
 class _Running:
-    """A training in a process of its own, and the threads that forward what it prints."""
+    """A training in a process of its own, its GPUs, and the threads that forward what it prints."""
 
     job: TrainingJob
     process: subprocess.Popen[bytes]
+    places: Sequence[str]
     console: list[threading.Thread] = field(default_factory=list)
+
+
+def _places(machine: Machine, jobs: int) -> list[str]:
+    """The names of the GPUs, as in CUDA_VISIBLE_DEVICES; on a CPU a place without a name for each job at once."""
+    if machine.device == "cpu":
+        return [""] * max(1, min(jobs, machine.threads // machine.gpus))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.replace(" ", "").split(",") if visible else [str(number) for number in range(machine.gpus)]
+    return names[: machine.gpus]
+
+
+def _batch_size(work: WorkFolders) -> int:
+    return int(work.read(work.plans)["configurations"][CONFIGURATION]["batch_size"])
+
+
+def _begun(work: WorkFolders, job: TrainingJob, machine: Machine, places: Sequence[str], threads: int) -> _Running:
+    environment = None
+    if machine.device != "cpu":
+        machine = replace(machine, gpus=len(places))
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(places)}
+    command = _command(work, job, machine, threads)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    return _Running(job, process, places)
 
 
 def _forwarded(job: TrainingJob, process: subprocess.Popen[bytes]) -> list[threading.Thread]:

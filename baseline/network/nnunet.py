@@ -56,7 +56,8 @@ class Machine:
 
     Attributes:
         device: `cpu`, `cuda`, or `auto`: CUDA if a card answers.
-        gpus: GPUs, or processes on a CPU, that share each batch (DDP).
+        gpus: GPUs, one for each network or, for fewer networks, several that share each batch (DDP); on a CPU the
+            processes that share each batch.
         threads: processor cores in total.
         compile: run the network through `torch.compile`; on a card only.
         deterministic: cuDNN's reproducible algorithms instead of the fastest ones that it measures.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, Progress, planned_passes
+from algorithm.network.passes import Passes, planned_passes
 from algorithm.network.windows import Pass
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
@@ -56,7 +56,7 @@ _Scans = Callable[[], tuple[Case, Region]]
 # Training has no deadline; the budget must never stop a pass.
 _NO_LIMIT_S = 1e9
 # Increment when the same networks and images give other masks.
-MEASURE_VERSION: Final = 2
+MEASURE_VERSION: Final = 3
 # Increment when they give another uncertainty.
 _UNCERTAINTY_VERSION = 1
 
@@ -89,11 +89,11 @@ def segment_out_of_fold(
 ) -> dict[str, Features]:
     """Image features by patient ID, from prepared images and the networks that never saw the patient.
 
-    These are the networks of the fold that held the patient out. Features are then measured on the network's grid and
-    without mirroring; one more pass per mirror axis gives the uncertainty. If no network has seen a patient, all of
-    them make all passes of inference. Masks are unfiltered: `hecktor train postprocess` reads them and the
-    probabilities. Cached results of the same networks and images are reused; stored masks whose features are of
-    another version are measured again in `jobs` processes.
+    These are the networks of the fold that held the patient out, each as it is and mirrored along each axis. If no
+    network has seen a patient, all of them make all passes of inference. The mean of the passes is the mask, measured
+    on the network's grid, and their disagreement the uncertainty. Masks are unfiltered: `hecktor train postprocess`
+    reads them and the probabilities. Cached results of the same networks and images are reused; stored masks whose
+    features are of another version are measured again in `jobs` processes.
     """
     mask_keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
     smallest = smallest_lesions_of(work)
@@ -167,20 +167,18 @@ def _uncertainty_key(case: ReleaseCase, work: WorkFolders, mask_key: str) -> str
 def _segment(
     case: ReleaseCase, fold: int | None, networks: Networks, work: WorkFolders, device: torch.device
 ) -> tuple[Segmentation, Disagreement]:
-    """The segmentation by the fold's unmirrored passes, or by all passes without a fold; and the disagreement of all
-    passes.
-    """
+    """The mean of the fold's passes, or of all networks' without a fold, as in inference; and their disagreement."""
     ct, usable_pet = prepared_ct_and_pet(work.raw, case)
     images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
     others = _others(scans, networks.package, ct.geometry)
-    if fold is None:
-        progress, disagreement = _ensemble_passes(data, others, networks, device)
-    else:
-        progress, disagreement = _fold_passes(data, others, fold, networks, device)
-    passes_done = progress.done, progress.planned, progress.plan
-    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *passes_done), disagreement
+    passes = planned_passes(networks.package) if fold is None else _passes(fold, networks)
+    disagreement, limit = Disagreement(), Deadline(_NO_LIMIT_S)
+    run = Passes(ReadyImage(data), passes, networks, limit, device, on_pass=disagreement.add, others=others)
+    progress = run.run()
+    how = progress.done, progress.planned, "all networks" if fold is None else f"fold {fold}"
+    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *how), disagreement
 
 
 def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
@@ -194,38 +192,6 @@ def _others(scans: _Scans, package: ModelPackage, grid: Geometry) -> _Others:
         return {}
     images, region = scans()
     return other_images(images, region, package, grid, lambda: threshold_segmentation(images, region))
-
-
-def _ensemble_passes(
-    data: _Float, others: _Others, networks: Networks, device: torch.device
-) -> tuple[Progress, Disagreement]:
-    """All passes of inference, averaged as there."""
-    disagreement, passes = Disagreement(), planned_passes(networks.package)
-    run = Passes(
-        ReadyImage(data), passes, networks, Deadline(_NO_LIMIT_S), device, on_pass=disagreement.add, others=others
-    )
-    return replace(run.run(), plan="all networks"), disagreement
-
-
-def _fold_passes(
-    data: _Float, others: _Others, fold: int, networks: Networks, device: torch.device
-) -> tuple[Progress, Disagreement]:
-    """The unmirrored passes of the networks that held a fold out; the disagreement includes the mirrored ones."""
-    disagreement, unmirrored = Disagreement(), []
-    # The logits of a single network stay as they are: rounding of their probabilities could turn a voxel.
-    of_probabilities = networks.package.averages_probabilities and len(networks.package.numbers_of(fold)) > 1
-
-    def on_pass(step: Pass, logits: _Float) -> None:
-        disagreement.add(step, logits)
-        if not step.axes:
-            unmirrored.append(softmax(logits) if of_probabilities else logits)
-
-    passes = _passes(fold, networks)
-    image, limit = ReadyImage(data), Deadline(_NO_LIMIT_S)
-    Passes(image, passes, networks, limit, device, on_pass=on_pass, others=others).run()
-    total = sum(unmirrored[1:], unmirrored[0])
-    progress = Progress(total, len(unmirrored), len(passes), f"fold {fold}", str(device), of_probabilities)
-    return progress, disagreement
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:

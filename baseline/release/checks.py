@@ -31,6 +31,9 @@ _LEAST_SHARE: Final = 0.002
 # A tumour is far above the mean of the body, which is SUV 1.
 LOWEST_PLAUSIBLE_SUV_MAX: Final = 1.0
 
+# Axes (x, y, z) about which a mask may be mirrored by mistake.
+_MIRRORED: Final[dict[str, tuple[int, ...]]] = {"x": (0,), "y": (1,), "x and y": (0, 1)}
+_MIRRORED_RATIO: Final = 2.0
 # Twice a prescribed dose; a dose in cGy reaches thousands.
 MOST_DOSE_GY: Final = 200.0
 
@@ -63,6 +66,8 @@ def check_images(case: ReleaseCase, root: Path, estimate_suv: bool = False) -> t
             check = _CHECKS.get(role) or (_check_registered(case, role) if role in case.registered else None)
             if check is not None and not any(problem.is_error for problem in not_finite):
                 problems += check(volumes[role], reporter)
+            if role == "mask" and "PET" in volumes:
+                problems += about_mirrored(volumes["mask"], volumes["PET"], reporter)
             if scan := volumes.get("MR" if case.is_mr else "CT"):
                 problems += _check_position(role, volumes[role].geometry, scan.geometry, reporter)
     return tuple(problems)
@@ -155,6 +160,31 @@ def _check_mask(mask: Volume, report: ProblemReporter) -> Iterator[Problem]:
         yield report.error("labels", f"labels {shown}", "0 background, 1 GTVp, 2 GTVn")
     elif not values:
         yield report.warning("labels", "an empty mask", "a GTVp or a GTVn")
+
+
+def about_mirrored(mask: Volume, pet: Volume, report: ProblemReporter) -> Iterator[Problem]:
+    """A warning if the mask, mirrored in its image, would cover far more uptake.
+
+    Not along z, where brain and bladder are as hot as a lesion. Tumours near the middle give no warning.
+    """
+    voxels = np.argwhere(mask.array > 0)[:, ::-1]
+    to_pet = pet.geometry.physical_to_index_matrix() @ mask.geometry.index_to_physical_matrix()
+
+    def mean_suv(axes: tuple[int, ...]) -> float:
+        index = voxels.copy()
+        for axis in axes:
+            index[:, axis] = mask.geometry.size[axis] - 1 - index[:, axis]
+        nearest = np.rint(index @ to_pet[:3, :3].T + to_pet[:3, 3]).astype(int)
+        inside = ((nearest >= 0) & (nearest < pet.geometry.size)).all(axis=1)
+        x, y, z = nearest[inside].T
+        return float(pet.array[z, y, x].sum()) / len(voxels)
+
+    if len(voxels):
+        as_given, mirrored = mean_suv(()), {along: mean_suv(axes) for along, axes in _MIRRORED.items()}
+        along = max(mirrored, key=mirrored.__getitem__)
+        if mirrored[along] >= _MIRRORED_RATIO * max(as_given, LOWEST_PLAUSIBLE_SUV_MAX):
+            found = f"mean SUV {as_given:.3g} inside the mask, {mirrored[along]:.3g} with {along} mirrored"
+            yield report.warning("mirrored", found, "more uptake inside the mask than inside its mirror image")
 
 
 def _check_dose(dose: Volume, report: ProblemReporter) -> Iterator[Problem]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from baseline.release.data_set import DataSet
 
 # Increment when the checks change, so that cached results of earlier checks are not reused.
-_CHECKS_VERSION: Final = 7
+_CHECKS_VERSION: Final = 8
 _PACKAGES: Final = ("hecktor", "numpy", "SimpleITK", "torch", "nnunetv2")
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from contract.errors import Finding
 from contract.images.geometry import Geometry
 
 _TOLERANCE: Final = 1e-3  # as grids count as equal
@@ -30,8 +31,14 @@ class Resampled:
         """Whether the mask lies outside the reference's field of view, so that only background is left."""
         return not overlaps(self.mask, self.reference)
 
-    def __str__(self) -> str:
-        return described(self.mask, self.reference)
+    def finding(self, what: str, first: str = "") -> Finding:
+        """The warning about `what`, one mask or several with this one as `first`."""
+        found, action = (
+            ("no overlap with the reference's field of view", "scored as background")
+            if self.is_beside
+            else ("on another grid than the reference", "resampled by nearest neighbour")
+        )
+        return Finding(what, f"{found} ({first}{described(self.mask, self.reference)})", action=action)
 
 
 def described(mask: Geometry, reference: Geometry) -> str:

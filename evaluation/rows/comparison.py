@@ -27,6 +27,7 @@ from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, 
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
+from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
@@ -62,6 +63,8 @@ def compare_pair(pair: MaskPair) -> MaskRow:
         predicted = problem.message
     mine, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     row = compare_masks(pair.answer.case, mine, predicted, spacing_mm, pair.rules)
+    if row.error is None and is_poor(row):
+        row = replace(row, common_otherwise=common_otherwise(mine, mask.array, region))
     return replace(row, failed=row.error is not None and pair.answer.tried, resampled=resampled)
 
 
@@ -138,7 +141,7 @@ class MaskScorer:
             measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
-            findings=_about_grids(rows),
+            findings=_about_grids(rows) + about_changes(rows),
         )
 
     def restore(self, raw: RawRow) -> MaskRow:
@@ -170,13 +173,8 @@ def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:
     """One warning for masks that lie beside the reference, and one for others that were resampled."""
     findings = []
     moved = [(row.case, row.resampled) for row in rows if row.resampled is not None]
-    for is_beside, found, action in (
-        (True, "no overlap with the reference's field of view", "scored as background"),
-        (False, "on another grid than the reference", "resampled by nearest neighbour"),
-    ):
-        some = [(case, one) for case, one in moved if one.is_beside == is_beside]
-        if some:
+    for is_beside in (True, False):
+        if some := [(case, one) for case, one in moved if one.is_beside == is_beside]:
             (first, grids), cases = some[0], [case for case, _ in some]
-            of_first = f"{first}: " if len(cases) > 1 else ""
-            findings.append(Finding(listed(cases), f"{found} ({of_first}{grids})", action=action))
+            findings.append(grids.finding(listed(cases), f"{first}: " if len(cases) > 1 else ""))
     return tuple(findings)

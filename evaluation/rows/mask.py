@@ -42,8 +42,8 @@ class MaskRow:
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
     `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
-    lesion, None for a missed one; both are None in rows of older files. `resampled` is no part of metrics.json, whose
-    warnings tell it.
+    lesion, None for a missed one; both are None in rows of older files. `resampled` and `common_otherwise` (voxels in
+    common after a change of a poor mask, by the change) are no part of metrics.json, whose warnings tell them.
     """
 
     case: str
@@ -61,6 +61,7 @@ class MaskRow:
     gtvn_lesion_voxels: tuple[int, ...] | None = None
     gtvn_lesion_dsc: tuple[float | None, ...] | None = None
     resampled: Resampled | None = None
+    common_otherwise: Mapping[str, int] = field(default_factory=dict)
 
     def with_scores(self, rules: MaskRules) -> MaskRow:
         """The row with the DSC, precision and recall that follow from its counts."""

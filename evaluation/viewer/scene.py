@@ -116,7 +116,7 @@ def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
     del reference
     for team, path in files.predictions.items():
         try:
-            voxels = _predicted(team, path, grid, sources)
+            voxels = _predicted(team, path, grid, sources, notes)
         except PredictionError as problem:
             notes.append(f"{team}: {problem.message}")
         else:
@@ -126,9 +126,12 @@ def _masks(sources: CaseSources, notes: list[str]) -> list[NamedMask]:
     return masks
 
 
-def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources) -> LesionVoxels:
+def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources, notes: list[str]) -> LesionVoxels:
     scored = sources.scored
-    mask = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry).array
+    predicted = read_prediction(path, grid, sources.rules.geometry if scored is None else scored.geometry)
+    mask = predicted.array
+    if predicted.resampled is not None:
+        notes.append(str(predicted.resampled.finding(team)))
     if scored is not None:
         scored.check_prediction(team, mask, path.name)
     labelled = int(np.count_nonzero(mask))

@@ -247,6 +247,47 @@ def test_the_first_failure_ends_the_wait(tmp_path: Path, monkeypatch: pytest.Mon
     assert time.monotonic() - begun < 60
 
 
+@pytest.mark.parametrize(
+    ("gpus", "unfinished_jobs", "expected"),
+    [(4, 4, [1, 1, 1, 1]), (2, 4, [1, 1, 1, 1]), (3, 2, [1, 2]), (4, 1, [2])],
+)
+def test_each_network_has_a_card_first_and_the_last_ones_share_those_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, unfinished_jobs: int, expected: list[int]
+) -> None:
+    """Fake cards 4 to 7, of which no two trainings may hold one at once; at most the planned batch size of 2 for a network.
+
+    Each card brings its part of the 12 cores.
+    """
+    code = """
+import os, pathlib, sys, time
+root, job, gpus, threads = pathlib.Path(sys.argv[1]), *sys.argv[2:]
+cards = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+assert len(cards) == int(gpus)
+for card in cards:
+    (root / f"card {card}").touch(exist_ok=False)
+time.sleep(0.5)
+for card in cards:
+    (root / f"card {card}").unlink()
+(root / job).write_text(f"{','.join(cards)} {threads}")
+"""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5,6,7")
+    command = [sys.executable, "-S", "-c", code, str(tmp_path)]
+    monkeypatch.setattr(
+        jobs, "_command", lambda _, job, machine, threads: [*command, str(job), str(machine.gpus), str(threads)]
+    )
+    work = planned(tmp_path)
+    for job in ALL[unfinished_jobs:]:
+        write_text(work.final(job.fold, job.backbone), "network")
+    jobs.train_in_processes(work, ALL, Machine("cuda", gpus=gpus, threads=12))
+    found = [(tmp_path / str(job)).read_text().split() for job in ALL[:unfinished_jobs]]
+    cards = [one.split(",") for one, _ in found]
+    assert sorted(map(len, cards)) == expected
+    assert {card for one in cards for card in one} == set("4567"[: min(gpus, sum(expected))])
+    assert [int(threads) for _, threads in found] == [12 // gpus * len(one) for one in cards]
+
+
 def test_a_waiting_job_begins_when_another_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two at once: the first ends only after the file that the third one writes; in waves it would never begin."""
     flag = tmp_path / "third"

@@ -1,4 +1,4 @@
-"""Each patient is segmented by its own fold; mirrored passes tell how far the mask can be trusted and change nothing."""
+"""Each patient is segmented by all passes of its own fold, which also tell how far the mask can be trusted."""
 
 from __future__ import annotations
 
@@ -81,12 +81,47 @@ def logits_of(
 
 
 def alone(case: ReleaseCase, work: WorkFolders, package: Path) -> Segmentation:
-    """The plain way: the patient's own fold, one pass."""
+    """The plain way: the patient's own fold, as it is and mirrored along x."""
     ct, pet = (read_volume(image_path(work.raw, case, number), "float32") for number in (0, 1))
-    return Segmentation(logits_of(FOLD_OF[case.patient_id], case, work, package), ct.array, pet.array, GRID)
+    both = [logits_of(FOLD_OF[case.patient_id], case, work, package, axes) for axes in ((), (2,))]
+    return Segmentation(sum(both) / np.float32(2), ct.array, pet.array, GRID)
 
 
-def test_mirrors_tell_of_trust_and_change_no_mask(
+@pytest.mark.parametrize("average", ["logits", "probabilities"])
+@pytest.mark.parametrize(("offset", "expected"), [(-0.5, 1), (0.5, 0)])
+def test_the_mask_is_the_mean_of_the_mirrored_passes(
+    cohort: tuple[list[ReleaseCase], WorkFolders],
+    tiny_package: Path,
+    tmp_path: Path,
+    sign_package: object,
+    monkeypatch: pytest.MonkeyPatch,
+    average: str,
+    offset: float,
+    expected: int,
+) -> None:
+    """A network whose GTVp rises along x: with t = x - (n - 1) / 2 it has the logit t - offset, background 0, GTVn -50.
+
+    As it is the network marks the half t > offset, mirrored the other one, t < -offset. The mean of both logits is
+    -offset at every voxel. So is the sign of p(t) + p(-t) - 1 for the logistic p of t - offset: it is 0 without an
+    offset. With the offset -0.5 all voxels are GTVp, with 0.5 none is.
+    """
+
+    def rising(part: torch.Tensor) -> torch.Tensor:
+        t = torch.arange(part.shape[-1]) - (part.shape[-1] - 1) / 2
+        gtvp = (t - offset).expand(part.shape[2:])
+        return torch.stack([torch.zeros_like(gtvp), gtvp, torch.full_like(gtvp, -50)])[None]
+
+    package = tmp_path / "package"
+    shutil.copytree(tiny_package, package)
+    sign_package(package, average=average)  # type: ignore[operator]
+    monkeypatch.setattr(Networks, "of", lambda *_: rising)
+    measured(cohort, package)
+    for name in FOLD_OF:
+        with np.load(cohort[1].probabilities(name)) as stored:
+            assert np.unique(stored["mask"]).tolist() == [expected]
+
+
+def test_the_passes_of_the_mask_tell_of_trust(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
 ) -> None:
     work = cohort[1]
@@ -120,10 +155,12 @@ def test_several_backbones_are_averaged_as_in_inference(
     sign_package: object,
     average: str,
 ) -> None:
-    """Networks 0 and 1 held out the first patient; on noise both averages give different masks."""
+    """Networks 0 and 1 held out the first patient, as they are and mirrored along x; on noise both averages give
+    different masks.
+    """
     (case, _), work = cohort
-    members = [logits_of(number, case, work, pair_package) for number in (0, 1)]
-    means = {"logits": (members[0] + members[1]) / 2, "probabilities": np.log(sum(map(softmax, members)) / 2)}
+    passes = [logits_of(number, case, work, pair_package, axes) for axes in ((), (2,)) for number in (0, 1)]
+    means = {"logits": sum(passes) / 4, "probabilities": np.log(sum(map(softmax, passes)) / 4)}
     masks = {name: Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT) for name, mean in means.items()}
     assert (masks["logits"] != masks["probabilities"]).any()
     package = tmp_path / "package"
@@ -160,15 +197,16 @@ def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
     package = load_package(root)
     image = other_images(*scans, package, GRID, lambda: pytest.fail("nothing asks for lesions"))["segresnet"]
     data, device = ReadyImage(image.data), torch.device("cpu")
-    alone = Passes(data, (Pass(1),), Networks(package), Deadline(600), device).run().logits
-    assert alone.shape[1:] != GRID.array_shape
-    coarse = resampled_logits(
-        alone, upright_grid(CT, scans[1].lower_mm, scans[1].upper_mm, (18.0,) * 3), GRID, of_probabilities=True
-    )
-    fine = logits_of(0, case, work, root)
-    mean = np.log((softmax(fine) + softmax(coarse)) / 2)
+    coarse_grid = upright_grid(CT, scans[1].lower_mm, scans[1].upper_mm, (18.0,) * 3)
+    fine = [logits_of(0, case, work, root, axes) for axes in ((), (2,))]
+    coarse = []
+    for axes in ((), (2,)):
+        own = Passes(data, (Pass(1, axes),), Networks(package), Deadline(600), device).run().logits
+        assert own.shape[1:] != GRID.array_shape
+        coarse.append(resampled_logits(own, coarse_grid, GRID, of_probabilities=True))
+    mean, of_fine = (np.log(sum(map(softmax, passes)) / len(passes)) for passes in ([*fine, *coarse], fine))
     expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
-    assert (expected != Segmentation(fine, mean[0], mean[0], GRID).mask_on(CT)).any()
+    assert (expected != Segmentation(of_fine, mean[0], mean[0], GRID).mask_on(CT)).any()
     np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
 
 

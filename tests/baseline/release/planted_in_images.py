@@ -90,6 +90,7 @@ IMAGE_FAULTS: dict[str, Plant] = {
     "centimetres": centimetres,
     "label 3": spoiled_image("", lambda m: np.where(m == 2, 3, m), "error", "labels", "labels 3$"),
     "half a label": spoiled_image("", with_values(0.5, 1), "error", "labels", "labels 0.5$"),
+    "mirrored mask": spoiled_image("", lambda m: m[:, :, ::-1], "warning", "mirrored", "with x mirrored$"),
     "empty mask": spoiled_image("", np.zeros_like, "warning", "labels", "an empty mask"),
     "inverted CT": spoiled_image("__CT", lambda ct: -ct, "error", "hounsfield", "an inverted CT"),
     "rescale forgotten": spoiled_image(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -59,6 +60,19 @@ def test_paths_give_the_scores_of_their_arrays(tmp_path, blank, grid):
     write_mask(tmp_path / "p.nii.gz", prediction, grid)
     from_files = score_masks(tmp_path / "r.mha", str(tmp_path / "p.nii.gz"))
     assert from_files == score_masks(reference, prediction, spacing_mm=grid.spacing_mm)
+
+
+def test_a_resampled_mask_is_said(tmp_path, blank, grid):
+    """The rule of 2021; both masks have one voxel, the prediction's lies 300 mm beside the image."""
+    mask = blank()
+    mask[2, 2, 2] = 1
+    write_mask(tmp_path / "r.mha", mask, grid)
+    write_mask(tmp_path / "p.mha", mask, replace(grid, origin_mm=(300.0, 4.0, 7.0)))
+    scores = score_masks(tmp_path / "r.mha", tmp_path / "p.mha", edition="hecktor2021")
+    (warning,) = scores.warnings
+    assert warning.startswith("p.mha: no overlap with the reference's field of view (its grid is ")
+    assert warning.endswith("; scored as background")
+    assert scores.gtvp.dsc == 0.0
 
 
 @pytest.mark.parametrize(

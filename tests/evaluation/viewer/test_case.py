@@ -35,6 +35,17 @@ def test_an_unusable_prediction_is_noted_and_the_rest_is_shown(
     assert {tuple(one["status"]) for one in shown["lesions"] if one["source"] == "reference"} == {("A",)}
 
 
+def test_a_resampled_prediction_is_noted(toy: ToyCohort, nodes: np.ndarray, cohort: ViewerCohort) -> None:
+    """By the rule of 2020 and 2021; half a voxel lower."""
+    toy.predict("B", "C-1", nodes, replace(GRID, origin_mm=(GRID.origin_mm[0] - 1.0, *GRID.origin_mm[1:])))
+    sources = cohort.cases["C-1"]
+    rules = sources.rules.model_copy(update={"geometry": "resample_nearest"})
+    shown = content(build_case(replace(sources, rules=rules)))
+    assert [mask["name"] for mask in shown["masks"]] == ["reference", "A", "B"]
+    (note,) = shown["notes"]
+    assert note.startswith("B: on another grid than the reference (its grid is ")
+
+
 def test_a_team_without_a_mask_is_noted(cohort: ViewerCohort) -> None:
     shown = content(build_case(cohort.cases["C-2"]))
     assert shown["notes"] == ["no mask of B"]
