@@ -44,6 +44,7 @@ from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.code import Code
+from contract.errors import HecktorError
 from contract.files import atomic_path
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
@@ -94,6 +95,9 @@ def segment_out_of_fold(
     on the network's grid, and their disagreement the uncertainty. Masks are unfiltered: `hecktor train postprocess`
     reads them and the probabilities. Cached results of the same networks and images are reused; stored masks whose
     features are of another version are measured again in `jobs` processes.
+
+    Raises:
+        HecktorError: a pass failed.
     """
     mask_keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
     smallest = smallest_lesions_of(work)
@@ -177,6 +181,9 @@ def _segment(
     disagreement, limit = Disagreement(), Deadline(_NO_LIMIT_S)
     run = Passes(ReadyImage(data), passes, networks, limit, device, on_pass=disagreement.add, others=others)
     progress = run.run()
+    if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
+        found = f"{progress.done} of {len(passes)} passes, the lines above say why"
+        raise HecktorError(case.patient_id, found, "all; the same command goes on with this patient")
     how = progress.done, progress.planned, "all networks" if fold is None else f"fold {fold}"
     return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *how), disagreement
 

@@ -27,6 +27,7 @@ from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_f
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import image_path, label_path
 from baseline.work import WorkFolders
+from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask, write_volume
@@ -119,6 +120,25 @@ def test_the_mask_is_the_mean_of_the_mirrored_passes(
     for name in FOLD_OF:
         with np.load(cohort[1].probabilities(name)) as stored:
             assert np.unique(stored["mask"]).tolist() == [expected]
+
+
+def test_a_mask_of_fewer_passes_is_an_error(
+    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirrored pass of the first patient fails: inference would answer by the first one, training writes nothing."""
+    whole = Passes._whole_pass
+
+    def fails(self: Passes, step: Pass) -> Any:
+        if step.axes:
+            raise ZeroDivisionError
+        return whole(self, step)
+
+    monkeypatch.setattr(Passes, "_whole_pass", fails)
+    with pytest.raises(HecktorError, match="CHUM-001: 1 of 2 passes"):
+        measured(cohort, tiny_package)
+    assert not list(cohort[1].root.rglob("*.npz"))
+    monkeypatch.setattr(Passes, "_whole_pass", whole)
+    assert set(measured(cohort, tiny_package)) == set(FOLD_OF)
 
 
 def test_the_passes_of_the_mask_tell_of_trust(
