@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import FeatureHook, folders_of, own_features
+from algorithm.heads.feature_hook import FEATURES, FeatureHook, folders_of, own_features
 from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
@@ -124,7 +124,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     check_trainer(work, plan)
     description = read_description(options.description)
     code.offered(HEAD)
-    _check_replaceable_heads(work, code)
+    check_replaceable_heads(work, code)
     check_fits(work, own_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
@@ -162,13 +162,16 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     return options.output
 
 
-def _check_replaceable_heads(work: WorkFolders, code: Code) -> None:
-    """Refuse to replace heads of an entrant's code by ones without it."""
+def check_replaceable_heads(work: WorkFolders, code: Code) -> None:
+    """Refuse to replace heads that were fitted with an entrant's heads or features by ones without these."""
     stored = stored_cross_validation(work)
-    if stored is not None and stored.own and not code:
+    before = {
+        *(() if stored is None else stored.own),
+        *(FeatureHook(code, one).reference for one in code_of_features(work)),
+    }
+    if lost := sorted(before - {*code.offered(HEAD), *code.offered(FEATURES)}):
         expected = f"the same --code, or `hecktor train heads{work.name_option}` without it before"
-        found = f"found none, and {work.heads_json.name} has heads of {listed(stored.own)}"
-        raise HecktorError("--code", found, expected)
+        raise HecktorError("--code", f"found no {listed(lost)}, which the heads of {work.name} had before", expected)
 
 
 def _chosen_plan(options: TrainingOptions) -> NetworkPlan:
@@ -276,8 +279,8 @@ def fit_heads(
 
     Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
     out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`. Its
-    features are measured on the masks of `features`; those that are fitted to outcomes are fitted on `device`, and
-    measured out-of-fold. `masks` is noted in the heads.
+    features are measured on the masks of `features`; those that are fitted to outcomes are fitted on `device`, measured
+    out-of-fold, and left out of the cross-validations. `masks` is noted in the heads.
     """
     own, hooks = None, own_features(code)
     if code:
@@ -292,7 +295,9 @@ def fit_heads(
         features = {name: {**row, **rows.get(name, {})} for name, row in features.items()}
     names = {name for row in by_network.values() for name in row}
     targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
-    targets = [with_own_features(target, [name for hook in hooks for name in hook.units]) for target in targets]
+    units = [name for hook in hooks for name in hook.units]
+    fitted_units = [name for hook in hooks if hook.is_fitted for name in hook.units]
+    targets = [with_own_features(target, units, fitted_units) for target in targets]
     targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     stored = stored_cross_validation(work) if work.heads_json.is_file() else None

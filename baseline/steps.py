@@ -25,6 +25,7 @@ from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
+    check_replaceable_heads,
     export_model,
     features_for_heads,
     fit_heads,
@@ -322,6 +323,7 @@ def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
         if work.name != DEFAULT_PLAN:
             raise HecktorError("--plans", "found with --name", "one of them")
         work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
+        check_replaceable_heads(work, code)
         # Unchanged steps are skipped; networks trained since then are measured again.
         measured = measure_out_of_fold(work, arguments.device, arguments.jobs, code)
         features = postprocess_masks(work, measured, arguments.jobs)

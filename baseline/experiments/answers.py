@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from algorithm.heads.feature_hook import OUTCOME_NETWORK
+from algorithm.outcome.plan import OutcomeTask
 from baseline.heads.record import stored_targets
-from baseline.release.cases import ReleaseCase
+from baseline.outcome.folds import outcome_features, trained_outcome
+from baseline.release.cases import ReleaseCase, read_cases
 from baseline.work import WorkFolders, planned
 from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError
@@ -26,7 +29,7 @@ class Experiment:
     """Out-of-fold masks and heads to compare.
 
     `masks` is their folder, `has_heads` false for masks alone, and `model` a comparator that answers in place of the
-    heads, such as an entrant's head; empty for the heads.
+    heads, such as an entrant's head, or the outcome network; empty for the heads.
     """
 
     name: str
@@ -40,6 +43,8 @@ class Experiment:
 
     def nested_answers(self, answer: Answer) -> dict[str, dict[str, Any]]:
         """The head's nested out-of-fold answers by patient, as rows of a table; empty if there are none."""
+        if self.model == OUTCOME_NETWORK and self.has_heads:
+            return _of_outcome_network(self.work, answer)
         record = stored_targets(self.work).get(answer.name, {}) if self.has_heads else {}
         nested = record.get("nested", {})
         if self.model:
@@ -71,9 +76,18 @@ def experiment_of(shared: Path, name: str) -> Experiment:
 
 
 def _comparators(work: WorkFolders) -> list[str]:
-    """The single models that were compared with a plan's heads."""
+    """The single models that were compared with a plan's heads, and its outcome network."""
     nested = [record["nested"] for record in stored_targets(work).values()]
-    return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
+    names = list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
+    return names if trained_outcome(work) is None else [*names, OUTCOME_NETWORK]
+
+
+def _of_outcome_network(work: WorkFolders, answer: Answer) -> dict[str, dict[str, Any]]:
+    """The risk of each patient by the network of the balanced fold that held the patient out; none for classes."""
+    (name,) = OutcomeTask(answer=answer.name).features
+    rows = outcome_features(work, read_cases(work)) if answer.kind == "risk" else {}
+    scores = {patient: score for patient, row in rows.items() if (score := row.get(name)) is not None}
+    return dict(zip(scores, _rows(answer, {"score": scores.values()}), strict=True))
 
 
 def answered_by_all(answer: Answer, experiments: Sequence[Experiment], cases: Sequence[ReleaseCase]) -> frozenset[str]:

@@ -90,6 +90,10 @@ class HeadCohort:
         """The same patients, for models that do not see the mask: it rules out no class."""
         return replace(self, possible=np.zeros((0, 0), dtype=np.bool_))
 
+    def without(self, features: Sequence[str]) -> HeadCohort:
+        """The same patients without these features."""
+        return replace(self, features=self.features.drop(columns=list(features), errors="ignore"))
+
     def values(self, features: Sequence[str]) -> Floats:
         """Features as columns, shape (patients, features); NaN is missing."""
         return self.features.reindex(columns=list(features)).to_numpy(np.float64)

@@ -1,7 +1,8 @@
 """Nested cross-validation of the heads, within centres and with whole centres left out.
 
 In every outer fold all choices (model, setting, imputation, scaling, threshold, calibration) are made on
-the other patients alone, by inner folds of the same kind: stratified in stratified ones, by centre in those by centre.
+the other patients alone, by the folds of the shipped selection (`Target.folds`). Features that were fitted to outcomes
+are left out, since each of them has learnt from patients who are held out here.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def nested(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutO
         MetricError: fewer than three patients with the scarcer outcome.
     """
     target.check(cohort, LEAST_SCARCE)
-    return out_of_sample(target, cohort, target.stratified(cohort, OUTER_FOLDS, rng), by_centre=False, rng=rng)
+    return out_of_sample(target, cohort, target.stratified(cohort, OUTER_FOLDS, rng), rng)
 
 
 def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> OutOfSample:
@@ -95,11 +96,11 @@ def leave_one_centre_out(target: Target, cohort: HeadCohort, rng: np.random.Gene
     outer = centre_folds(cohort)
     if len(outer) < 2:
         raise MetricError(target.name, f"{len(outer)} centre{'s' * (len(outer) != 1)}", "at least 2 to leave one out")
-    return out_of_sample(target, cohort, outer, by_centre=True, rng=rng)
+    return out_of_sample(target, cohort, outer, rng)
 
 
 def out_of_sample(
-    target: Target, cohort: HeadCohort, outer: Sequence[Numbers], by_centre: bool, rng: np.random.Generator
+    target: Target, cohort: HeadCohort, outer: Sequence[Numbers], rng: np.random.Generator
 ) -> OutOfSample:
     """Select and fit without each outer fold in turn, and score its patients.
 
@@ -111,7 +112,7 @@ def out_of_sample(
     for held_out in outer:
         train, rest = _without(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
-        inner = target.folds(train, by_centre, rng)
+        inner = target.folds(train, rng)
         candidates = candidates_of(train, target.competing(train), inner, target.selection_metric, rng)
         ensemble = make_ensemble(target, train, candidates)
         fitted, alone = fit_ensemble(ensemble, train, rng)
@@ -187,6 +188,7 @@ def repeated(target: Target, cohort: HeadCohort, seed: int, repeat: int) -> dict
 
     None if the cohort does not allow it.
     """
+    target, cohort = target.without_fitted(cohort)
     try:
         scored = nested(target, cohort, np.random.default_rng([seed, repeat]))
     except MetricError:
@@ -199,9 +201,10 @@ def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) ->
 
     A kind that the cohort does not allow holds only `why_not`.
     """
-    by_centre = kind == "leave_one_centre_out"
+    target, cohort = target.without_fitted(cohort)
+    estimate = leave_one_centre_out if kind == "leave_one_centre_out" else nested
     try:
-        scored = (leave_one_centre_out if by_centre else nested)(target, cohort, np.random.default_rng(seed))
+        scored = estimate(target, cohort, np.random.default_rng(seed))
     except MetricError as problem:
         return {"why_not": str(problem)}
     outer = [fold.held_out for fold in scored.folds]
@@ -209,7 +212,7 @@ def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) ->
     def alone(family: Family) -> dict[str, Any]:
         patients = cohort if family.sees_mask else cohort.without_mask()
         rng = np.random.default_rng(seed)
-        return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, by_centre, rng))
+        return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, rng))
 
     comparators = {SINGLE_BEST: _answers(target, cohort, scored.single)} if scored.single else {}
     comparators |= {name: alone(family) for name, family in target.comparators.items()}

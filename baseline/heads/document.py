@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from algorithm.heads.documents import read_head
 from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, outcome_rows
 from baseline.heads.cross_validation import HEADS, KINDS, SINGLE_BEST, cross_validated, repeated
@@ -71,6 +72,7 @@ def _record(target: Target, cohort: HeadCohort, results: Mapping[tuple[str, str,
         "metric": target.metric,
         "patients": [{"id": patient, "centre": centre, **row} for patient, centre, row in patients],
         **record,
+        **({"left_out_features": list(target.fitted)} if target.fitted else {}),
     }
 
 
@@ -108,7 +110,27 @@ def summary(heads: Mapping[str, Any], document: Mapping[str, Any], targets: Sequ
             value = record.get(target.metric)
             shown = record.get("why_not", "undefined") if value is None else f"{target.metric} {value:.3f}"
             lines.append(f"{target.name}, {kind.replace('_', ' ')}: {shown}{spread_text(record)}{_recalls(record)}")
+        if text := left_out_text(document[target.name], heads.get(target.name)):
+            lines.append(f"{target.name}: {text}")
     return "\n".join(lines)
+
+
+def left_out_text(record: Mapping[str, Any], shipped: Mapping[str, Any] | None) -> str:
+    """The features that both estimates of a target do without, and those that its head uses; empty if there are none.
+
+    `record` and `shipped` are the target's parts of `cross_validation.json` and `heads.json` (None without a head).
+    """
+    names = record.get("left_out_features", [])
+    if not names:
+        return ""
+    text = (
+        "Both estimates leave out the features that were fitted to outcomes, which have learnt from held-out patients "
+    )
+    text += f"({', '.join(names)})"
+    if shipped is None:
+        return f"{text}."
+    used = read_head(shipped["head"], "heads.json").features
+    return f"{text}; the shipped head uses {', '.join(name for name in names if name in used) or 'none of them'}."
 
 
 def spread_text(record: Mapping[str, Any]) -> str:
@@ -129,14 +151,13 @@ def _recalls(record: Mapping[str, Any]) -> str:
 
 def metrics_only(document: Mapping[str, Any], targets: Sequence[Target]) -> dict[str, Any]:
     """The part of `cross_validation.json` for the package's manifest: metrics over all patients and by centre."""
-    return {
-        target.name: {
-            kind: {
-                name: value
-                for name, value in document[target.name][kind].items()
-                if name in (target.metric, "by_centre", "recall", "repeats", "why_not")
-            }
-            for kind in KINDS
+    parts: dict[str, Any] = {}
+    for target in targets:
+        record = document[target.name]
+        kept = (target.metric, "by_centre", "recall", "repeats", "why_not")
+        parts[target.name] = {
+            kind: {name: record[kind][name] for name in record[kind] if name in kept} for kind in KINDS
         }
-        for target in targets
-    }
+        if "left_out_features" in record:
+            parts[target.name]["left_out_features"] = record["left_out_features"]
+    return parts

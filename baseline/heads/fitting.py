@@ -116,16 +116,14 @@ def cohort_of(
     )
 
 
-def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
+def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> FittedHead:
     """Select the target's experts and refit their ensemble on all patients.
-
-    Folds leave out whole centres with `by_centre` and at least three centres; otherwise they are stratified.
 
     Raises:
         MetricError: fewer than two patients with the scarcer outcome.
     """
     target.check(cohort, 2)
-    folds = target.folds(cohort, by_centre, rng)
+    folds = target.folds(cohort, rng)
     candidates = candidates_of(cohort, target.competing(cohort), folds, target.selection_metric, rng)
     ensemble = make_ensemble(target, cohort, candidates)
     if notice := target.slope_notice(cohort, ensemble.scores):
@@ -147,9 +145,9 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_
     )
 
 
-def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator, by_centre: bool = True) -> FittedHead:
+def fit_clinical(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> FittedHead:
     """The head on clinical variables alone."""
-    return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng, by_centre)
+    return fit_target(only(target, [target.comparators["clinical"]]), cohort.without_mask(), rng)
 
 
 def fit_all(cohorts: Cohorts, seed: int, jobs: int = 1, save: SaveOwn | None = None) -> FittedHeads:

@@ -11,8 +11,8 @@ from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions.declaration import ClassValue
 
-# Heads of another version are outdated. Before 4, risks and two classes had a floor, and ComBat was a candidate.
-FORMAT_VERSION: Final = 4
+# Heads of another version are outdated. Before 5, fitted features entered both estimates.
+FORMAT_VERSION: Final = 5
 Metrics = dict[str, float | None]
 
 
@@ -89,12 +89,16 @@ class OutcomeRow(Document):
 
 
 class TargetRecord(Document):
-    """The cross-validations of one target; `metric` names the field with the value."""
+    """The cross-validations of one target; `metric` names the field with the value.
+
+    `left_out_features` were fitted to outcomes, so that both kinds do without them.
+    """
 
     metric: str
     patients: list[OutcomeRow]
     nested: KindRecord
     leave_one_centre_out: KindRecord
+    left_out_features: list[str] = Field(default_factory=list)
 
 
 class CrossValidation(Document):

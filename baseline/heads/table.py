@@ -152,7 +152,7 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
     own = Code.of(code)
     goal = with_own_heads(_target(answer, unchanged(used)), OwnHeads(own, own.offered(HEAD)))
     own.check_used()
-    fitted = fit_target(goal, cohort, np.random.default_rng(seed), by_centre=centre is not None)
+    fitted = fit_target(goal, cohort, np.random.default_rng(seed))
     document = cross_validation_document([(goal, cohort)], seed, {}, jobs)
     return FittedTable(goal, used, fitted, document, len(frame), goal.scarce(cohort))
 

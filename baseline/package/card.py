@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from algorithm.heads.documents import read_head
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES, SINGLE_BEST
+from baseline.heads.document import left_out_text
 from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
@@ -218,7 +219,7 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
     record = document.targets()[target.name]
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     rows = []
-    # Entrants' heads, under their own names, and the outcome network.
+    # Entrants' heads, under their own names.
     others = (SINGLE_BEST, *target.comparators, *target.rules)
     own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in others)
     for name, title in {
@@ -238,8 +239,9 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
         for kind, title in KINDS.items()
         if kind not in known
     ]
+    parts += [left_out_text(record, head)]
     models = [table(["", *known.values(), "Difference"], rows)] if known else []
-    return section(3, target.title, _head(document, target, head), " ".join(parts), *models)
+    return section(3, target.title, _head(document, target, head), " ".join(filter(None, parts)), *models)
 
 
 def _head(document: CrossValidation, target: Target, head: Record | None) -> str:

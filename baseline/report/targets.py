@@ -10,7 +10,7 @@ import numpy as np
 
 from baseline.heads.cohort import Flags, Outcomes, outcomes_in
 from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
-from baseline.heads.document import spread_of
+from baseline.heads.document import left_out_text, spread_of
 from baseline.heads.models.kinds import Target, direction_in_words, positive_name
 from baseline.heads.models.targets import COMPARATORS
 from baseline.report import page
@@ -63,7 +63,8 @@ def target_section(
     models = estimate_models(target, record, bootstraps, seed)
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
     reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
-    text = paragraph(" ".join([about, *reasons])) + _shipped(target, shipped) + _splits(target, record)
+    notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
+    text = paragraph(" ".join(notes)) + _shipped(target, shipped) + _splits(target, record)
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     parts: list[str] = []
     kinds = available(record)

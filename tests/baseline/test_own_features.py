@@ -233,6 +233,9 @@ def test_features_that_are_fitted_to_outcomes(
         assert set(fitted["patients"]) == {case.patient_id for case in read_cases(work)} - set(held)
         for name in held:
             assert abs(features[name]["my_code:mean_ct"] - shifts[number]) <= 1
+    record = read_json(work.cross_validation_json)["rfs"]
+    assert record["left_out_features"] == ["my_code:mean_ct"]
+    assert "Cox, few features, own features" not in record["nested"]["folds"][0]["tried"]
     stamp = (root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns
     heads(work, masks, "--code", str(folder), "--device", "cpu")
     assert stamp == ((root / "fold_0" / "fit.json").stat().st_mtime_ns, work.heads_json.stat().st_mtime_ns)

@@ -13,6 +13,7 @@ import pytest
 
 import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
+from baseline.cli import main
 from baseline.heads.record import FORMAT_VERSION
 from baseline.network import planning
 from baseline.network.nnunet import Machine
@@ -154,15 +155,33 @@ def test_missing_out_of_fold_files_are_made_again(
     assert len(calls) == 4
 
 
-def test_a_whole_training_does_not_replace_heads_of_ones_own_code(tmp_path: Path) -> None:
-    """They are named before the release is read; without such heads the release is missed."""
+@pytest.mark.parametrize("kind", ["Head", "Features"])
+def test_a_whole_training_does_not_replace_heads_of_ones_own_code(tmp_path: Path, kind: str) -> None:
+    """They are named before the release is read, without `--code` and with that of others; without such heads the release
+    is missed. A package of several plans does not replace them either.
+    """
     work = WorkFolders(tmp_path)
     options = TrainingOptions(tmp_path, tmp_path / "out", PrepareOptions(str(tmp_path / "none")), NetworkPlan())
     options = replace(options, machine=Machine("cpu"))
     record = {"format_version": FORMAT_VERSION, "made_from": "", "no_head": {}, "seed": 0}
-    write_json(work.cross_validation_json, record | {"own": {"my_code:Head": "0" * 64}})
-    with pytest.raises(HecktorError, match=r"^--code: found none, and heads\.json has heads of my_code:Head"):
-        train(options)
+    other = tmp_path / f"other_{kind}"
+    other.mkdir()
+    (other / "__init__.py").write_text("class Features:\n    names = {'x': '1'}\n    measure = print\n")
+    plans = WorkFolders(tmp_path, "a+b")
+    for folders in (work, plans):
+        if kind == "Head":
+            write_json(folders.cross_validation_json, record | {"own": {"my_code:Head": "0" * 64}})
+        else:
+            write_json(folders.own_features_json, {"code": {"my_code": "0" * 64}, "rows": {}})
+    message = (
+        rf"^--code: found no my_code:{kind}, which the heads of plan had before, expected the same --code, or `hecktor"
+    )
+    for code in ((), (other,)):
+        with pytest.raises(HecktorError, match=message):
+            train(replace(options, code=code))
+    with pytest.raises(HecktorError, match=rf"^--code: found no my_code:{kind}, which the heads of a\+b had before"):
+        main(["export", "--work", str(tmp_path), "--plans", "a,b", "--output", str(tmp_path / "out")])
+    work.own_features_json.unlink(missing_ok=True)
     write_json(work.cross_validation_json, record)
     with pytest.raises(HecktorError, match=r"none"):
         train(options)

@@ -34,7 +34,7 @@ class Target(ABC):
 
     `families` compete; a later one must beat the first. `comparators` are the models that papers report alongside,
     `rules` comparators without a model. `clinical` are the edition's variables; `with_dose` is True if inference may
-    get a dose.
+    get a dose. `fitted` are features that were fitted to outcomes.
     """
 
     answer: Answer
@@ -44,6 +44,7 @@ class Target(ABC):
     clinical: tuple[ClinicalVariable, ...]
     with_dose: bool
     rules: Mapping[str, ClassRule] = field(default_factory=dict)
+    fitted: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -91,6 +92,20 @@ class Target(ABC):
         scarce = self.scarce(cohort)
         return [f for number, f in enumerate(self.families) if number == 0 or scarce >= f.least_scarce]
 
+    def without_fitted(self, cohort: HeadCohort) -> tuple[Target, HeadCohort]:
+        """The target and the cohort without fitted features, which learnt from outcomes of patients who are held out.
+
+        A family that is left without a feature, or equals an earlier one, does not compete.
+        """
+        families: list[Family] = []
+        for family in self.families:
+            names = {name: how for name, how in (family.transforms or {}).items() if name not in self.fitted}
+            if len(names) == len(family.transforms or ()):
+                families.append(family)
+            elif names and names not in [one.transforms for one in families]:
+                families.append(replace(family, transforms=names))
+        return replace(self, families=tuple(families), fitted=()), cohort.without(self.fitted)
+
     def check(self, cohort: HeadCohort, least: int) -> None:
         """Require `least` patients with the scarcer outcome.
 
@@ -101,10 +116,10 @@ class Target(ABC):
         if scarce < least:
             raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {least}")
 
-    def folds(self, cohort: HeadCohort, by_centre: bool, rng: np.random.Generator) -> list[Numbers]:
-        """Inner folds: one per centre if requested and every fold keeps both outcomes, otherwise stratified."""
+    def folds(self, cohort: HeadCohort, rng: np.random.Generator) -> list[Numbers]:
+        """Folds of the selection: one for each of at least three centres, if every fold keeps both outcomes; or stratified."""
         stratum = self.stratum(cohort)
-        if by_centre and len(set(cohort.centres)) > 2:
+        if len(set(cohort.centres)) > 2:
             folds = centre_folds(cohort)
             if all(self.scarce_of(np.delete(stratum, fold)) > 1 for fold in folds):
                 return folds

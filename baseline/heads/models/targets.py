@@ -9,7 +9,6 @@ from typing import Final, Literal
 
 import numpy as np
 
-from algorithm.heads.feature_hook import OUTCOME_NETWORK
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from algorithm.outcome.plan import OutcomeTask
@@ -52,7 +51,6 @@ COMPARATORS: Final = {
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
     "clinical": "clinical variables alone",
-    OUTCOME_NETWORK: "outcome network alone",
     "rule": "7th edition's rule on the mask",
     "most_frequent": "most frequent class",
 }
@@ -115,7 +113,7 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
 
 
 def with_outcome_network(target: Target, features: Collection[str]) -> Target:
-    """The target with the outcome network's answers as a candidate, and alone as a comparator.
+    """The target with the outcome network's answers as a candidate.
 
     Unchanged if they are not among the patients' `features`.
     """
@@ -126,13 +124,13 @@ def with_outcome_network(target: Target, features: Collection[str]) -> Target:
         return target
     fits: Mapping[_Kind, FitPath] = {"risk": fit_cox, "two classes": fit_logistic, "more classes": fit_multinomial}
     family = Family("outcome network", fits[kind], RIDGE[-1:], unchanged(names))
-    comparators = {**target.comparators, OUTCOME_NETWORK: family}
-    return replace(target, families=(*target.families, family), comparators=comparators)
+    return replace(target, families=(*target.families, family), fitted=(*target.fitted, *names))
 
 
-def with_own_features(target: Target, features: Collection[str]) -> Target:
+def with_own_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
     """The target with one more candidate: its family of most chosen features, with an entrant's own ones added.
 
+    Those that are `fitted` to outcomes are among the features.
     Families of all features have them already, but need more patients.
     """
     if not features:
@@ -140,7 +138,7 @@ def with_own_features(target: Target, features: Collection[str]) -> Target:
     chosen = max((one for one in target.families if one.transforms), key=lambda one: len(one.transforms or ()))
     transforms = {**(chosen.transforms or {}), **unchanged(features)}
     family = replace(chosen, name=f"{chosen.name}, own features", transforms=transforms)
-    return replace(target, families=(*target.families, family))
+    return replace(target, families=(*target.families, family), fitted=(*target.fitted, *fitted))
 
 
 def _kind(answer: Answer) -> _Kind:

@@ -153,7 +153,7 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
 
     plain, scaled = (
         out_of_sample(
-            only(RFS, [Family("volume", fit, ({},), {"total_volume_ml": "log1p"})]), cohort, outer, False,
+            only(RFS, [Family("volume", fit, ({},), {"total_volume_ml": "log1p"})]), cohort, outer,
             np.random.default_rng(0),
         )
         for fit in (unfitted, fit_scaled)

@@ -13,6 +13,7 @@ from algorithm.network.package import load_package
 from algorithm.outcome.plan import OutcomeTask, plan_of
 from baseline import pipeline
 from baseline.cli import main
+from baseline.experiments.answers import experiment_of
 from baseline.experiments.compare import compare
 from baseline.heads.cubes import cut_cubes, image_paths
 from baseline.network.given_masks import measure_masks
@@ -22,7 +23,7 @@ from baseline.outcome.cohort import plan_outcome
 from baseline.outcome.folds import OutcomeSettings, fits_stamp, fitted_hooks, outcome_features, train_outcome
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
-from baseline.release.cases import read_cases, write_cases
+from baseline.release.cases import head_answers, read_cases, write_cases
 from baseline.release.data_set import label_path
 from baseline.release.record import PrepareOptions, edition_of
 from baseline.release.splits import read_splits
@@ -137,7 +138,8 @@ def test_a_joint_training_is_recorded_and_compared_by_name(
     prepared: tuple[WorkFolders, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cubes get the reference masks as two more channels, NaN for a patient without one. Other references make the
-    networks out of date. `train compare` gives the network alone beside the heads.
+    networks out of date. The heads' cross-validation does without the network; `train compare` gives it alone beside
+    them, by its out-of-fold answers.
     """
     work, masks = prepared
     first, *others = read_cases(work)
@@ -159,10 +161,16 @@ def test_a_joint_training_is_recorded_and_compared_by_name(
     assert (settings["loss"], settings["plan"]["joint"]) == ("mtlr", True)
     _check_settings_are_kept(work, monkeypatch)
     heads(work, masks)
-    nested = read_json(work.cross_validation_json)["rfs"]["nested"]
-    assert "outcome_network" in nested["comparators"]
+    record = read_json(work.cross_validation_json)["rfs"]
+    assert record["left_out_features"] == ["outcome_rfs"]
+    assert "outcome network" not in record["nested"]["folds"][0]["tried"]
     summary, _ = compare(work, ["plan", "plan:outcome_network"], None, 1)
-    assert "plan over plan:outcome_network" in summary or "plan:outcome_network over plan" in summary
+    assert "C-index: plan over plan:outcome_network" in summary or "C-index: plan:outcome_network over plan" in summary
+    answered = experiment_of(work.shared, "plan:outcome_network").nested_answers(head_answers(edition_of(work))[0])
+    features = read_json(Folders(work).result)["features"]
+    assert {name: row["risk"] for name, row in answered.items()} == {
+        n: row["outcome_rfs"] for n, row in features.items()
+    }
     label = label_path(work.raw, cases[1])
     label.write_bytes(label.read_bytes() + b"0")
     with pytest.raises(HecktorError, match="trained on other masks, images or outcomes"):

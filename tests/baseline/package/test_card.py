@@ -150,6 +150,20 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
     assert "0.800" not in text
 
 
+def test_features_that_the_estimates_leave_out_are_named(work: WorkFolders) -> None:
+    """Of two fitted features the head of RFS has one; HPV has no head."""
+    content = cross_validation()
+    content["rfs"]["left_out_features"] = ["age_years", "my_code:deep"]
+    content["hpv"]["left_out_features"] = ["my_code:deep"]
+    write_json(work.cross_validation_json, content)
+    text = model_card(work, DESCRIPTION)
+    about = (
+        "Both estimates leave out the features that were fitted to outcomes, which have learnt from held-out patients"
+    )
+    assert f"{about} (age_years, my_code:deep); the shipped head uses age_years.\n" in text
+    assert f"{about} (my_code:deep).\n" in text
+
+
 def test_a_search_without_rules_gives_its_reason(work: WorkFolders) -> None:
     """Nothing is said of a search on other masks than those of the features."""
     write_json(work.postprocessing_json, record_json({}, "the score changes by -0.0006"))

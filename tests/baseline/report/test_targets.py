@@ -18,11 +18,13 @@ def test_the_sections_show_every_part() -> None:
     tried = {"Cox, few features": 0.7, "signs, all features": 0.6}
     chosen = {"model": "Cox, few features", "setting": {"penalty": 0.1}, "tried": tried}
     shipped = {"head": head, "metric": "c_index", "out_of_fold": 0.7, **chosen}
-    content, plain = target_section(RFS, rfs_record(PERFECT, np.zeros(PATIENTS)), shipped, bootstraps=20, seed=0)
+    record = rfs_record(PERFECT, np.zeros(PATIENTS)) | {"left_out_features": ["total_volume_ml"]}
+    content, plain = target_section(RFS, record, shipped, bootstraps=20, seed=0)
     assert '<th scope="row">Cox, few features</th><td>penalty 0.1</td><td data-sort="2">2</td>' in content
     assert '<td data-sort="30">30</td><td data-sort="0.9">0.900</td><td>-</td>' in content
     assert charts_of(content) == ["rfs-models", "rfs-survival"]
-    for text in ("tumour volume alone", "total_volume_ml", "2 of 2"):
+    left_out = "have learnt from held-out patients (total_volume_ml); the shipped head uses total_volume_ml."
+    for text in ("tumour volume alone", left_out, "2 of 2"):
         assert text in content
     assert plain["models"]["heads"]["nested"]["value"] == 1
     content, plain = target_section(HPV, hpv_record(), None, bootstraps=20, seed=0)

@@ -101,14 +101,14 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
     own = heads_in(own_head(tmp_path))
     families = with_own_heads(T_STAGE, own).families
     assert families[-1].name == REFERENCE
-    fitted = fit_target(only(T_STAGE, families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
+    fitted = fit_target(only(T_STAGE, families[-1:]), cohort, np.random.default_rng(0))
     head = own.saved(fitted.head, cohort, tmp_path / "heads")
     assert isinstance(head, OwnClassHead)
     assert head.fitted == (names[0], names[1], names[3])
     scores = with_code(head, own.code, tmp_path / "heads").scores({"x": 1.0})  # type: ignore[union-attr]
     assert scores == dict(zip(names, (-1.0, 0.0, NEVER, -1.0), strict=True))
     assert fitted.out_of_fold == 1.0
-    both = fit_target(only(T_STAGE, families[1:2] + families[-1:]), cohort, np.random.default_rng(0), by_centre=False)
+    both = fit_target(only(T_STAGE, families[1:2] + families[-1:]), cohort, np.random.default_rng(0))
     assert isinstance(both.head, ClassEnsembleHead | OwnClassHead)
 
 

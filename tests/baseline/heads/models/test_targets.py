@@ -52,7 +52,7 @@ def fitted_alone(target: Target, rows: Rows, outcomes: Outcomes) -> FittedHead:
     first = target.families[0]
     family = Family(first.name, first.fit, first.settings, TRANSFORMS)
     patients = head_cohort(rows, outcomes)
-    return fit_target(only(target, [family]), patients, np.random.default_rng(0), by_centre=False)
+    return fit_target(only(target, [family]), patients, np.random.default_rng(0))
 
 
 def weights(head: LinearHead) -> dict[str, float]:
