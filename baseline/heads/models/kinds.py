@@ -117,7 +117,7 @@ class Target(ABC):
             raise MetricError(self.name, f"{scarce} training patients {self.scarce_outcome}", f"at least {least}")
 
     def folds(self, cohort: HeadCohort, rng: np.random.Generator) -> list[Numbers]:
-        """Folds of the selection: one for each of at least three centres, if every fold keeps both outcomes; or stratified."""
+        """Folds of the selection: one for each of at least three centres, if both outcomes remain; or stratified."""
         stratum = self.stratum(cohort)
         if len(set(cohort.centres)) > 2:
             folds = centre_folds(cohort)
