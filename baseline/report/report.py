@@ -23,11 +23,10 @@ from baseline.report.page import worst_cases_html
 from baseline.report.sections import postprocessing_section, segmentation_section, uncertainty_section
 from baseline.report.summary import images_or_not, new_centres, worst_patients
 from baseline.report.targets import target_section
-from baseline.report.training import facts, facts_html, loss_curves, training_logs
+from baseline.report.training import facts, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
-from evaluation.page.charts import figure
 from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
@@ -109,7 +108,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     figures["training"] = facts(work, logs)
     head = [
         Section("summary", "Summary", bullets(list(filter(None, figures["summary"])), "words")),
-        Section("training", "Training", facts_html(figures["training"]) + figure(loss_curves(logs), "loss")),
+        Section("training", "Training", training_section(figures["training"], logs)),
     ]
     lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
     versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())

@@ -32,7 +32,7 @@ def new_centres(targets: Sequence[Target], figures: ByTarget, records: ByTarget)
             known.append(f"a {METRIC_TITLES[target.metric]} of {_figure(estimate)} for {title}")
         else:
             why = records[target.name]["leave_one_centre_out"].get("why_not", "the metric is undefined")
-            unknown.append(f"There is no figure of {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
+            unknown.append(f"There is no figure for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
     if not targets:
         return f"There is no figure for new centres: {_NETWORKS}."
     if not known:

@@ -15,8 +15,10 @@ from baseline.network.plans import PRESETS, NetworkPlan, read_plan
 from baseline.package.existing import existing_networks
 from baseline.release.record import read_preparation
 from baseline.release.splits import read_splits
+from baseline.report import page
 from baseline.work import WorkFolders
 from evaluation.analyses.analysis import Analysis
+from evaluation.page.charts import figure
 
 # A log of nnU-Net: a value of each epoch by name.
 Log = Mapping[str, Sequence[float]]
@@ -93,10 +95,10 @@ def preset_in_words(plan: NetworkPlan) -> str:
     return f"preset {name}" + (f", changed: {', '.join(changed[name]).replace('_', ' ')}" if changed[name] else "")
 
 
-def facts_html(found: Mapping[str, str]) -> str:
-    """A list of facts as the page's style shows it."""
+def training_section(found: Mapping[str, str], logs: Mapping[str, Sequence[Log]]) -> str:
+    """The facts as a list, and the picture of the loss where there are logs."""
     items = "".join(f"<div><dt>{escape(title)}</dt><dd>{escape(text)}</dd></div>" for title, text in found.items())
-    return f'<dl class="facts">{items}</dl>'
+    return f'<dl class="facts">{items}</dl>' + (page.grid([figure(loss_curves(logs), "loss")]) if logs else "")
 
 
 def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:

@@ -49,16 +49,14 @@ def test_new_centres_with_every_target() -> None:
 
 def test_new_centres_without_figures() -> None:
     single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
-    why = (
-        "There is no figure of recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
-    )
+    why = "There is no figure for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
     assert new_centres(*section_figures((RFS, single))) == why
     both = new_centres(*section_figures((RFS, single), (HPV, hpv_record())))
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
     undefined = {"rfs": {"models": {"heads": {"leave_one_centre_out": interval(None, None, None)}}}}
     assert new_centres([RFS], undefined, {"rfs": {"leave_one_centre_out": {}}}) == (
-        "There is no figure of recurrence-free survival at new centres: the metric is undefined."
+        "There is no figure for recurrence-free survival at new centres: the metric is undefined."
     )
     assert new_centres([], {}, {}) == f"There is no figure for new centres: {NETWORKS}."
 

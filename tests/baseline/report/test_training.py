@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from baseline.network.plans import NetworkPlan
-from baseline.report.training import facts, facts_html, loss_curves, preset_in_words, training_logs
+from baseline.report.training import facts, loss_curves, preset_in_words, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.files import write_json
 from tests.baseline.prepared import planned_work
+from tests.baseline.report.records import charts_of
 
 PLAN = NetworkPlan(epochs=2, mirror_axes=())
 # Noon of 3 March 2026.
@@ -51,8 +52,9 @@ def test_the_facts_of_a_training(work: WorkFolders) -> None:
         "Seed": "0",
         "Trained until": "2026-03-03",
     }
-    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in facts_html(found)
-    assert "<dd>a &lt; b</dd>" in facts_html({"Networks": "a < b"})
+    assert "<dt>Trained until</dt><dd>2026-03-03</dd>" in training_section(found, {})
+    assert "<dd>a &lt; b</dd>" in training_section({"Networks": "a < b"}, {})
+    assert charts_of(training_section(found, training_logs(work))) == ["loss"]
 
 
 def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
@@ -87,7 +89,7 @@ def test_given_networks_and_masks_have_no_curve(tmp_path: Path, monkeypatch: pyt
         networks = "those of the package theirs"
     assert training_logs(work) == {}
     assert facts(work, {}) == {"Spacing": "2 x 2 x 4 mm", "Networks": networks, "Seed": "0"}
-    assert loss_curves({}).rows == []
+    assert charts_of(training_section(facts(work, {}), {})) == []
 
 
 def test_a_training_without_a_log_has_its_facts(work: WorkFolders) -> None:
