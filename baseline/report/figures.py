@@ -19,7 +19,7 @@ from evaluation.results.metrics_json import TeamMetrics
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
-# Captions in place of those that speak of teams; the end of an analysis's name chooses one.
+# Captions in place of those that speak of teams, by the name of the analysis.
 _CAPTIONS: Final = {
     "survival": (
         "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a risk above the "
