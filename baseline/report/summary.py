@@ -72,19 +72,23 @@ def worst_patients(rows: Sequence[Mapping[str, Any]], centre_of: Mapping[str, st
     count = min(WORST, len(ranked) // 2)
     if not count:
         return "Too few patients have a reference mask to say which ones fail."
+    limit = ranked[count - 1][0]  # who is as low as the last one belongs to the lowest, too
     names = [name for _, name in ranked]
-    worst, others = names[:count], names[count:]
+    worst = [name for dsc, name in ranked if dsc <= limit]
+    others = names[len(worst) :]
+    if not others:
+        return f"All {len(names)} patients have a DSC of at most {limit:.3f} (mean of GTVp and GTVn): none stands out."
     shared = [
-        f"{sum(has[name] for name in worst)} of {count} {words} (others: {sum(has[name] for name in others)} of "
+        f"{sum(has[name] for name in worst)} of {len(worst)} {words} (others: {sum(has[name] for name in others)} of "
         f"{len(others)})"
         for words, has in _traits(rows, names, worst, centre_of).items()
         if _is_shared([has[name] for name in worst], [has[name] for name in others])
     ]
-    lowest, highest = ranked[0][0], ranked[count - 1][0]
-    values = f"{lowest:.3f}" if count == 1 else f"{lowest:.3f} to {highest:.3f}"
+    values = f"{limit:.3f}" if ranked[0][0] == limit else f"{ranked[0][0]:.3f} to {limit:.3f}"
     common = _listed(shared) if shared else "they share no missed or false lesion, small volume or centre"
-    have = "has" if count == 1 else "have"
-    return f"{_listed(worst)} {have} the lowest DSC (mean of GTVp and GTVn, {values}): {common}."
+    shown = [*worst[:WORST], *([f"{len(worst) - WORST} more"] if len(worst) > WORST else [])]
+    have = "has" if len(worst) == 1 else "have"
+    return f"{_listed(shown)} {have} the lowest DSC (mean of GTVp and GTVn, {values}): {common}."
 
 
 def _traits(

@@ -147,13 +147,25 @@ def test_the_worst_patients_share_missed_lesions_and_small_volumes() -> None:
 )
 def test_what_the_worst_patients_share(worst: dict[str, Any], of_worst: str, shared: str) -> None:
     rows = [row(n, 0.4, **worst) if n < 6 else row(n, 0.8) for n in range(20)]
-    assert worst_patients(rows, centres(20, of_worst)).endswith(f"0.400 to 0.400): {shared}.")
+    assert worst_patients(rows, centres(20, of_worst)).endswith(f"GTVn, 0.400): {shared}.")
 
 
 def test_a_trait_of_all_patients_is_not_shared() -> None:
     """Every patient has missed nodes."""
     rows = [row(n, 0.4 if n < 6 else 0.8, fn=1) for n in range(20)]
     assert "missed nodes" not in worst_patients(rows, centres(20))
+
+
+def test_patients_as_low_as_the_sixth_belong_to_the_lowest() -> None:
+    """Eight of twenty have a DSC of 0; names do not choose six of them. All of one centre are as low as each other."""
+    found = worst_patients([row(n, 0.0 if n < 8 else 0.8) for n in range(20)], centres(20))
+    assert found.startswith(
+        "P00, P01, P02, P03, P04, P05 and 2 more have the lowest DSC (mean of GTVp and GTVn, 0.000): "
+    )
+    assert "8 of 8 have a missed GTVp (others: 0 of 12)" in found
+    assert worst_patients([row(n, 0.0) for n in range(8)], centres(8, "HMR")) == (
+        "All 8 patients have a DSC of at most 0.000 (mean of GTVp and GTVn): none stands out."
+    )
 
 
 def test_few_patients() -> None:
