@@ -24,6 +24,8 @@ from evaluation.page.charts import figure
 Log = Mapping[str, Sequence[float]]
 # The curve has at most as many points; each is the mean of the epochs since the one before.
 _POINTS: Final = 100
+# Up to as many epochs each has a dot, without which a single one could not be seen.
+_MOST_DOTS: Final = 30
 _ENDS: Final = "epoch_end_timestamps"
 _LOSSES: Final = {"train_losses": "training", "val_losses": "validation"}
 
@@ -130,7 +132,7 @@ def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:
             "high": "highest",
             "series": "loss",
             "facet": "network",
-            "step": True,
+            "step": max((row["epoch"] for row in rows), default=0) > _MOST_DOTS,
         },
     )
 

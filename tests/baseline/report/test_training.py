@@ -59,7 +59,9 @@ def test_the_facts_of_a_training(work: WorkFolders) -> None:
 
 def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
     """Epoch 1: mean of 1 and 3; epoch 2: mean of 0 and 1. The validation loss is 2 throughout."""
-    rows = loss_curves(training_logs(work)).rows
+    curves = loss_curves(training_logs(work))
+    rows = curves.rows
+    assert not curves.chart["step"]  # each epoch has a dot
     assert [(row["loss"], row["epoch"], row["mean"], row["lowest"], row["highest"]) for row in rows] == [
         ("training", 1, 2.0, 1.0, 3.0),
         ("training", 2, 0.5, 0.0, 1.0),
@@ -72,7 +74,9 @@ def test_the_loss_is_the_mean_of_the_folds(work: WorkFolders) -> None:
 def test_a_long_curve_has_a_hundred_points() -> None:
     """Each is the mean of ten epochs: losses 0 to 9 give 4.5. An epoch more of the second fold does not count."""
     of_folds = [log(values, values) for values in ([float(n) for n in range(1000)], [float(n) for n in range(1001)])]
-    rows = [row for row in loss_curves({"unet": of_folds}).rows if row["loss"] == "training"]
+    curves = loss_curves({"unet": of_folds})
+    rows = [row for row in curves.rows if row["loss"] == "training"]
+    assert curves.chart["step"]
     assert (len(rows), rows[0]["epoch"], rows[0]["mean"], rows[-1]["epoch"]) == (100, 10, 4.5, 1000)
 
 
