@@ -16,7 +16,7 @@ import numpy as np
 
 from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
-from contract.files import read_json, write_json
+from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
@@ -27,7 +27,7 @@ from evaluation.inputs.submission import NothingMatchedError, Submission, read_s
 from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules
 from evaluation.results import metrics_json
-from evaluation.results.documents import MAX_METRICS_BYTES
+from evaluation.results.documents import check_owner
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows import CaseRow
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -104,23 +104,11 @@ def _remove_earlier(request: EvaluationRequest, task: str) -> None:
     if request.output_dir is None:
         return
     earlier = request.output_dir / METRICS_JSON
-    if earlier.is_file() and (owner := _owner_of(earlier)) not in {task, ""}:
-        raise OutputError(METRICS_JSON, f"found that of {owner}", f"another --output, or remove {METRICS_JSON} there")
+    check_owner(earlier, task)
     try:
         earlier.unlink(missing_ok=True)
     except OSError as problem:
         raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
-
-
-def _owner_of(path: Path) -> str:
-    """The task of a metrics.json, or who else wrote it; empty for a damaged file, which is nobody's result."""
-    try:
-        content = read_json(path, max_bytes=MAX_METRICS_BYTES)
-    except HecktorError:
-        return ""
-    origin = content.get("provenance") if isinstance(content, dict) else None
-    task = origin.get("task") if isinstance(origin, dict) else None
-    return task if isinstance(task, str) else "another program"
 
 
 def with_packed_boxes(request: EvaluationRequest, task: TaskProfile) -> EvaluationRequest:
@@ -204,27 +192,39 @@ def _score(
 ) -> ScoredAnswer:
     workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
     rows = profile.scorer.score(reference, submission, workers)
-    scored = scored_answer(profile, reference, submission, rows, several=task.has_several_answers)
+    several = task.has_several_answers
+    scored = scored_answer(profile, reference, submission, rows, several=several, named=request.rows)
     if scored.measurement.undefined and not task.has_several_answers:
         raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
     return scored
 
 
 def scored_answer(
-    profile: AnswerProfile, reference: Reference[Any], submission: Submission, rows: Sequence[CaseRow], *, several: bool
+    profile: AnswerProfile,
+    reference: Reference[Any],
+    submission: Submission,
+    rows: Sequence[CaseRow],
+    *,
+    several: bool,
+    named: bool = True,
 ) -> ScoredAnswer:
-    """One answer with the rows that count and their metrics; `several` says whether the task has other answers."""
-    counted = _counted(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "")
+    """One answer with the rows that count and their metrics.
+
+    `several` says whether the task has other answers, `named` whether an error may name a case.
+    """
+    of_answer = f" of {profile.answer.name}" if several else ""
+    counted = _counted(rows, profile.rules.missing, of_answer, named=named)
     return ScoredAnswer(profile, reference, submission, rows, counted, profile.scorer.measure(counted))
 
 
-def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str) -> list[CaseRow]:
+def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> list[CaseRow]:
     """The rows that enter the metrics, by the edition's rule for missing cases."""
     without = [row for row in rows if row.error is not None]
     if without and missing == "stop":
-        raise PredictionError(
-            f"{len(without)} cases without a usable prediction{of_answer}, {without[0].case}", f"{without[0].error}"
-        )
+        found = f"{len(without)} cases without a usable prediction{of_answer}"
+        if not named:
+            raise PredictionError(f"{found}, expected one of every case")
+        raise PredictionError(f"{found}, {without[0].case}", f"{without[0].error}")
     if missing != "skip":
         return list(rows)
     usable = [row for row in rows if row.error is None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ class Checkpoint:
         mirror_axes: axes of the network's grid for mirroring.
         plans: the plans of the training; empty if unknown.
         dataset: the `dataset.json` of the training; empty if unknown.
+        log: nnU-Net's log, a list with a value of each epoch by name; empty if unknown.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Checkpoint:
     mirror_axes: tuple[int, ...]
     plans: Mapping[str, Any]
     dataset: Mapping[str, Any]
+    log: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
@@ -64,7 +66,8 @@ def read_checkpoint(path: Path, *, trust: bool = False) -> Checkpoint:
     try:
         plans, dataset = (dict(arguments.get(key, {})) for key in ("plans", "dataset_json"))
         configuration, trainer = str(arguments.get("configuration", "")), str(content.get("trainer_name", ""))
-        return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset)
+        log = dict(content.get("logging", {}))
+        return Checkpoint(name, weights, configuration, trainer, _mirror_axes(axes), plans, dataset, log)
     except (AttributeError, TypeError, ValueError):
         found = f"mirror axes {axes!r} or arguments that are not nnU-Net's"
         raise ModelPackageError(name, found, "a checkpoint of nnU-Net v2") from None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from baseline.heads.cohort import Outcomes
 from baseline.heads.cross_validation import KINDS
-from baseline.report.models import ModelEstimates, high_risk
+from baseline.report.models import high_risk
 from contract.editions import Answer
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.classes import calibration, confusion
@@ -19,36 +19,18 @@ from evaluation.results.metrics_json import TeamMetrics
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.
 KIND_TITLES: Final = {kind: title.capitalize() for kind, title in KINDS.items()}
-_CHANCE: Final = "random answers"
-_INTERVAL: Final = {"ci95_low": "95% interval from", "ci95_high": "to"}
-
-
-def model_intervals(models: Sequence[ModelEstimates], metric: str, chance: float) -> Analysis:
-    """Each model's metric with its 95% interval in both kinds of cross-validation, and the level of chance."""
-    rows: list[dict[str, Any]] = []
-    for kind, title in KIND_TITLES.items():
-        estimates = {model.title: model.estimates[kind] for model in models if kind in model.estimates}
-        rows += [
-            {"kind": title, "model": name, "value": one.value, "ci95_low": one.ci95_low, "ci95_high": one.ci95_high}
-            for name, one in estimates.items()
-        ]
-        rows += [{"kind": title, "model": _CHANCE, "value": chance}] if estimates else []
-    return Analysis(
-        name="models",
-        title=f"{metric} of each model",
-        caption="Values with 95% intervals; the dashed line is the expectation at random.",
-        columns={"kind": "Cross-validation", "model": "Model", "value": metric, **_INTERVAL},
-        rows=rows,
-        chart={
-            "kind": "intervals",
-            "y": "model",
-            "x": "value",
-            "low": "ci95_low",
-            "high": "ci95_high",
-            "facet": "kind",
-            "reference": chance,
-        },
-    )
+# Captions in place of those that speak of teams, by the name of the analysis.
+_CAPTIONS: Final = {
+    "survival": (
+        "Kaplan-Meier estimate of being free of recurrence with its 95% interval, for patients with a risk above the "
+        "median of their outer fold and for the others."
+    ),
+    "numbers-at-risk": (
+        "Patients still followed and free of recurrence after each number of years, by predicted group; the two-sided "
+        "p of the log-rank test between the two groups; and the mean time free of recurrence up to the longest "
+        "follow-up that both groups reach."
+    ),
+}
 
 
 def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Analysis]:
@@ -87,4 +69,6 @@ def _by_kind(analysis: Analysis) -> Analysis:
     columns = {("kind" if key == "team" else key): title for key, title in analysis.columns.items()}
     rows = [{("kind" if key == "team" else key): value for key, value in row.items()} for row in analysis.rows]
     chart = {key: "kind" if value == "team" else value for key, value in analysis.chart.items()}
-    return replace(analysis, columns=columns | {"kind": "Cross-validation"}, rows=rows, chart=chart)
+    caption = _CAPTIONS.get(analysis.name, analysis.caption)
+    columns |= {"kind": "Cross-validation"}
+    return replace(analysis, caption=caption, columns=columns, rows=rows, chart=chart, source="", notes=())

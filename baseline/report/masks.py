@@ -125,11 +125,8 @@ def mask_edition(edition: Edition) -> str:
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:
     """Pictures of the patients with the lowest mean DSC of GTVp and GTVn, the lowest first; none of MR."""
     case_of = {case.patient_id: case for case in cases if not case.is_mr}
-    row_of = {row["case"]: row for row in rows}
-    ranked = sorted(
-        (dsc, name) for name, row in row_of.items() if name in case_of and (dsc := mean_dsc(row)) is not None
-    )
-    worst = [(case_of[name], row_of[name]) for _, name in ranked[:WORST]]
+    row_of = {row["case"]: row for row in rows if row["case"] in case_of}
+    worst = [(case_of[name], row_of[name]) for _, name in by_mean_dsc([*row_of.values()])[:WORST]]
     return [
         WorstCase(
             case.patient_id,
@@ -138,6 +135,11 @@ def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[
         )
         for case, row in worst
     ]
+
+
+def by_mean_dsc(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    """Mean DSC and patient ID of the evaluation's rows, the lowest first, without rows that have no DSC."""
+    return sorted((dsc, row["case"]) for row in rows if (dsc := mean_dsc(row)) is not None)
 
 
 def mean_dsc(row: Mapping[str, Any]) -> float | None:

@@ -21,16 +21,18 @@ from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import postprocessing_section, segmentation_section, uncertainty_section
+from baseline.report.summary import images_or_not, new_centres, worst_patients
 from baseline.report.targets import target_section
+from baseline.report.training import facts, training_logs, training_section
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, whole_folder, write_bytes, write_json, write_text
 from evaluation.page.document import HtmlPage, Section, document_html
-from evaluation.page.html import paragraph
+from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 9
+FORMAT_VERSION: Final = 10
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 # What is said of heads that are not current.
@@ -72,36 +74,46 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
 
 
 def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[str, dict[str, Any]]:
-    records_of, heads = read_cross_validation(work).targets(), work.read(work.heads_json)
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
-    seed = splits.seed
-    metrics, titles = score_masks(work, scored, edition, seed, jobs), mask_metric_titles(edition)
+    metrics, titles = score_masks(work, scored, edition, splits.seed, jobs), mask_metric_titles(edition)
     figures: dict[str, Any] = {"segmentation": {name: metrics["aggregates"][name] for name in titles}}
-    records = uncertainty_records(work, scored)
     centre_of = {case.patient_id: str(case.centre) for case in cases}
-    content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, seed)
-    sections = [
-        Section("segmentation", "Segmentation", segmentation_section(metrics, titles, len(cases) - len(scored))),
-        Section("uncertainty", "Uncertainty", content),
-    ]
-    if (rules := current_record(work)) is not None:
-        sections.insert(1, Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
-        figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
-    references = stored_targets(work.of_reference_masks())
-    for target in targets_of(edition):
+    targets, records_of = targets_of(edition), read_cross_validation(work).targets()
+    heads, references = work.read(work.heads_json), stored_targets(work.of_reference_masks())
+    sections = []
+    for target in targets:
         name = target.name
         content, figures[name] = target_section(
-            target, records_of[name], heads.get(name), DEFAULT_BOOTSTRAPS, seed, references.get(name)
+            target, records_of[name], heads.get(name), DEFAULT_BOOTSTRAPS, splits.seed, references.get(name)
         )
         sections.append(Section(name, target.title, content))
+    content = segmentation_section(metrics, titles, len(cases) - len(scored))
+    sections.append(Section("segmentation", "Segmentation", content))
     worst = worst_cases(work, scored, metrics["results"])
     figures["worst_cases"] = [case.case for case in worst]
     pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
     sections.append(Section("worst", "Worst cases", pictures))
+    records = uncertainty_records(work, scored)
+    content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, splits.seed)
+    sections.append(Section("uncertainty", "Uncertainty", content))
+    if (rules := current_record(work)) is not None:
+        sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
+        figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
+    figures["summary"] = [
+        new_centres(targets, figures, records_of),
+        images_or_not(targets, figures, records_of),
+        worst_patients(metrics["results"], centre_of),
+    ]
+    logs = training_logs(work)
+    figures["training"] = facts(work, logs)
+    head = [
+        Section("summary", "Summary", bullets(list(filter(None, figures["summary"])), "words")),
+        Section("training", "Training", training_section(figures["training"], logs)),
+    ]
     lead = f"{len(cases)} patients of {len(set(centre_of.values()))} centres, {len(splits.folds)} folds."
     versions = ", ".join(f"{name} {version}" for name, version in read_preparation(work).versions.items())
-    footer = f"Seed {seed}. {versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
-    return document_html(HtmlPage("Training report", lead, sections, footer)), figures
+    footer = f"{versions}. Figures: report.json, cross_validation.json and task1/metrics.json."
+    return document_html(HtmlPage("Training report", lead, [*head, *sections], footer)), figures
 
 
 def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, str]:

@@ -155,17 +155,11 @@ def postprocessing_section(record: PostprocessingRecord) -> str:
 
 
 def _rules(record: PostprocessingRecord) -> str:
-    """A row for each rule: that of the package, found on all patients, and those found without each fold."""
-    by_fold = record.rules_by_group["folds"]
-    chosen = [one.as_json() for one in (record.rules, *by_fold.values())]
     rows = [
-        Row(
-            [PostprocessingRules.words(rule), *("yes" if (value := one.get(rule)) is True else value for one in chosen)]
-        )
-        for rule in dict.fromkeys(rule for one in chosen for rule in one)
+        Row([PostprocessingRules.words(rule), "yes" if value is True else value])
+        for rule, value in record.rules.as_json().items()
     ]
-    caption = "Rules of the package, and those of the out-of-fold masks, found without the fold"
-    return table(caption, ["Rule", "Package", *(f"Without {name}" for name in by_fold)], rows)
+    return table("Rules of the package", ["Rule", "Value"], rows)
 
 
 def _gains(record: PostprocessingRecord) -> str:

@@ -8,13 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import Flags, Outcomes, outcomes_in
-from baseline.heads.cross_validation import HEADS, KINDS, METRIC_TITLES, SINGLE_BEST
-from baseline.heads.document import left_out_text, spread_of
+from baseline.heads.cohort import Flags, outcomes_in
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
+from baseline.heads.document import left_out_text
 from baseline.heads.models.kinds import Target, direction_in_words, positive_name
-from baseline.heads.models.targets import COMPARATORS
 from baseline.report import page
-from baseline.report.figures import KIND_TITLES, Kinds, answer_figures, model_intervals
+from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (
     BEHIND,
     GAP,
@@ -64,13 +63,13 @@ def target_section(
     about = f"{len(record['patients'])} patients. 95% intervals over {bootstraps} bootstrap samples. {_OUT_OF_FOLD}"
     reasons = [f"No {title}: {record[kind]['why_not']}." for kind, title in KINDS.items() if "why_not" in record[kind]]
     notes = filter(None, [about, *reasons, left_out_text(record, shipped)])
-    text = paragraph(" ".join(notes)) + _shipped(target, shipped) + _splits(target, record)
+    text = paragraph(" ".join(notes)) + _shipped(target, shipped)
     plain: dict[str, Any] = {"models": {model.name: model.as_json() for model in models}}
     parts: list[str] = []
     kinds = available(record)
     if kinds:
         extra, figures = _extra_parts(target, record, bootstraps, seed)
-        parts += [*_models(target, models), _centres(target, record, kinds), *extra]
+        parts += [_models(target, models), _centres(target, record, kinds), *extra]
         plain |= figures
     if on_references is not None:
         costs, figures = _on_references(target, record, on_references, bootstraps, seed)
@@ -103,31 +102,17 @@ def _setting(setting: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in setting.items()) or "-"
 
 
-def _splits(target: Target, record: Mapping[str, Any]) -> str:
-    """Spread over nested cross-validations with different splits; empty without them."""
-    rows = []
-    for model, title in ((HEADS, "heads"), (SINGLE_BEST, COMPARATORS[SINGLE_BEST])):
-        spread = spread_of(record["nested"], model)
-        if spread is not None:
-            values = [value for value in record["nested"]["repeats"][model] if value is not None]
-            rows.append(Row([title, len(values), *spread, min(values), max(values)]))
-    if not rows:
-        return ""
-    heads = ["Model", "Splits", "Mean", "Standard deviation", "Lowest", "Highest"]
-    return table(f"{_metric_title(target)} of nested cross-validations with different splits", heads, rows)
-
-
 def _metric_title(target: Target) -> str:
     title = METRIC_TITLES[target.metric]
     return f"{title[0].upper()}{title[1:]}"
 
 
-def _models(target: Target, models: Sequence[ModelEstimates]) -> list[str]:
-    title, chance = _metric_title(target), 1 / max(2, len(target.answer.classes))
+def _models(target: Target, models: Sequence[ModelEstimates]) -> str:
     heads = ["Model", *KIND_TITLES.values(), "Nested less left out", "Heads less this model, nested"]
     rows = [Row([model.title, *map(model.estimates.get, (*KINDS, GAP, BEHIND))]) for model in models]
-    compared = table(f"{title} with 95% intervals, and differences between both kinds and to the heads", heads, rows)
-    return [page.listing("Heads and comparators", compared), _chart(target, model_intervals(models, title, chance))]
+    chance = 1 / max(2, len(target.answer.classes))
+    about = f"{_metric_title(target)} with 95% intervals; random answers reach {chance:.3g}."
+    return page.listing("Heads and comparators", table(about, heads, rows), about)
 
 
 def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
@@ -142,15 +127,12 @@ def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
 
 
 def _extra_parts(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> Parts:
-    """The evaluation's figures of the answer, and metrics of the probability of two classes or the recall of more."""
+    """The evaluation's figures of the answer, and metrics of the probability of two classes."""
     outcomes, kinds = outcomes_in(target.answer, record["patients"]), available(record)
     charts = [_chart(target, one) for one in answer_figures(target.answer, outcomes, kinds)]
-    if target.answer.kind == "risk":
+    if not target.answer.is_binary:
         return charts, {}
-    if target.answer.is_binary:
-        listing, plain = _probability_metrics(target, outcomes.positive, kinds, bootstraps, seed)
-    else:
-        listing, plain = _recall(target, outcomes, kinds)
+    listing, plain = _probability_metrics(target, outcomes.positive, kinds, bootstraps, seed)
     return [page.side_by_side(listing, *charts)], plain
 
 
@@ -171,19 +153,6 @@ def _probability_metrics(
     title = f"Probability of {positive_name(target.answer)}"
     values = {kind: {key: one[key].value for key in _PROBABILITY_TITLES} for kind, one in estimates.items()}
     return page.listing(title, table("Metrics with 95% intervals", heads, rows)), {"probability": values}
-
-
-def _recall(target: Target, outcomes: Outcomes, kinds: Kinds) -> tuple[str, dict[str, Any]]:
-    classes = [str(value) for value in target.answer.classes]
-    counts = np.bincount(outcomes.values, minlength=len(classes)).tolist()
-    rows = [
-        Row([name, count, *(scored["recall"][name] for scored in kinds.values())])
-        for name, count in zip(classes, counts, strict=True)
-    ]
-    caption = "Fraction of a class's patients to whom the heads give it; balanced accuracy is its mean over the classes"
-    heads = ["Class", "Patients", *(KIND_TITLES[kind] for kind in kinds)]
-    values = {kind: {"recall": one["recall"], "confusion": one["confusion"]} for kind, one in kinds.items()}
-    return page.listing("Recall", table(caption, heads, rows)), {"by_class": values}
 
 
 def _on_references(

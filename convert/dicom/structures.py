@@ -28,6 +28,8 @@ _USUAL_NAMES: Final = {
 _OFF_PLANE: Final = 0.25  # of the slice distance
 # Without the signs, which vendors set differently; the second is combined by parity.
 _CLOSED: Final = ("CLOSEDPLANAR", "CLOSEDPLANARXOR")
+# Heights of contours, or slices, that a line names.
+_MOST_SHOWN: Final = 5
 # Fewer slices may be lesions far apart.
 _LEAST_SLICES: Final = 3
 
@@ -53,7 +55,7 @@ class RoiNames:
 class ReferenceMask:
     """Mask of uint8 labels (z, y, x), the ROIs drawn into it by label, and the names of the others.
 
-    `empty` are ROIs of a tumour or node without a closed contour.
+    `empty` are ROIs of a tumour or node without a closed contour on a slice.
     """
 
     array: npt.NDArray[np.uint8]
@@ -131,9 +133,10 @@ def _check_patterns(names: RoiNames, present: set[int], others: Sequence[str]) -
 
 
 def _closed(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> tuple[list[Contour], list[Finding]]:
-    """The closed contours of a ROI, and a finding for the others."""
+    """The closed contours of a ROI on slices of the CT, and a finding for the others."""
     closed: list[Contour] = []
     others: Counter[str] = Counter()
+    off_slices: list[str] = []
     for one in contours:
         kind = one.text("ContourGeometricType").upper()
         plain = kind.replace("_", "")
@@ -143,12 +146,27 @@ def _closed(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> tuple[
         points = _index_points(one, roi, grid)
         if points is None:
             others["of fewer than three points"] += 1
+        elif place := _off_slices(points[:, 2], grid):
+            off_slices.append(place)
         else:
             closed.append(Contour(round(float(points[:, 2].mean())), points[:, :2], plain == _CLOSED[1]))
-    if not others:
+    kinds = [f"{count} {kind}" for kind, count in sorted(others.items())]
+    if off_slices:
+        kinds.append(f"{len(off_slices)} at no slice of the CT ({', '.join(off_slices[:_MOST_SHOWN])})")
+    if not kinds:
         return closed, []
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(others.items()))
-    return closed, [Finding(contours[0].name, f"contours of {roi!r} that are not closed: {kinds}", action="left out")]
+    found = f"contours of {roi!r} that cannot be drawn: {', '.join(kinds)}"
+    expected = f"closed contours on its slices, 0 to {grid.size[2] - 1}" if off_slices else ""
+    return closed, [Finding(contours[0].name, found, expected, action="left out")]
+
+
+def _off_slices(heights: npt.NDArray[np.float64], grid: Geometry) -> str:
+    """Where a contour lies that is on no slice of the grid, in slices; empty for one on a slice."""
+    slice_index = round(float(heights.mean()))
+    if np.abs(heights - slice_index).max() <= _OFF_PLANE and 0 <= slice_index < grid.size[2]:
+        return ""
+    low, high = f"{heights.min():.2f}", f"{heights.max():.2f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _roi_mask(
@@ -160,7 +178,7 @@ def _roi_mask(
         findings.append(Finding(file, f"{holes} contours of {roi!r} lie within another one", action="they are holes"))
     slices = np.unique([one.slice_index for one in contours])
     if len(slices) >= _LEAST_SLICES and (step := int(np.median(np.diff(slices)))) > 1:
-        found = f"contours of {roi!r} lie on every {step}. slice ({', '.join(map(str, slices[:5]))})"
+        found = f"contours of {roi!r} lie on every {step}. slice ({', '.join(map(str, slices[:_MOST_SHOWN]))})"
         findings.append(Finding(file, found, "one on each slice", "the slices between them stay empty"))
     return mask, findings
 
@@ -174,13 +192,7 @@ def _index_points(contour: DicomHeader, roi: str, grid: Geometry) -> npt.NDArray
     if points_mm.size < 9:
         return None
     matrix = grid.physical_to_index_matrix()
-    points = points_mm.reshape(-1, 3) @ matrix[:3, :3].T + matrix[:3, 3]
-    heights = points[:, 2]
-    height = round(float(heights.mean()))
-    if np.abs(heights - height).max() > _OFF_PLANE or not 0 <= height < grid.size[2]:
-        found = f"a contour of {roi!r} lies at slice {heights.min():.2f} to {heights.max():.2f} of the CT"
-        raise InputError(contour.name, found, f"one of its slices, 0 to {grid.size[2] - 1}")
-    return np.asarray(points, dtype=np.float64)
+    return np.asarray(points_mm.reshape(-1, 3) @ matrix[:3, :3].T + matrix[:3, 3], dtype=np.float64)
 
 
 def _referenced_series(header: DicomHeader) -> set[str]:

@@ -15,6 +15,7 @@ from evaluation.editions import known_profiles
 from evaluation.editions.document import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
+from evaluation.results.documents import check_owner
 
 if TYPE_CHECKING:
     from evaluation.ranking.unranked import UnrankedSource
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The other options have the names of the request's fields.
     given = {name: value for name, value in vars(options).items() if name not in {"metrics", "names", "output"}}
     board = rank_results(RankingRequest(teams, **given))
+    check_owner(options.output / LEADERBOARD_JSON, board["task"])
     board["files"] = files_beside(options.output, board["files"])
     contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)

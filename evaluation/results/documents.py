@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from contract.documents import Document, Text, document_error
-from contract.errors import HecktorError
-from contract.files import MAX_JSON_BYTES
+from contract.errors import HecktorError, OutputError
+from contract.files import MAX_JSON_BYTES, read_json
 
 METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
@@ -157,3 +158,21 @@ def check_document(content: object, model: type[AnyResult], where: str) -> AnyRe
         return model.model_validate(content)
     except ValidationError as problem:
         raise document_error(problem, where, HecktorError) from None
+
+
+def check_owner(earlier: Path, task: str) -> None:
+    """Raise OutputError if a result of another task, or a file of another program, would be replaced and so lost."""
+    if earlier.is_file() and (owner := _owner_of(earlier)) not in {task, ""}:
+        expected = f"another --output, or remove {earlier.name} there"
+        raise OutputError(earlier.name, f"found that of {owner}", expected)
+
+
+def _owner_of(path: Path) -> str:
+    """The task of a metrics.json or leaderboard.json, or who else wrote it; empty for a damaged file of nobody."""
+    try:
+        content = read_json(path, max_bytes=MAX_METRICS_BYTES)
+    except HecktorError:
+        return ""
+    origin = content.get("provenance", content) if isinstance(content, dict) else None
+    task = origin.get("task") if isinstance(origin, dict) else None
+    return task if isinstance(task, str) else "another program"

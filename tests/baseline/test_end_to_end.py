@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -201,7 +202,11 @@ def check_report(work: Path) -> None:
     assert figures["rfs"]["models"]["heads"]["nested"]["value"] is not None
     page = (work / "report" / "index.html").read_text()
     assert page.count("<img") == 6
-    assert page.count('<section class="chart ') == 4  # for each target: intervals, and survival or calibration
+    assert page.count('<section class="chart ') == 3  # the loss; survival and calibration
+    assert len(list(filter(None, figures["summary"]))) == 3
+    assert figures["training"]["Trained until"]
+    order = ["summary", "training", "rfs", "hpv", "segmentation", "worst", "uncertainty"]
+    assert [one for one in re.findall(r'class="part" id="([^"]+)"', page) if one != "postprocessing"] == order
     assert "<script src" not in page  # it loads nothing
     assert str(work) not in page
 

@@ -1,4 +1,4 @@
-"""The training report in a browser: masks, uncertainty, a risk, a status, a stage and a worst case."""
+"""The training report in a browser: sentences, loss, a risk, a status, a stage, masks, a worst case, uncertainty."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from baseline.report.masks import WorstCase
 from baseline.report.page import worst_cases_html
 from baseline.report.sections import segmentation_section, uncertainty_section
 from baseline.report.targets import target_section
+from baseline.report.training import training_section
 from contract.editions import load_edition
 from evaluation.page.document import HtmlPage, Section, document_html
+from evaluation.page.html import bullets
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import (
     PATIENTS,
@@ -69,11 +71,14 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "index_files").mkdir()
     pytest.importorskip("PIL.Image").new("RGB", (30, 10)).save(folder / "index_files" / "P0.jpg")
     worst = worst_cases_html([WorstCase("P0", "GTVp 1.0 ml", b"")], {"P0": "index_files/P0.jpg"})
+    log = {name: [1.0, 0.5, 0.2] for name in ("train_losses", "val_losses")}
     sections = [
-        Section("segmentation", "Segmentation", segmentation()),
-        Section("uncertainty", "Uncertainty", uncertainty()),
+        Section("summary", "Summary", bullets(["At a new centre expect a C-index of 0.5."], "words")),
+        Section("training", "Training", training_section({"Epochs": "3 of 50 steps"}, {"unet": [log, log]})),
         *heads(),
+        Section("segmentation", "Segmentation", segmentation()),
         Section("worst", "Worst cases", worst),
+        Section("uncertainty", "Uncertainty", uncertainty()),
     ]
     html = document_html(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
     (folder / "index.html").write_text(html, encoding="utf-8")
@@ -87,10 +92,11 @@ def opened(page: Page, report: Path) -> Page:
 
 
 def test_all_charts_are_drawn(page: Page, report: Path) -> None:
-    """Two each of the risk, the status and the stage."""
+    """The loss, and one each of the risk, the status and the stage. No visible text speaks of teams."""
     opened(page, report)
-    assert len(charts_of(report.read_text(encoding="utf-8"))) == 6
-    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 6
+    assert len(charts_of(report.read_text(encoding="utf-8"))) == 4
+    assert page.locator("section.chart .drawing > svg[role=img][aria-label]").count() == 4
+    assert "team" not in page.locator("body").inner_text().lower()
 
 
 def test_the_picture_of_a_selected_patient_is_loaded(page: Page, report: Path) -> None:

@@ -1,4 +1,4 @@
-"""An evaluation replaces its own earlier result, and no other one."""
+"""An evaluation and a ranking replace their own earlier result, and no other one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from contract.errors import HecktorError
 from evaluation.api import evaluate
+from evaluation.ranking.cli import main as rank
 
 RFS = "PatientID,Relapse,RFS\nP1,1,100\nP2,1,200\nP3,0,300\n"
 HPV = "PatientID,HPV Status\nP1,1\nP2,0\n"
@@ -43,3 +44,24 @@ def test_an_earlier_or_damaged_result_is_replaced(tmp_path: Path) -> None:
     for _ in range(2):
         scored(tmp_path, "rfs")
         assert json.loads(file.read_text())["aggregates"]["c_index"]["value"] == 1
+
+
+@pytest.mark.parametrize("other", ["hpv", "another program"])
+def test_a_leaderboard_of_another_task_is_kept(tmp_path: Path, other: str) -> None:
+    """Both files: the table beside it belongs to the same leaderboard."""
+    scored(tmp_path, "rfs")
+    (tmp_path / "out").rename(tmp_path / "rfs")
+    arguments = [str(tmp_path / "rfs" / "metrics.json"), "--output", str(tmp_path / "board")]
+    assert [rank(arguments), rank(arguments)] == [0, 0]  # its own one is replaced
+    files = [tmp_path / "board" / name for name in ("leaderboard.json", "leaderboard.csv")]
+    if other == "hpv":
+        scored(tmp_path, "hpv")
+        (tmp_path / "out").rename(tmp_path / "hpv")
+        arguments = [str(tmp_path / "hpv" / "metrics.json"), "--output", str(tmp_path / "board")]
+        other = "rfs"
+    else:
+        files[0].write_text('["players"]')
+    before = [file.read_bytes() for file in files]
+    with pytest.raises(HecktorError, match=f"leaderboard.json: found that of {other}, expected another --output"):
+        rank(arguments)
+    assert [file.read_bytes() for file in files] == before

@@ -83,7 +83,7 @@ def test_the_report_shows_rules_and_gains(filtered: tuple[Directory, dict[str, F
     record = read_record(work.postprocessing_json)
     html = postprocessing_section(record)
     assert f"{record.settings} settings of rules were searched on the masks of 36 patients." in html
-    for heading in ("Package", "Without fold 2", "Filtered"):
+    for heading in ("Rules of the package", "Filtered"):
         assert heading in html
 
 

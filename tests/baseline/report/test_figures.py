@@ -9,10 +9,8 @@ import pytest
 
 from baseline.heads.cohort import Outcomes
 from baseline.heads.models.targets import targets_of
-from baseline.report.figures import answer_figures, model_intervals
-from baseline.report.models import ModelEstimates
+from baseline.report.figures import answer_figures
 from contract.editions import load_edition
-from evaluation.statistics.bootstrap import Estimate
 from tests.baseline.prepared import HPV, RFS
 
 YEAR = 365.25
@@ -24,22 +22,6 @@ KINDS = {"nested": {"score": [4, 3, 2, 1], "fold_of_patient": [0] * 4}}
 
 def column(rows: Any, key: str, **only: Any) -> list[Any]:
     return [row[key] for row in rows if all(row[name] == value for name, value in only.items())]
-
-
-def test_models_have_a_row_for_each_kind_and_one_for_chance() -> None:
-    heads = ModelEstimates(
-        "heads", {"nested": Estimate(0.7, 0.6, 0.8), "leave_one_centre_out": Estimate(0.6, 0.5, 0.7)}
-    )
-    volume = ModelEstimates("tumour_volume", {"nested": Estimate(0.65, None, None)})
-    analysis = model_intervals([heads, volume], "C-index", 0.5)
-    assert column(analysis.rows, "model", kind="Nested cross-validation") == [
-        "heads",
-        "tumour volume alone",
-        "random answers",
-    ]
-    assert column(analysis.rows, "value", kind="Leave one centre out") == [0.6, 0.5]
-    assert analysis.rows[0]["ci95_low"] == 0.6
-    assert analysis.chart["reference"] == 0.5
 
 
 def test_survival_of_both_risk_groups() -> None:
@@ -74,3 +56,21 @@ def test_confusion_of_many_classes() -> None:
     (analysis,) = answer_figures(target.answer, outcomes, {"nested": {"class": ["T1", "T1", "T1", "T3"]}})
     assert column(analysis.rows, "patients", actual="T1") == [3, 0, 1, 0]
     assert column(analysis.rows, "fraction", actual="T2") == [None] * 4
+
+
+def test_no_figure_speaks_of_teams() -> None:
+    """Every text of every figure of a risk, of two and of more classes."""
+    stage = targets_of(load_edition("hecktor2026"))[0].answer
+    two, four = (
+        Outcomes(np.repeat([0, 1], 2), classes=names) for names in (("False", "True"), ("T1", "T2", "T3", "T4"))
+    )
+    figures = [
+        *answer_figures(RFS.answer, OUTCOMES, KINDS),
+        *answer_figures(HPV.answer, two, {"nested": {"probability": [0.1, 0.2, 0.8, 0.9]}}),
+        *answer_figures(stage, four, {"nested": {"class": ["T1", "T1", "T2", "T3"]}}),
+    ]
+    texts = [
+        text for one in figures for text in (one.title, one.caption, one.source, *one.notes, *one.columns.values())
+    ]
+    assert len(figures) == 4
+    assert not [text for text in texts if "team" in text.lower()]

@@ -74,11 +74,29 @@ def test_contours_on_a_tilted_gantry(study: StudyFolder, convert: Convert) -> No
     assert mask[5, 10:14, 4:9].all()
 
 
-def test_contour_between_slices(study: StudyFolder, convert: Convert) -> None:
-    """2 mm above slice 3 of 4 mm: at slice 3.5."""
+OFF_SLICE = rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])
+
+
+def test_a_contour_between_slices_costs_itself_alone(study: StudyFolder, convert: Convert) -> None:
+    """2 mm above slice 3 of 4 mm: at slice 3.5; a second one at 30. The others keep their 5 x 4 voxels on slice 3."""
     paths = study.ct_and_pet()
-    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])]})
-    refuse(convert, r"IM0022.dcm: a contour of 'GTVp' lies at slice 3.50 to 3.50 of the CT")
+    study.structures(paths, {"GTVp": [OFF_SLICE, rectangle((4, 8), (5, 8), 3), rectangle((4, 8), (5, 8), 30)]})
+    converted = convert()
+    assert converted.mask().array.sum() == 20
+    (finding,) = converted.case.findings
+    assert (finding.found, finding.action) == (
+        "contours of 'GTVp' that cannot be drawn: 2 at no slice of the CT (3.50, 30.00)",
+        "left out",
+    )
+    assert finding.expected == f"closed contours on its slices, 0 to {CT_GRID.size[2] - 1}"
+
+
+def test_a_structure_of_stray_contours_alone_is_refused(study: StudyFolder, convert: Convert) -> None:
+    study.structures(study.ct_and_pet(), {"GTVp": [OFF_SLICE]})
+    refuse(
+        convert,
+        r"IM0022.dcm: no voxel in GTVp \(contours of 'GTVp' that cannot be drawn: 1 at no slice of the CT \(3.50\)\)",
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,7 +248,7 @@ def test_closed_contours(study: StudyFolder, convert: Convert, kind: str) -> Non
 )
 def test_a_mask_without_a_voxel_is_refused(study: StudyFolder, convert: Convert, kind: str, named: str) -> None:
     edited(study.structures(study.ct_and_pet(), {"GTVp": SLICES}), of_kind(kind))
-    refuse(convert, rf"no voxel in GTVp \(contours of 'GTVp' that are not closed: {named}\), expected closed contours")
+    refuse(convert, rf"no voxel in GTVp \(contours of 'GTVp' that cannot be drawn: {named}\), expected closed contours")
 
 
 def test_one_stray_point_is_left_out_and_named(study: StudyFolder, convert: Convert) -> None:
@@ -239,7 +257,7 @@ def test_one_stray_point_is_left_out_and_named(study: StudyFolder, convert: Conv
     converted = convert()
     assert converted.mask().array.sum() == 40
     (finding,) = converted.case.findings
-    assert (finding.found, finding.action) == ("contours of 'GTVp' that are not closed: 1 POINT", "left out")
+    assert (finding.found, finding.action) == ("contours of 'GTVp' that cannot be drawn: 1 POINT", "left out")
 
 
 def test_a_closed_contour_of_one_point_is_left_out_and_named(study: StudyFolder, convert: Convert) -> None:
@@ -247,7 +265,7 @@ def test_a_closed_contour_of_one_point_is_left_out_and_named(study: StudyFolder,
     converted = convert()
     assert converted.mask().array.sum() == 40
     assert [one.found for one in converted.case.findings] == [
-        "contours of 'GTVp' that are not closed: 1 of fewer than three points"
+        "contours of 'GTVp' that cannot be drawn: 1 of fewer than three points"
     ]
 
 

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
-from contract.errors import GroundTruthError, HecktorError
+from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
 from evaluation.cli import main
 from evaluation.ranking.leaderboard import leaderboard
@@ -79,6 +79,18 @@ def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
     teams[1][1]["cases"]["in_ground_truth"] = 5
     with pytest.raises(HecktorError, match="scored on 4 and 5 cases"):
         load_teams(teams)
+
+
+def test_stopping_at_missing_answers_names_no_case_without_rows(phase_of):
+    """Two of three patients have no answer."""
+    phase = phase_of(HPV)
+    phase.truth_table("PatientID,HPV Status\nP7,1\nP8,1\nP9,0\n")
+    phase.value("P7", "true")
+    with pytest.raises(PredictionError, match="2 cases without a usable prediction, P8"):
+        phase.run(options={"missing": "stop"})
+    with pytest.raises(PredictionError, match=r"^2 cases without a usable prediction, expected one") as found:
+        phase.run(options={"missing": "stop"}, rows=False)
+    assert not re.search("P[789]", str(found.value))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The head of the training report: plan, networks, epochs, seed and date, and the mean loss of the networks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+import numpy as np
+
+from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
+from baseline.network.jobs import package_jobs
+from baseline.network.plans import PRESETS, NetworkPlan, read_plan
+from baseline.package.existing import existing_networks
+from baseline.release.record import read_preparation
+from baseline.release.splits import read_splits
+from baseline.report import page
+from baseline.work import WorkFolders
+from evaluation.analyses.analysis import Analysis
+from evaluation.page.charts import figure
+
+# A log of nnU-Net: a value of each epoch by name.
+Log = Mapping[str, Sequence[float]]
+# The curve has at most as many points; each is the mean of the epochs since the one before.
+_POINTS: Final = 100
+# Up to as many epochs each has a dot, without which a single one could not be seen.
+_MOST_DOTS: Final = 30
+_ENDS: Final = "epoch_end_timestamps"
+_LOSSES: Final = {"train_losses": "training", "val_losses": "validation"}
+
+
+def training_logs(work: WorkFolders) -> dict[str, list[Log]]:
+    """The logs of the networks of each fold, by plan and backbone; empty for networks or masks that were given."""
+    from baseline.network.checkpoint import read_checkpoint  # imports torch
+
+    logs: dict[str, list[Log]] = {}
+    for member in _trained(work):
+        for job in package_jobs(member):
+            final = member.final(job.fold, job.backbone)
+            log = read_checkpoint(final).log if final.is_file() else {}
+            if all(log.get(key) for key in (*_LOSSES, _ENDS)):
+                logs.setdefault(_network(work, member, job.backbone), []).append(log)
+    return logs
+
+
+def _trained(work: WorkFolders) -> list[WorkFolders]:
+    """The plans whose networks made the masks of this report."""
+    is_given = GIVEN in _masks(work) or work.networks.is_dir()
+    return [] if is_given else [member for member in work.members if member.plan_json.is_file()]
+
+
+def _masks(work: WorkFolders) -> set[str]:
+    return {str(head.get("masks") or OUT_OF_FOLD) for head in work.read(work.heads_json).values()}
+
+
+def _network(work: WorkFolders, member: WorkFolders, backbone: str) -> str:
+    return f"{member.name}, {backbone}" if work.is_ensemble else backbone
+
+
+def facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:
+    """What was trained, by title; of given networks and masks only what the working directory knows."""
+    splits, members = read_splits(work), _trained(work)
+    plans = {member.name: read_plan(member) for member in members}
+    backbones = [_network(work, member, one) for member in members for one in plans[member.name].backbones]
+    if (package := existing_networks(work)) is not None:
+        networks = f"those of the package {package.manifest.name}"
+    elif backbones:
+        networks = f"{', '.join(backbones)}; one for each of {len(splits.folds)} folds"
+    else:
+        networks = "none: the masks were given"
+    spacings = [plan.spacing_mm for plan in plans.values()] or [read_preparation(work).spacing_mm]
+    ends = [float(log[_ENDS][-1]) for of_folds in logs.values() for log in of_folds]
+    found = {
+        "Plan": "; ".join(f"{name} ({preset_in_words(plan)})" for name, plan in plans.items()),
+        "Spacing": _joined(" x ".join(f"{step:g}" for step in spacing) + " mm" for spacing in spacings),
+        "Networks": networks,
+        "Epochs": _joined(f"{plan.epochs} of {plan.iterations} steps" for plan in plans.values()),
+        "Seed": str(splits.seed),
+        "Trained until": datetime.fromtimestamp(max(ends), UTC).date().isoformat() if ends else "",
+    }
+    return {title: text for title, text in found.items() if text}
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))
+
+
+def preset_in_words(plan: NetworkPlan) -> str:
+    """The preset that is closest to a plan, with the options that differ from it."""
+    options = plan.identity()
+    changed = {
+        name: [key for key, value in preset.identity().items() if options[key] != value]
+        for name, preset in PRESETS.items()
+    }
+    name = min(changed, key=lambda one: len(changed[one]))
+    return f"preset {name}" + (f", changed: {', '.join(changed[name]).replace('_', ' ')}" if changed[name] else "")
+
+
+def training_section(found: Mapping[str, str], logs: Mapping[str, Sequence[Log]]) -> str:
+    """The facts as a list, and the picture of the loss where there are logs."""
+    items = "".join(f"<div><dt>{escape(title)}</dt><dd>{escape(text)}</dd></div>" for title, text in found.items())
+    return f'<dl class="facts">{items}</dl>' + (page.grid([figure(loss_curves(logs), "loss")]) if logs else "")
+
+
+def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:
+    """Mean loss over the folds of each network by epoch, with the range over the folds; no rows without logs."""
+    rows = [
+        {"network": network, "loss": title, **point}
+        for network, of_folds in logs.items()
+        for key, title in _LOSSES.items()
+        for point in _curve([log[key] for log in of_folds])
+    ]
+    return Analysis(
+        name="loss",
+        title="Loss",
+        caption="Mean loss of the networks of all folds by epoch, and the range over the folds.",
+        columns={
+            "network": "Network",
+            "loss": "Loss",
+            "epoch": "Epoch",
+            "mean": "Mean loss",
+            "lowest": "Lowest fold",
+            "highest": "Highest fold",
+        },
+        rows=rows,
+        chart={
+            "kind": "lines",
+            "x": "epoch",
+            "y": "mean",
+            "low": "lowest",
+            "high": "highest",
+            "series": "loss",
+            "facet": "network",
+            "step": max((row["epoch"] for row in rows), default=0) > _MOST_DOTS,
+        },
+    )
+
+
+def _curve(losses: Sequence[Sequence[float]]) -> list[dict[str, float]]:
+    """Points of a curve; epochs that not all folds have are left out."""
+    epochs = min(map(len, losses))
+    values = np.array([one[:epochs] for one in losses], dtype=np.float64)
+    points = []
+    for part in np.array_split(np.arange(epochs), min(_POINTS, epochs) or 1):
+        if part.size:
+            means = values[:, part].mean(axis=1)
+            figures = {"mean": means.mean(), "lowest": means.min(), "highest": means.max()}
+            points.append({"epoch": int(part[-1]) + 1, **{key: float(value) for key, value in figures.items()}})
+    return points
