@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -12,31 +10,12 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from contract.errors import HecktorError, InputError
+from contract.errors import HecktorError
 from contract.files import read_json, write_json
 from contract.processes import fresh_processes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def key_of(files: Sequence[Path | None], options: Mapping[str, Any]) -> str:
-    """A digest of the options and of the files' names, sizes and modification times; None stands for an absent file.
-
-    Raises:
-        InputError: a file does not exist, for example because the release was moved after `prepare`.
-    """
-    stats = [None if path is None else _stamp(path) for path in files]
-    content = json.dumps([stats, dict(options)], sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        status = path.stat()
-    except OSError as problem:
-        raise InputError(path.name, f"{problem.strerror}", f"it in {path.parent}") from None
-    return path.name, status.st_size, status.st_mtime_ns
 
 
 def load_cached(path: Path, key: str) -> Any:

@@ -20,7 +20,7 @@ from algorithm.heads.feature_hook import FEATURES, FeatureHook, folders_of, own_
 from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
-from baseline.cache import cache, key_of, load_cached
+from baseline.cache import cache, load_cached
 from baseline.heads.cubes import cube_files
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import (
@@ -62,6 +62,7 @@ from baseline.package.joined_plans import described_plans, ensemble_members, ord
 from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
 from baseline.release.cases import ReleaseCase, read_cases, read_release
+from baseline.release.keys import key_of
 from baseline.release.prepare import check_release, prepare_release
 from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
@@ -218,7 +219,7 @@ def measure_out_of_fold(
     prepared = read_preparation(work)
     versions = {"version": MEASURE_VERSION, "features": features_version(prepared.smallest_lesions)}
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared.data, **versions}
-    key = key_of([case.dose for case in cases], made_from)
+    key = key_of(work, [case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
     complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
     if features is None or not complete:
@@ -252,7 +253,7 @@ def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     keys = [plan_key(member, read_plan(member)) for member in work.members]
     # The average matters only where several networks held the patient out.
     average = {"average": "probabilities"} if sum(map(len, finals)) > 1 else {}
-    networks = key_of(checkpoints, {"plan": keys if work.is_ensemble else keys[0], **average})
+    networks = key_of(work, checkpoints, {"plan": keys if work.is_ensemble else keys[0], **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
     return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
 

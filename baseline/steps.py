@@ -35,7 +35,7 @@ from baseline.pipeline import (
 )
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
-from baseline.release.record import PrepareOptions, chosen_spacing, read_preparation, require_phantoms
+from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
 from baseline.report.report import make_report
 from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
 from contract.code import Code
@@ -167,7 +167,7 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _require_one_plan(work)
     if arguments.plan_spacing_mm is not None:
         work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
-    plan = plan_of(arguments, read_preparation(work).options.release)
+    plan = plan_of(arguments, str(release_of(work)))
     if arguments.plan_spacing_mm is not None:
         plan = plan.changed(spacing_mm=tuple(arguments.plan_spacing_mm))
     _show(estimate_of_prepared(work, plan, arguments.jobs))

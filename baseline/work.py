@@ -69,6 +69,7 @@ class WorkFolders:
         self.checks = shared / "checks"  # problems of each patient's images
         self.problems_json = shared / "problems.json"
         self.cases_json = shared / "cases.json"
+        self.digests_json = shared / "digests.json"  # of files that were read once, see `baseline/release/keys.py`
         self.splits_json = shared / "splits.json"
         self.prepare_json = images / "prepare.json"  # options, versions, counts, excluded patients
         self.plan_json = root / "plan.json"

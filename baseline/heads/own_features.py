@@ -9,9 +9,10 @@ from typing import Any
 from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.measure import clinical_features
-from baseline.cache import key_of, map_items
+from baseline.cache import map_items
 from baseline.heads.cubes import image_paths, images_of, mask_path
 from baseline.release.cases import ReleaseCase
+from baseline.release.keys import Sources, keys_of
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.documents import Document, read_document
@@ -57,7 +58,7 @@ def measure_own_features(
         return {}
     units = {name: unit for hook in hooks for name, unit in hook.units.items()}
     digests = {hook.name: hook.code.digest(hook.name) for hook in hooks}
-    stored, keys = _stored(work), {case.patient_id: _key(work, case, digests) for case in cases}
+    stored, keys = _stored(work), keys_of(work, {case.patient_id: _sources(work, case, digests) for case in cases})
     rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
     waiting = [case for case in cases if case.patient_id not in rows]
     for name, features in map_items(partial(_measure, work=work, hooks=hooks), waiting, jobs, "measure own features"):
@@ -88,10 +89,10 @@ def _stored(work: WorkFolders) -> OwnFeatureTable | None:
     return read_document(path, OwnFeatureTable) if path.is_file() else None
 
 
-def _key(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> str:
+def _sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> Sources:
     clinical = clinical_features(case.patient, edition_of(work).clinical)
     made_from = {"version": _VERSION, "code": dict(digests), "clinical": clinical}
-    return key_of((*image_paths(work, case), mask_path(work, case), case.dose), made_from)
+    return (*image_paths(work, case), mask_path(work, case), case.dose), made_from
 
 
 def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[FeatureHook]) -> tuple[str, dict[str, float | None]]:

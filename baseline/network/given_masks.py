@@ -11,17 +11,17 @@ import numpy as np
 
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version
-from baseline.cache import cache, key_of, load_cached, map_items
+from baseline.cache import cache, load_cached, map_items
 from baseline.network.out_of_fold import features_of_mask
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import image_paths, label_path
+from baseline.release.keys import Sources, contents_of, digest, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.folders import list_masks, mask_name
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
-from contract.packages import file_entry
 from contract.patient import difference_of_ids, listed
 
 # Increment when the same masks and images give other features.
@@ -53,9 +53,20 @@ def measure_masks(
     """
     cases = read_cases(work)
     paths = masks if isinstance(masks, Mapping) else _masks_by_patient(cases, masks)
+    contents = contents_of(work, [paths[case.patient_id] for case in cases])
+    made_from = {"version": _VERSION, "features": features_version(smallest_lesions_of(work))}
+    made_from |= {"lesions": list(lesions)} if lesions else {}
+    sources: dict[str, Sources] = {
+        # Not by the mask's name: `.nii.gz` and `.mha` of the same voxels
+        case.patient_id: (
+            (*image_paths(work.raw, case), case.ct, case.dose),
+            made_from | {"mask": contents[paths[case.patient_id]]},
+        )
+        for case in cases
+    }
+    keys = keys_of(work, sources)
     for case in cases:
         _check_grid(paths[case.patient_id], case)
-    keys = {case.patient_id: _key(case, work, paths[case.patient_id], lesions) for case in cases}
     rows = {case.patient_id: _load(work, case.patient_id, keys[case.patient_id]) for case in cases}
     waiting = [case for case in cases if rows[case.patient_id] is None]
     rows |= dict(
@@ -77,7 +88,14 @@ def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
     if not known:
         raise HecktorError("--masks reference", "no patient with a reference mask", "a release with masks")
     work = work.of_reference_masks()
-    keys = {case.patient_id: _reference_key(case, work) for case in known}
+    made_from = {"version": _VERSION, "features": features_version(smallest_lesions_of(work))}
+    keys = keys_of(
+        work,
+        {
+            case.patient_id: ((*image_paths(work.raw, case), label_path(work.raw, case), case.dose), made_from)
+            for case in known
+        },
+    )
     rows = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     waiting = [case for case in known if rows[case.patient_id] is None]
     rows |= dict(map_items(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
@@ -86,17 +104,10 @@ def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
 
 def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str]) -> dict[str, Features]:
     """The features of all patients, written to `features.json` under a digest of all masks."""
-    key = key_of((), keys)
+    key = digest(keys)
     if load_cached(work.features_json, key) is None:
         cache(work.features_json, key, rows)
     return rows
-
-
-def _reference_key(case: ReleaseCase, work: WorkFolders) -> str:
-    return key_of(
-        (*image_paths(work.raw, case), label_path(work.raw, case), case.dose),
-        {"version": _VERSION, "features": features_version(smallest_lesions_of(work))},
-    )
 
 
 def _measure_reference(case: ReleaseCase, work: WorkFolders, keys: Mapping[str, str]) -> tuple[str, Features]:
@@ -129,16 +140,6 @@ def _check_grid(path: Path, case: ReleaseCase) -> None:
     differences = read_header(path).geometry.differences(read_header(case.ct).geometry)
     if differences:
         raise InputError(path.name, f"not on the grid of {case.ct.name} ({differences[0]})", "the CT's grid")
-
-
-def _key(case: ReleaseCase, work: WorkFolders, mask: Path, lesions: tuple[int, ...] | None) -> str:
-    made_from = {
-        "version": _VERSION,
-        "features": features_version(smallest_lesions_of(work)),
-        "mask": file_entry(mask)["sha256"],
-    }
-    made_from |= {"lesions": list(lesions)} if lesions else {}
-    return key_of((*image_paths(work.raw, case), case.ct, case.dose), made_from)
 
 
 def _load(work: WorkFolders, name: str, key: str) -> Features | None:

@@ -30,7 +30,7 @@ from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
-from baseline.cache import cache, key_of, load_cached, map_items
+from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import (
     image_path,
@@ -40,6 +40,7 @@ from baseline.release.data_set import (
     read_dose,
     read_training_case,
 )
+from baseline.release.keys import Sources, digest, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
@@ -99,11 +100,16 @@ def segment_out_of_fold(
     Raises:
         HecktorError: a pass failed.
     """
-    mask_keys = {case.patient_id: _key(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases}
+    mask_keys = keys_of(
+        work,
+        {case.patient_id: _sources(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases},
+    )
     smallest = smallest_lesions_of(work)
     version = features_version(smallest)
-    keys = {name: key_of((), {"mask": key, "features": version}) for name, key in mask_keys.items()}
-    uncertainty_keys = {case.patient_id: _uncertainty_key(case, work, mask_keys[case.patient_id]) for case in cases}
+    keys = {name: digest({"mask": key, "features": version}) for name, key in mask_keys.items()}
+    uncertainty_keys = keys_of(
+        work, {case.patient_id: _of_uncertainty(case, work, mask_keys[case.patient_id]) for case in cases}
+    )
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
         name: row for name, row in cached.items() if row is not None and is_segmented(work, name)
@@ -157,15 +163,14 @@ def _measure_again(case: ReleaseCase, work: WorkFolders) -> tuple[str, Features]
     return case.patient_id, features_of_mask(case, work, Volume(mask, grid))
 
 
-def _key(case: ReleaseCase, work: WorkFolders, made_from: str) -> str:
-    return key_of(
-        (*image_paths(work.raw, case), case.ct, case.dose), {"version": MEASURE_VERSION, "networks": made_from}
-    )
+def _sources(case: ReleaseCase, work: WorkFolders, made_from: str) -> Sources:
+    files = (*image_paths(work.raw, case), case.ct, case.dose)
+    return files, {"version": MEASURE_VERSION, "networks": made_from}
 
 
-def _uncertainty_key(case: ReleaseCase, work: WorkFolders, mask_key: str) -> str:
+def _of_uncertainty(case: ReleaseCase, work: WorkFolders, mask_key: str) -> Sources:
     reference = None if case.mask is None else label_path(work.raw, case)
-    return key_of((reference,), {"version": _UNCERTAINTY_VERSION, "mask": mask_key})
+    return (reference,), {"version": _UNCERTAINTY_VERSION, "mask": mask_key}
 
 
 def _segment(

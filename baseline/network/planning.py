@@ -14,26 +14,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
-from baseline.cache import key_of
 from baseline.in_process import without_pools
 from baseline.network.interruption import end_at_once
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
-from baseline.network.plans import NetworkPlan, read_plan, read_stored, store_plan
+from baseline.network.plans import PRESETS, NetworkPlan, StoredPlan, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
+from baseline.release.keys import digest
 from baseline.release.prepare import check_release, prepare_release
-from baseline.release.record import DEFAULT_MM, as_text, new_spacing_advice, read_preparation
+from baseline.release.record import (
+    DEFAULT_MM,
+    MOVED,
+    as_text,
+    new_spacing_advice,
+    read_preparation,
+    release_of,
+)
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLAN, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
 from contract.packages import CHANNELS, file_entry
+from contract.patient import listed
 
 LOGGER = logging.getLogger("hecktor")
 # Drawn from all patients' lesions, for the statistics of intensities; nnU-Net's own number.
 FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
+# Options without one on the command line: they follow the preset.
+_OF_PRESET: Final = ("network", "validation_iterations")
+# Of a sha256, in messages.
+_DIGITS: Final = 12
 _OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
@@ -73,9 +85,9 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
         stored = read_stored(work)
         if stored.key == key:
             if stored.plan != plan:  # the same starting weights elsewhere
-                store_plan(work, key, plan)
+                store_plan(work, key, plan, stored.inputs)
             return plan
-        _check_replaceable(work, "a network has been trained with other options, images or splits")
+        _check_replaceable(work, f"a network has been trained with {_differences(work, stored, plan)}")
         work.plan_json.unlink()
     _remove_remains(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
@@ -83,7 +95,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     work.plan_log.parent.mkdir(parents=True, exist_ok=True)
     with end_at_once("the plan will be made again next time"), work.plan_log.open("w") as log, redirect_stdout(log):
         plan_and_preprocess(work, plan, splits, jobs)
-    store_plan(work, key, plan)
+    store_plan(work, key, plan, _inputs(work))
     return plan
 
 
@@ -122,7 +134,7 @@ def digest_of_contents(path: Path) -> str:
     if not path.exists():
         raise InputError(str(path), "not found", "the file or folder that the plan names")
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    return key_of((), {file.relative_to(path).as_posix(): file_entry(file)["sha256"] for file in files})
+    return digest({file.relative_to(path).as_posix(): file_entry(file)["sha256"] for file in files})
 
 
 def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
@@ -142,8 +154,7 @@ def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs
     Raises:
         HecktorError: the default plan, whose spacing is that of `prepare`; or the plan has trained networks.
     """
-    prepared = WorkFolders(work.shared)
-    options = read_preparation(prepared).options
+    options = read_preparation(WorkFolders(work.shared)).options
     has_networks = work.plan_json.is_file() and any(work.results.rglob("checkpoint_*.pth"))
     if has_networks and read_plan(work).spacing_mm != spacing_mm:
         raise HecktorError("--spacing-mm", f"{work.name} has networks of another spacing", "another --name")
@@ -152,6 +163,8 @@ def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs
         return WorkFolders(work.shared, work.name)
     if work.name == DEFAULT_PLAN:
         raise HecktorError("--spacing-mm", "found with the default plan", "a plan with --name, or `prepare`")
+    if not (release := release_of(work)).is_dir():
+        raise HecktorError(release.name, f"no such folder in {release.parent}", MOVED)
     write_json(work.spacing_json, {"spacing_mm": list(spacing_mm)})
     work, options = WorkFolders(work.shared, work.name), replace(options, spacing_mm=spacing_mm)
     prepare_release(options, check_release(options, work, jobs), work, jobs)
@@ -163,12 +176,47 @@ def _check_replaceable(work: WorkFolders, found: str) -> None:
         raise HecktorError(work.plan_json.name, found, "the same (or another --name, or a new working directory)")
 
 
+def _differences(work: WorkFolders, stored: StoredPlan, plan: NetworkPlan) -> str:
+    """The options, splits and files that differ from those of a stored plan, each with its former and present value."""
+    before, now = _options(stored.plan), _options(plan)
+    if stored.inputs:
+        before, now = before | stored.inputs, now | _inputs(work)
+    changed = [
+        f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
+        for name in dict.fromkeys((*before, *now))
+        if before.get(name) != now.get(name)
+    ]
+    return listed(changed) or "images that another version of hecktor prepared"
+
+
+def _options(plan: NetworkPlan) -> dict[str, str]:
+    """The options that chose a plan, with their values."""
+    values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
+    values["starting_weights"] = (values.pop("starting_weights_digest") or "none")[:_DIGITS]
+    preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
+    return {"--preset": preset} | {
+        f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+    }
+
+
+def _inputs(work: WorkFolders) -> dict[str, str]:
+    """What networks learn from, by the name of option or file, with its value or the first digits of its sha256."""
+    from baseline.release.data_set import inputs_of
+
+    splits = read_splits(work)
+    of_splits = {"--folds": str(len(splits.folds)), "--seed": str(splits.seed)}
+    return of_splits | {work.splits_json.name: digest(splits.held_out)[:_DIGITS]} | inputs_of(work.raw)
+
+
 def _remove_remains(work: WorkFolders) -> None:
     """Remove files of an interrupted plan, or of another one without a checkpoint, but nothing that other plans use."""
     others = sharing_images(work)
     for other in others:
-        if read_stored(other).key != plan_key(other, read_plan(other)):
-            _check_replaceable(other, f"images or splits have changed since its networks (plan {other.name})")
+        stored = read_stored(other)
+        if stored.key != plan_key(other, stored.plan):
+            found = f"its networks (plan {other.name}) were trained with {_differences(other, stored, stored.plan)}"
+            _check_replaceable(other, found)
             other.plan_json.unlink()
     work.plans.unlink(missing_ok=True)
     used = {data_identifier(other) for other in others if other.plan_json.is_file()}
@@ -323,4 +371,4 @@ def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:
     """Digest of the inputs of a plan: its options, the prepared images and the splits."""
     data = read_preparation(work).data
-    return key_of((), {"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})
+    return digest({"plan": plan.identity(), "data": data, "splits": read_splits(work).held_out})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -107,10 +108,11 @@ class NetworkPlan(Document):
 
 
 class StoredPlan(Document):
-    """`plan.json`: a plan with all its options, and the digest of its inputs."""
+    """`plan.json`: a plan with all its options, the digest of its inputs, and what they were, by name."""
 
     key: str
     plan: NetworkPlan
+    inputs: dict[str, str] = Field(default_factory=dict)
 
 
 _NNUNET: Final = NetworkPlan(
@@ -152,9 +154,9 @@ def read_plan(work: WorkFolders) -> NetworkPlan:
     return read_stored(work).plan
 
 
-def store_plan(work: WorkFolders, key: str, plan: NetworkPlan) -> None:
+def store_plan(work: WorkFolders, key: str, plan: NetworkPlan, inputs: Mapping[str, str] | None = None) -> None:
     """Write `plan.json`."""
-    write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json")})
+    write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json"), "inputs": dict(inputs or {})})
 
 
 @dataclass(frozen=True)

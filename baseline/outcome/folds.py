@@ -20,11 +20,12 @@ from algorithm.heads.cube import CHANNELS
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import BUILT_IN, FOLDER, OUTCOME_NETWORK, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
-from baseline.cache import cache, key_of, load_cached
+from baseline.cache import cache, load_cached
 from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path, reference_path
 from baseline.network.nnunet import explained_failures
 from baseline.network.plans import OUTCOME_PRESETS, RiskLoss
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.keys import key_of
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits, seed_of
 from baseline.work import WorkFolders
@@ -339,4 +340,4 @@ def _key(work: WorkFolders, cases: Sequence[ReleaseCase], settings: Mapping[str,
     ]
     splits = read_splits(work)
     made_from = {"settings": dict(settings), "seed": splits.seed, "folds": splits.folds, "patients": patients}
-    return key_of(files, made_from | {"version": _VERSION})
+    return key_of(work, files, made_from | {"version": _VERSION})

@@ -16,12 +16,13 @@ from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Ensemble, planned_passes, segment
-from baseline.cache import cache, key_of, load_cached
+from baseline.cache import cache, load_cached
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.package.nnunet_results import NnunetResults, read_results
 from baseline.package.order import trained_order
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import read_training_case
+from baseline.release.keys import key_of, keys_of
 from baseline.release.record import edition_of, read_preparation
 from baseline.work import WorkFolders
 from contract import labels
@@ -88,7 +89,7 @@ def fold_masks(work: WorkFolders, request: PackageRequest, splits: Path, passes:
         order = trained_order(results.dataset, channels, lesions, edition.algorithms[0].channels)
         origin = f"masks of nnU-Net's own validation, {folder.resolve().name}/fold_*/validation{rest}"
         return FoldMasks({name: own[name] for name in fold_of}, order.labels[1 : 1 + len(LESIONS)], origin)
-    segmenter = _Segmenter(work.measured / "nnunet", request, results, passes, device)
+    segmenter = _Segmenter(work, work.measured / "nnunet", request, results, passes, device)
     made = segmenter.segment(cases, fold_of)
     origin = f"masks by the checkpoint of each patient's fold, {made} {'pass' if made == 1 else 'passes'} each{rest}"
     return FoldMasks({case.patient_id: segmenter.path(case) for case in cases}, labels.FOREGROUND, origin)
@@ -142,6 +143,7 @@ def _validation_masks(folder: Path, name: str, folds: Sequence[NnunetSplit], res
 class _Segmenter:
     """The training's networks as a package in `folder`, and beside it the masks that they make."""
 
+    work: WorkFolders
     folder: Path
     request: PackageRequest
     results: NnunetResults
@@ -160,13 +162,14 @@ class _Segmenter:
             for fold, number in numbers.items()
         }
         made_from = {"version": _VERSION, "package": manifest_sha256(package.root)}
-        keys = {
-            case.patient_id: key_of(
+        sources = {
+            case.patient_id: (
                 (case.ct, case.pet, *case.registered.values()),
                 made_from | {"passes": str(steps[fold_of[case.patient_id]]), "suv_factor": case.suv_factor},
             )
             for case in cases
         }
+        keys = keys_of(self.work, sources)
         waiting = [case for case in cases if not self._is_current(case, keys[case.patient_id])]
         if waiting:
             networks, device = Networks(package), device_named(self.device)
@@ -181,8 +184,10 @@ class _Segmenter:
         results, target = self.request.nnunet[0], self.folder / "package"
         sources = [results / "plans.json", results / "dataset.json", *self.results.checkpoints.values()]
         request = replace(self.request, heads=None, output=target)
-        options = {name: str(value) for name, value in asdict(request).items() if name != "nnunet"}
-        key, note = key_of(sources, options), self.folder / "package.json"
+        # Where the folders lie does not count.
+        request_json = {**asdict(request), "edition": Path(request.edition or "").name}
+        options = {name: str(value) for name, value in request_json.items() if name not in ("nnunet", "output")}
+        key, note = key_of(self.work, sources, options), self.folder / "package.json"
         if load_cached(note, key) is None or not target.is_dir():
             package_training(request)
             cache(note, key, self.results.name)

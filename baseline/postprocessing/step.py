@@ -15,7 +15,7 @@ from scipy import ndimage
 from algorithm.heads.documents import Features
 from algorithm.masks.postprocessing import apply_rules
 from algorithm.masks.segmentation import REMOVED, Segmentation
-from baseline.cache import cache, key_of, load_cached, map_items
+from baseline.cache import cache, load_cached, map_items
 from baseline.postprocessing.lesions import measure_patient, read_images, read_logits
 from baseline.postprocessing.record import (
     FORMAT_VERSION,
@@ -28,6 +28,7 @@ from baseline.postprocessing.record import (
 from baseline.postprocessing.search import MaskCohort, cross_fitted, gains, score_of, search
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
+from baseline.release.keys import key_of
 from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits
 from baseline.work import WorkFolders
@@ -70,7 +71,7 @@ def apply_given(
     """Write masks and features after given rules, without a search; by default they stay as they were measured."""
     probabilities = [] if rules == NO_RULES else [work.probabilities(name) for name in features]
     made_from = {"version": FORMAT_VERSION, **rules.as_json()}
-    cases, key = read_cases(work), key_of((work.unfiltered_features_json, *probabilities), made_from)
+    cases, key = read_cases(work), key_of(work, (work.unfiltered_features_json, *probabilities), made_from)
     filtered: dict[str, Features] | None = load_cached(work.features_json, key)
     if filtered is None or not all(work.mask(case.patient_id).is_file() for case in cases):
         filtered = _filter(work, cases, {case.patient_id: rules for case in cases}, features, jobs)
@@ -100,7 +101,7 @@ def _key(work: WorkFolders) -> str:
     probabilities = [work.probabilities(case.patient_id) for case in cases]
     files = [work.unfiltered_features_json, work.splits_json, *probabilities, *references]
     made_from = {"version": FORMAT_VERSION, "edition": edition_of(work).name, "cases": [one.as_json() for one in cases]}
-    return key_of(files, made_from | {"smallest_lesions": smallest_lesions_of(work).model_dump()})
+    return key_of(work, files, made_from | {"smallest_lesions": smallest_lesions_of(work).model_dump()})
 
 
 def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int) -> PostprocessingRecord:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import Field
 
 from baseline.release.clinical import Values, read_values
+from baseline.release.record import release_of
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import Answer, Edition
@@ -132,6 +133,7 @@ class ReleaseCase:
     one is absent. `centre` is the table's value, or else the first part of the ID. `suv_factor` turns a PET in
     Bq/ml into SUV. In an edition of MR `ct` is the scan with the mask's grid, `registered` holds the images and masks
     of an earlier visit by the input's name, and there is no PET; `channels` are the networks' (`Algorithm.channels`).
+    `release` is the folder that was given with `--release`, below which the files lie.
     """
 
     patient_id: str
@@ -146,6 +148,7 @@ class ReleaseCase:
     suv_factor: float | None = None
     channels: tuple[str, ...] = CT_AND_PET
     registered: Mapping[str, Path] = field(default_factory=dict)
+    release: Path = Path()
 
     @property
     def is_mr(self) -> bool:
@@ -166,22 +169,28 @@ class ReleaseCase:
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
     def as_json(self) -> dict[str, Any]:
-        paths = {name: None if (path := getattr(self, name)) is None else str(path) for name in _PATHS}
+        """The record in `cases.json`; paths are relative to the release, which may be copied or moved."""
+        paths = {name: None if (path := getattr(self, name)) is None else self._below(path) for name in _PATHS}
         identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
-        mr = {"channels": list(self.channels), "registered": {k: str(path) for k, path in self.registered.items()}}
+        registered = {name: self._below(path) for name, path in self.registered.items()}
+        mr = {"channels": list(self.channels), "registered": registered}
         known = {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
         return known | mr if self.is_mr else known
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self.release) if path.is_relative_to(self.release) else path)
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
     """The prepared patients, sorted by ID."""
     name = work.cases_json.name
     records = enumerate(work.read(work.cases_json))
-    return tuple(_case_of(parse_document(one, CaseRecord, f"{name}[{number}]")) for number, one in records)
+    release = release_of(work)
+    return tuple(_case_of(parse_document(one, CaseRecord, f"{name}[{number}]"), release) for number, one in records)
 
 
-def _case_of(record: CaseRecord) -> ReleaseCase:
-    paths = {name: None if (path := getattr(record, name)) is None else Path(path) for name in _PATHS}
+def _case_of(record: CaseRecord, release: Path) -> ReleaseCase:
+    paths = {name: None if (path := getattr(record, name)) is None else release / path for name in _PATHS}
     return ReleaseCase(
         record.patient_id,
         record.centre,
@@ -189,7 +198,8 @@ def _case_of(record: CaseRecord) -> ReleaseCase:
         outcomes=record.outcomes,
         suv_factor=record.suv_factor,
         channels=record.channels,
-        registered={name: Path(path) for name, path in record.registered.items()},
+        registered={name: release / path for name, path in record.registered.items()},
+        release=release,
         **paths,  # type: ignore[arg-type]
     )
 
@@ -213,9 +223,11 @@ def event_key(answer: Answer) -> str:
 class Release:
     """Every patient with a CT and a PET, or all MR images, sorted by ID, and the problems of folders and tables.
 
-    `cases` includes patients with errors, as far as they could be read; `patients_with_errors` names them.
+    `root` is the folder `given` with `--release`, or one above it that holds the table. `cases` includes patients with
+    errors, as far as they could be read; `patients_with_errors` names them.
     """
 
+    given: Path
     root: Path
     cases: tuple[ReleaseCase, ...]
     problems: tuple[Problem, ...]
@@ -226,7 +238,7 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
 
     The tables may lack the outcomes of the answers `allow_missing`.
     """
-    layout = read_layout(root, edition)
+    given, layout = root.absolute(), read_layout(root, edition)
     tables = {task: read_table(path, layout.name(path), edition) for task, path in layout.tables.items()}
     readable = {task: table for task, table in tables.items() if table.readable}
     values = {task: read_values(table, edition) for task, table in readable.items()}
@@ -240,14 +252,14 @@ def read_release(root: Path, edition: Edition, allow_missing: Collection[str] = 
         problems += differing
         case = _case(folders, merged, edition, centres.get(patient, ""))
         if case is not None:
-            cases.append(case)
+            cases.append(replace(case, release=given))
     for case in cases:
         if not case.centre and any(variable.name == CENTRE for variable in edition.clinical):
             file = layout.name(case.ct.parent)
             problems.append(Problem(ERROR, "no-centre", case.patient_id, file, "no centre", "<centre>-<number>"))
     for table in tables.values():
         problems += table.problems
-    return Release(layout.root, tuple(cases), tuple(problems))
+    return Release(given, layout.root, tuple(cases), tuple(problems))
 
 
 def _merged(

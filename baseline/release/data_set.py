@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +21,14 @@ from algorithm.network.images import network_channels
 from algorithm.region.grids import resample_mask
 from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region, localise
-from baseline.cache import cache, key_of, load_cached, map_items
+from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase
+from baseline.release.keys import Sources, contents_of, keys_of
 from baseline.release.suv_factors import scaled_by_factor
+from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import Finding
-from contract.files import write_json
+from contract.files import read_json, write_json
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
@@ -36,6 +39,8 @@ Spacing = tuple[float, float, float]
 # Predicted lesions may be smaller than the reference's: nodes of 10 mm can be predicted with 6 mm.
 _SHARE_OF_REFERENCE: Final = 0.25
 _SMALLEST_PERCENTILE: Final = 1
+# Of a sha256, in messages.
+_DIGITS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,8 @@ class PreparedCase:
 
     `region_litres` and `region_found_by` describe the region that inference would segment, `reference_inside` the
     share of reference voxels inside it (None without a mask). `lesions_ml` has the volumes of the reference's lesions
-    by label, `notices` lists corrections of the images, `key` is the digest of the inputs.
+    by label, `notices` lists corrections of the images, `key` is the digest of the inputs. `made_from` names the inputs
+    with the first digits of their sha256, to say what has changed.
     """
 
     patient_id: str
@@ -55,6 +61,7 @@ class PreparedCase:
     notices: tuple[str, ...]
     seconds: float
     key: str
+    made_from: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,18 +95,21 @@ def label_path(raw: Path, case: ReleaseCase) -> Path:
     return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
-def write_data_set(cases: Sequence[ReleaseCase], raw: Path, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
-    """Write an nnU-Net raw data set of all `cases` into `raw`, on grids of `spacing_mm`, (x, y, z).
+def write_data_set(cases: Sequence[ReleaseCase], work: WorkFolders, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
+    """Write an nnU-Net raw data set of all `cases` into `work.raw`, on grids of `spacing_mm`, (x, y, z).
 
     Patients whose files and spacing are unchanged are not written again. Files of other patients are removed, since
     nnU-Net trains on all it finds. `jobs` is the number of worker processes.
     """
+    raw = work.raw
     for name in _FOLDERS:
         (raw / name).mkdir(parents=True, exist_ok=True)
-    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, spacing_mm))}
+    keys = keys_of(work, {case.patient_id: _sources(case, spacing_mm) for case in cases}, cases[0].release)
+    done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, keys[case.patient_id]))}
     waiting = [case for case in cases if case.patient_id not in done]
-    work = partial(_prepare_case, raw=raw, spacing_mm=spacing_mm)
-    for prepared in map_items(work, waiting, jobs, "prepare"):
+    inputs = _named_inputs(work, waiting)
+    items = [(case, keys[case.patient_id], inputs[case.patient_id]) for case in waiting]
+    for prepared in map_items(partial(_prepare_case, raw=raw, spacing_mm=spacing_mm), items, jobs, "prepare"):
         done[prepared.patient_id] = prepared
     removed = _remove_others(cases, raw)
     write_json(
@@ -120,16 +130,16 @@ def _nnunet_name(channel: str) -> str:
     return "noNorm" if channel.rsplit(maxsplit=1)[-1] in labels.LESIONS else channel
 
 
-def _load_prepared(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> PreparedCase | None:
-    record = load_cached(_note(raw, case), _key(case, spacing_mm))
+def _load_prepared(case: ReleaseCase, raw: Path, key: str) -> PreparedCase | None:
+    record = load_cached(_note(raw, case), key)
     if record is None or not all(path.is_file() for path in _outputs(case, raw)):
         return None
     return PreparedCase(**{**record, "notices": tuple(record["notices"])})
 
 
-def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> PreparedCase:
+def _prepare_case(item: tuple[ReleaseCase, str, dict[str, str]], raw: Path, spacing_mm: Spacing) -> PreparedCase:
     start = time.perf_counter()
-    key = _key(case, spacing_mm)
+    case, key, made_from = item
     notices = Notices()
     images, region = read_training_case(case, notices)
     grid = upright_grid(images.ct.geometry, region.lower_mm, region.upper_mm, spacing_mm)
@@ -148,7 +158,7 @@ def _prepare_case(case: ReleaseCase, raw: Path, spacing_mm: Spacing) -> Prepared
     seconds = round(time.perf_counter() - start, 2)
     found = tuple(map(str, notices.findings))
     prepared = PreparedCase(
-        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key
+        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key, made_from
     )
     # Written last: the note stands for complete images.
     cache(_note(raw, case), key, asdict(prepared))
@@ -187,10 +197,29 @@ def read_dose(case: ReleaseCase) -> Volume | None:
     return None if dose is None or not np.isfinite(dose.array).all() or dose.array.min() < 0 else dose
 
 
-def _key(case: ReleaseCase, spacing_mm: Spacing) -> str:
+def _sources(case: ReleaseCase, spacing_mm: Spacing) -> Sources:
     factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
     options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}
-    return key_of((*case.files, case.mask), options | factor)
+    return (*case.files, case.mask), options | factor
+
+
+def _named_inputs(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, dict[str, str]]:
+    """`PreparedCase.made_from` by patient ID."""
+    files = {case.patient_id: [path for path in (*case.files, case.mask) if path is not None] for case in cases}
+    contents = contents_of(work, set(chain(*files.values())), cases[0].release) if cases else {}
+    named = {
+        name: {path.name: (contents[path] or "unreadable")[:_DIGITS] for path in paths} for name, paths in files.items()
+    }
+    for case in cases:
+        if case.suv_factor is not None:
+            named[case.patient_id][f"--suv-factors of {case.patient_id}"] = f"{case.suv_factor:g}"
+    return named
+
+
+def inputs_of(raw: Path) -> dict[str, str]:
+    """The inputs of all prepared patients by name: the first digits of a file's sha256, or the value of an option."""
+    notes = (read_json(path)["result"] for path in sorted((raw / "notes").glob("*.json")))
+    return {name: value for note in notes for name, value in note.get("made_from", {}).items()}
 
 
 def _note(raw: Path, case: ReleaseCase) -> Path:

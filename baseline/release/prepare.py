@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from baseline.cache import cache, key_of, load_cached, map_items
+from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
 from baseline.release.checks import check_images
+from baseline.release.keys import Sources, digest, keys_of
 from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
@@ -55,7 +56,7 @@ def check_release(options: PrepareOptions, work: WorkFolders, jobs: int) -> Chec
     _check_allowed(options.allow_missing, release, edition)
     if options.suv_factors is not None:
         release = with_suv_factors(release, Path(options.suv_factors))
-    problems = find_problems(release, work.checks, jobs, options.estimate_suv)
+    problems = find_problems(release, work, jobs, options.estimate_suv)
     write_problems(work.problems_json.parent, problems)
     return CheckedRelease(release, problems, time.perf_counter() - start)
 
@@ -71,35 +72,38 @@ def _check_allowed(allowed: Sequence[str], release: Release, edition: Edition) -
             raise InputError("--allow-missing", f"found {name}, which {known} patients have", "a missing outcome")
 
 
-def find_problems(release: Release, checks: Path, jobs: int, estimate_suv: bool = False) -> tuple[Problem, ...]:
+def find_problems(release: Release, work: WorkFolders, jobs: int, estimate_suv: bool = False) -> tuple[Problem, ...]:
     """All problems of folders, tables and images, in order.
 
-    The folder `checks` caches the problems of each patient's images; unchanged images are not read again.
+    The folder `checks` caches the problems of each patient's images; unchanged images are not checked again.
     """
     problems: list[Problem] = list(release.problems)
-    waiting = []
+    sources = {case.patient_id: _sources(case, release.root, estimate_suv) for case in release.cases}
+    keys, waiting = keys_of(work, sources, release.given), []
     for case in release.cases:
-        cached = load_cached(checks / f"{case.patient_id}.json", _check_key(case, release.root, estimate_suv))
+        cached = load_cached(work.checks / f"{case.patient_id}.json", keys[case.patient_id])
         if cached is None:
             waiting.append(case)
         else:
             problems += [Problem(**record) for record in cached]
-    work = partial(_check_case, root=release.root, checks=checks, estimate_suv=estimate_suv)
-    for of_case in map_items(work, waiting, jobs, "check"):
+    check = partial(_check_case, root=release.root, checks=work.checks, estimate_suv=estimate_suv)
+    for of_case in map_items(check, [(case, keys[case.patient_id]) for case in waiting], jobs, "check"):
         problems += of_case
     return in_order(problems)
 
 
-def _check_key(case: ReleaseCase, root: Path, estimate_suv: bool) -> str:
+def _sources(case: ReleaseCase, root: Path, estimate_suv: bool) -> Sources:
+    """What the problems of a patient's images are made from; they name the files as they lie below `root`."""
     files = (*case.files, case.mask, case.planning_ct, case.dose)
-    scale = {"suv_factor": case.suv_factor, "estimate_suv": estimate_suv}
-    names = {"root": str(root), "ct": str(case.ct), "mask": str(case.mask)}
-    return key_of(files, {"version": _CHECKS_VERSION} | names | scale)
+    names = [None if path is None else path.relative_to(root).as_posix() for path in files]
+    options = {"suv_factor": case.suv_factor, "estimate_suv": estimate_suv}
+    return files, {"version": _CHECKS_VERSION, "names": names, **options}
 
 
-def _check_case(case: ReleaseCase, root: Path, checks: Path, estimate_suv: bool) -> tuple[Problem, ...]:
+def _check_case(item: tuple[ReleaseCase, str], root: Path, checks: Path, estimate_suv: bool) -> tuple[Problem, ...]:
+    case, key = item
     problems = check_images(case, root, estimate_suv)
-    cache(checks / f"{case.patient_id}.json", _check_key(case, root, estimate_suv), as_json(problems))
+    cache(checks / f"{case.patient_id}.json", key, as_json(problems))
     return problems
 
 
@@ -129,11 +133,11 @@ def prepare_release(options: PrepareOptions, checked: CheckedRelease, work: Work
 
     start = time.perf_counter()
     spacing_mm = chosen_spacing(work, options)
-    options = replace(options, spacing_mm=spacing_mm)
+    options = replace(options, spacing_mm=spacing_mm, release=str(Path(options.release).absolute()))
     answers = head_answers(options.training_edition())
     cases = sound_cases(checked.release, checked.problems, options.keep_going)
     load_or_make_splits(work.splits_json, cases, answers, options.folds, options.seed)
-    data = write_data_set(cases, work.raw, spacing_mm, jobs)
+    data = write_data_set(cases, work, spacing_mm, jobs)
     write_cases(work, cases)
     seconds = {"check": round(checked.seconds, 1), "prepare": round(time.perf_counter() - start, 1)}
     preparation = _preparation(options, checked, cases, answers, data).model_copy(update={"seconds": seconds})
@@ -191,7 +195,7 @@ def _preparation(
         },
         mended={one.patient_id: one.notices for one in data.prepared if one.notices},
         smallest_lesions=smallest_lesions(data.prepared),
-        data=key_of((), {one.patient_id: one.key for one in data.prepared}),
+        data=digest({one.patient_id: one.key for one in data.prepared}),
         own_edition=load_edition(options.edition).content,
     )
 

@@ -20,6 +20,8 @@ Spacing = tuple[float, float, float]
 Counts = dict[str, int | dict[str, int]]
 # That of the preset `short`.
 DEFAULT_MM: Final = (3.0, 3.0, 3.0)
+# The next step where files of the release are not found.
+MOVED: Final = "where the release is now: `hecktor train prepare --release DIR`"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ class Preparation(Document):
 def read_preparation(work: WorkFolders) -> Preparation:
     """Read `prepare.json`. Raises `HecktorError` before `hecktor train prepare`, or for a damaged file."""
     return parse_document(work.read(work.prepare_json), Preparation, work.prepare_json.name)
+
+
+def release_of(work: WorkFolders) -> Path:
+    """The folder of the release, where `prepare` last found it."""
+    return Path(read_preparation(WorkFolders(work.shared)).options.release)
 
 
 def edition_of(work: WorkFolders) -> Edition:

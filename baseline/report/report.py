@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.measure import features_version
-from baseline.cache import key_of
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.own_features import own_features_stamp
@@ -16,6 +15,7 @@ from baseline.heads.record import read_cross_validation, stored_cross_validation
 from baseline.outcome.folds import fits_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
+from baseline.release.keys import key_of
 from baseline.release.record import edition_of, read_preparation, smallest_lesions_of
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
@@ -70,7 +70,7 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     records.append(references if references.is_file() else None)
     sources = [*masks, *(case.mask for case in scored), *records, work.cross_validation_json, work.heads_json]
     sources += [work.postprocessing_json] if work.postprocessing_json.is_file() else []
-    return key_of(sources, {"version": FORMAT_VERSION})
+    return key_of(work, sources, {"version": FORMAT_VERSION})
 
 
 def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[str, dict[str, Any]]:
@@ -140,7 +140,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
     made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
     made_from |= {"own": dict(own)} if own else {}
-    return key_of((work.features_json,), made_from | own_features_stamp(work))
+    return key_of(work, (work.features_json,), made_from | own_features_stamp(work))
 
 
 def heads_are_current(work: WorkFolders) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from baseline.cache import cache, key_of, load_cached, map_items
-from contract.errors import HecktorError, InputError
+from baseline.cache import cache, load_cached, map_items
+from contract.errors import HecktorError
 
 
 def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
@@ -23,31 +23,6 @@ def test_a_result_is_read_back_under_its_key_alone(tmp_path: Path) -> None:
 def test_a_damaged_result_is_made_again(tmp_path: Path, content: str) -> None:
     (tmp_path / "x.json").write_text(content)
     assert load_cached(tmp_path / "x.json", "key") is None
-
-
-def test_a_key_follows_size_time_presence_and_options(tmp_path: Path) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(b"1")
-    os.utime(path, ns=(5, 5))
-    first = key_of((path, None), {"spacing": 3})
-    assert key_of((path, None), {"spacing": 3}) == first
-    keys = {
-        first,
-        key_of((path, None), {"spacing": 4}),
-        key_of((path,), {"spacing": 3}),
-        key_of((None, path), {"spacing": 3}),
-    }
-    os.utime(path, ns=(5, 6))
-    keys.add(key_of((path, None), {"spacing": 3}))
-    path.write_bytes(b"12")
-    os.utime(path, ns=(5, 5))
-    keys.add(key_of((path, None), {"spacing": 3}))
-    assert len(keys) == 6
-
-
-def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"^ct\.nii\.gz: No such file or directory, expected it in {tmp_path}$"):
-        key_of((tmp_path / "ct.nii.gz",), {})
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -132,7 +132,7 @@ def check_resuming(release: Path, root: Path) -> None:
     after = {path: path.stat().st_mtime_ns for path in (root / "work" / "nnunet").rglob("*") if path.is_file()}
     assert {path.name for path in made if made[path] != after.get(path)} == {"dataset.json"}
     assert set(after) == set(made)
-    with pytest.raises(HecktorError, match=r"plan\.json: a network has been trained with other options"):
+    with pytest.raises(HecktorError, match=r"plan\.json: a network has been trained with --epochs 1, now 2,"):
         baseline_main(options(release, root, "--epochs", "2"))
     with pytest.raises(HecktorError, match=r"splits\.json: 2 folds with seed 0, now 2 and 1"):
         baseline_main(options(release, root, "--seed", "1"))

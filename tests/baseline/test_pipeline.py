@@ -98,7 +98,7 @@ def test_a_plan_with_a_checkpoint_is_final(tmp_path: Path, planned: Planned, che
     plan_networks(work, PLAN, 1)
     start_fold(work, checkpoint)
     before = snapshot(tmp_path)
-    message = r"^plan\.json: a network has been trained with other options, images or splits, expected the same \(or a"
+    message = r"^plan\.json: a network has been trained with --epochs 45, now 7, expected the same \(or a"
     with pytest.raises(HecktorError, match=message):
         plan_networks(work, OTHER, 1)
     assert plan_networks(work, PLAN, 1) == PLAN

@@ -73,19 +73,55 @@ def test_a_changed_plan_leaves_the_images_of_other_plans(tmp_path: Path, preproc
     assert not (work.preprocessed / "hecktorPlans_3d_fullres_2").exists()
 
 
+def write_note(work: WorkFolders, sha256: str) -> None:
+    """The record of a prepared patient whose PET has this digest."""
+    write_json(work.raw / "notes" / "A-1.json", {"key": sha256, "result": {"made_from": {"A-1__PT.nii.gz": sha256}}})
+
+
 def test_other_images_end_the_plans_without_a_network(tmp_path: Path) -> None:
-    """After `prepare` wrote other images, a plan without checkpoints is dropped, one with a checkpoint refuses."""
+    """After `prepare` wrote other images, a plan without checkpoints is dropped, one with a checkpoint refuses and names
+    the file.
+    """
     work = planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     wide = named(work, "wide")
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
+    write_note(work, "3fa4")
     plan_networks(work, PLAN, 1)
     assert not wide.plan_json.exists()
     (work.fold(0)).mkdir(parents=True)
     (work.fold(0) / "checkpoint_latest.pth").touch()
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "images again"})
-    with pytest.raises(HecktorError, match=r"plan\.json: images or splits have changed since its networks \(plan plan"):
+    write_note(work, "77ab")
+    found = (
+        r"plan\.json: its networks \(plan plan\) were trained with A-1__PT\.nii\.gz 3fa4, now 77ab, expected the same"
+    )
+    with pytest.raises(HecktorError, match=found):
         plan_networks(wide, PLAN, 1)
+    found = r"plan\.json: a network has been trained with A-1__PT\.nii\.gz 3fa4, now 77ab, expected the same"
+    with pytest.raises(HecktorError, match=found):
+        plan_networks(work, PLAN, 1)
+    (work.raw / "notes" / "A-1.json").unlink()
+    with pytest.raises(HecktorError, match=r"trained with A-1__PT\.nii\.gz 3fa4, now absent, expected"):
+        plan_networks(work, PLAN, 1)
+
+
+def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
+    """Of presets their names, of splits their number and seed."""
+    work = planned_work(tmp_path)
+    plan_networks(work, PLAN, 1)
+    write_text(work.fold(0) / "checkpoint_latest.pth", "network")
+    found = (
+        r"trained with --preset short, now nnunet, --memory-gb 0\.3, now 8\.0, --base-features 16, now 32 and 7 more"
+    )
+    with pytest.raises(HecktorError, match=found):
+        plan_networks(work, PRESETS["nnunet"], 1)
+    with pytest.raises(HecktorError, match=r"trained with --mirror-axes 2, now 0 1, expected the same"):
+        plan_networks(work, PLAN.changed(mirror_axes=(0, 1)), 1)
+    splits = read_json(work.splits_json)
+    write_json(work.splits_json, splits | {"seed": 3, "folds": [["A-1"], ["A-2"], ["B-1"]]})
+    with pytest.raises(HecktorError, match=r"trained with --folds 2, now 3, --seed 0, now 3, splits\.json \w+, now"):
+        plan_networks(work, PLAN, 1)
 
 
 def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[str]) -> None:
@@ -108,7 +144,9 @@ def test_starting_weights_after_the_training(tmp_path: Path, preprocessed: list[
     write_text(last, "network")
     (tmp_path / "copy.pth").unlink()
     plan_networks(work, copied, 1)
-    with pytest.raises(HecktorError, match="a network has been trained with other options"):
+    with pytest.raises(
+        HecktorError, match=r"a network has been trained with --starting-weights \w{12}, now \w{12}, exp"
+    ):
         plan_networks(work, others, 1)
     assert len(preprocessed) == 1
 
@@ -124,6 +162,8 @@ def test_the_default_plan_has_the_spacing_of_prepare(tmp_path: Path) -> None:
 def test_another_spacing_prepares_images_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = planned_work(tmp_path)
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [2.0, 2.0, 4.0]}, "data": "images"})
+    (tmp_path / "r").mkdir()
+    monkeypatch.chdir(tmp_path)
     prepared: list[tuple[Any, Path]] = []
     monkeypatch.setattr(planning, "check_release", lambda *_: None)
     monkeypatch.setattr(planning, "prepare_release", lambda options, _, to, __: prepared.append((options, to.raw)))

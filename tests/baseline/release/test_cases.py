@@ -12,6 +12,7 @@ from baseline.release.clinical import read_values
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import InputError
+from contract.files import write_json
 from contract.release.problems import Problem
 from contract.release.tables import read_table
 from tests.baseline.prepared import EDITION
@@ -65,11 +66,13 @@ def test_one_record_a_patient(release: Path) -> None:
 def test_a_case_is_the_same_after_a_round_through_json(release: Path, tmp_path: Path) -> None:
     work, cases = WorkFolders(tmp_path / "work"), read_release(release, EDITION).cases
     write_cases(work, cases)
+    write_json(work.prepare_json, {"options": {"release": str(release)}})
     assert read_cases(work) == cases
 
 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
+    write_json(work.prepare_json, {"options": {"release": "r"}})
     work.cases_json.write_text('[{"patient_id": "A-1", "rfs_days": 12.0}]')
     with pytest.raises(InputError, match=r"^cases\.json\[0\]\.rfs_days: found 12\.0"):
         read_cases(work)

@@ -12,6 +12,7 @@ import pytest
 
 from baseline.release.cases import read_release
 from baseline.release.prepare import find_problems
+from baseline.work import WorkFolders
 from contract.images.volumes import Volume
 from tests.baseline.prepared import EDITION
 
@@ -25,7 +26,7 @@ TASKS = ("Task 1", "Task 2", "Task 3")
 def problems_of(release: Release, tmp_path: Path) -> list[Report]:
     """All problems of the release."""
     root = release.write_tables()
-    problems = find_problems(read_release(root, EDITION), tmp_path / "checks", jobs=1)
+    problems = find_problems(read_release(root, EDITION), WorkFolders(tmp_path / "work"), jobs=1)
     return [(problem.severity, problem.kind, problem.file, problem.found) for problem in problems]
 
 

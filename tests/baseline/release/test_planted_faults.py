@@ -9,6 +9,7 @@ import pytest
 
 from baseline.release.cases import read_release
 from baseline.release.prepare import find_problems, sound_cases
+from baseline.work import WorkFolders
 from contract.errors import InputError
 from contract.release.problems import Problem, patients_with_errors
 from tests.baseline.prepared import EDITION
@@ -42,14 +43,14 @@ def matches(problem: Problem, expected: Expected) -> bool:
 def test_each_fault_is_named_and_nothing_else(faulty: tuple[Path, list[Expected]], tmp_path: Path) -> None:
     root, expected = faulty
     release = read_release(root, EDITION)
-    problems = find_problems(release, tmp_path / "checks", jobs=1)
+    problems = find_problems(release, WorkFolders(tmp_path / "work"), jobs=1)
     wrong = [one for one in expected if sum(matches(problem, one) for problem in problems) != 1]
     assert not wrong, "\n".join(map(str, wrong))
     beyond = [problem for problem in problems if not any(matches(problem, one) for one in expected)]
     assert not beyond, "\n".join(map(str, beyond))
     assert len(problems) == len(expected)
     assert [problem.is_error for problem in problems] == sorted((p.is_error for p in problems), reverse=True)
-    assert find_problems(release, tmp_path / "checks", jobs=1) == problems
+    assert find_problems(release, WorkFolders(tmp_path / "work"), jobs=1) == problems
     with pytest.raises(InputError, match=r"^release: \d+ errors"):
         sound_cases(release, problems, keep_going=False)
     sound = {case.patient_id for case in sound_cases(release, problems, keep_going=True)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ def test_a_patient_is_written_again_only_where_its_files_or_the_spacing_changed(
     assert (record(release)["counts"]["written"], record(release)["data"]) == (0, key)
     os.utime(release.path("MDA-003", "__PT"), (1, 1))
     run(release)
+    assert times(release) == before
+    pet = release.read("MDA-003", "__PT")
+    release.write("MDA-003", "__PT", replace(pet, array=pet.array * 2))
+    run(release)
     changed = {name for name, time in times(release).items() if time != before[name]}
     assert changed == {"imagesTr/MDA-003_0000.nii.gz", "imagesTr/MDA-003_0001.nii.gz", "labelsTr/MDA-003.nii.gz"}
     (data(release) / "labelsTr" / "CHUM-001.nii.gz").unlink()
@@ -129,7 +134,7 @@ def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.Ca
     with pytest.raises(InputError, match=r"^release: 1 errors"):
         run(release)
     work = release.root.parent / "work"
-    assert sorted(path.name for path in work.iterdir()) == ["checks", "problems.csv", "problems.json"]
+    assert sorted(path.name for path in work.iterdir()) == ["checks", "digests.json", "problems.csv", "problems.json"]
     with (work / "problems.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert rows == json.loads((work / "problems.json").read_text())

@@ -1,0 +1,82 @@
+"""A copied release and a copied working directory, with other places and times, compute nothing anew."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from baseline import make_report
+from baseline.cli import main
+from baseline.release.cases import read_cases
+from baseline.work import WorkFolders
+from contract.errors import HecktorError
+from contract.files import read_json
+
+# What each `prepare` writes: where the release is, and when it was prepared.
+ALWAYS_WRITTEN = {"prepare.json", "cases.json", "problems.json", "problems.csv", "dataset.json", "digests.json"}
+
+
+def copied(source: Path, target: Path) -> Path:
+    """A copy as `cp -r` makes it: with the time of the copy."""
+    return Path(shutil.copytree(source, target, copy_function=shutil.copyfile))
+
+
+def heads_of_masks(work: WorkFolders, masks: Path) -> Path:
+    """Heads of given and of reference masks, and the report; returns its path."""
+    for given in (str(masks), "reference"):
+        assert main(["heads", "--work", str(work.shared), "--masks", given, "--jobs", "1"]) == 0
+    return make_report(work, 1)
+
+
+def prepare(release: Path, work: Path, *more: str) -> int:
+    return main(["prepare", "--release", str(release), "--work", str(work), "--folds", "2", "--jobs", "1", *more])
+
+
+def times(work: Path) -> dict[str, int]:
+    files = [path for path in work.rglob("*") if path.is_file() and path.name not in ALWAYS_WRITTEN]
+    return {path.relative_to(work).as_posix(): path.stat().st_mtime_ns for path in files}
+
+
+@pytest.mark.slow
+def test_copies_compute_nothing_anew(
+    prepared: tuple[WorkFolders, Path], once_prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The release first lies elsewhere, then also the working directory; a file that changes is noticed."""
+    work, masks = prepared
+    heads_of_masks(work, masks)
+    release, node = copied(once_prepared / "release", tmp_path / "disk" / "cohort"), tmp_path / "node" / "training"
+    copied(work.shared, node)
+    copied(masks, tmp_path / "node" / "masks")
+    before = times(node)
+    assert prepare(release, node) == 0
+    assert read_json(node / "prepare.json")["counts"]["written"] == 0
+    assert heads_of_masks(WorkFolders(node), tmp_path / "node" / "masks").is_file()
+    assert times(node) == before
+    case = read_cases(WorkFolders(node))[0]
+    assert case.ct.is_relative_to(release)
+    case.ct.write_bytes(case.ct.read_bytes()[:-1000])
+    assert prepare(release, node, "--check-only") == 1
+    assert f"unreadable Task 1/{case.patient_id}/{case.patient_id}__CT.nii.gz" in capsys.readouterr().out
+
+
+def test_the_list_of_cases_has_relative_paths(prepared: tuple[WorkFolders, Path]) -> None:
+    text = prepared[0].cases_json.read_text()
+    first = read_cases(prepared[0])[0]
+    assert '"ct": "Task 1/' in text
+    assert str(first.release) not in text
+    assert first.ct.is_file()
+
+
+def test_a_release_that_is_gone_is_asked_for(prepared: tuple[WorkFolders, Path], once_prepared: Path) -> None:
+    """By a step that reads images, and by a plan that prepares them once more."""
+    work, masks = prepared
+    text = work.prepare_json.read_text()
+    work.prepare_json.write_text(text.replace(str(once_prepared / "release"), "/gone/release"))
+    ask = r"where the release is now: `hecktor train prepare --release DIR`$"
+    with pytest.raises(HecktorError, match=r"__CT\.nii\.gz: No such file or directory, expected it in /gone/.*" + ask):
+        main(["heads", "--work", str(work.shared), "--masks", str(masks), "--jobs", "1"])
+    fine = ["--work", str(work.shared), "--name", "fine", "--spacing-mm", "2", "2", "2", "--preset", "nnunet"]
+    with pytest.raises(HecktorError, match=r"^release: no such folder in /gone, expected " + ask):
+        main(["plan", *fine])
