@@ -18,7 +18,7 @@ from baseline.in_process import without_pools
 from baseline.network.interruption import end_at_once
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
-from baseline.network.plans import PRESETS, NetworkPlan, StoredPlan, read_plan, read_stored, store_plan
+from baseline.network.plans import NetworkPlan, differences, inputs_of, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
 from baseline.release.keys import digest
 from baseline.release.prepare import check_release, prepare_release
@@ -35,17 +35,12 @@ from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLA
 from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
 from contract.packages import CHANNELS, file_entry
-from contract.patient import listed
 
 LOGGER = logging.getLogger("hecktor")
 # Drawn from all patients' lesions, for the statistics of intensities; nnU-Net's own number.
 FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
-# Options without one on the command line: they follow the preset.
-_OF_PRESET: Final = ("network", "validation_iterations")
-# Of a sha256, in messages.
-_DIGITS: Final = 12
 _OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
@@ -87,7 +82,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
             if stored.plan != plan:  # the same starting weights elsewhere
                 store_plan(work, key, plan, stored.inputs)
             return plan
-        _check_replaceable(work, f"a network has been trained with {_differences(work, stored, plan)}")
+        _check_replaceable(work, f"a network has been trained with {differences(work, stored, plan)}")
         work.plan_json.unlink()
     _remove_remains(work)
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
@@ -95,7 +90,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     work.plan_log.parent.mkdir(parents=True, exist_ok=True)
     with end_at_once("the plan will be made again next time"), work.plan_log.open("w") as log, redirect_stdout(log):
         plan_and_preprocess(work, plan, splits, jobs)
-    store_plan(work, key, plan, _inputs(work))
+    store_plan(work, key, plan, inputs_of(work))
     return plan
 
 
@@ -176,46 +171,13 @@ def _check_replaceable(work: WorkFolders, found: str) -> None:
         raise HecktorError(work.plan_json.name, found, "the same (or another --name, or a new working directory)")
 
 
-def _differences(work: WorkFolders, stored: StoredPlan, plan: NetworkPlan) -> str:
-    """The options, splits and files that differ from those of a stored plan, each with its former and present value."""
-    before, now = _options(stored.plan), _options(plan)
-    if stored.inputs:
-        before, now = before | stored.inputs, now | _inputs(work)
-    changed = [
-        f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
-        for name in dict.fromkeys((*before, *now))
-        if before.get(name) != now.get(name)
-    ]
-    return listed(changed) or "images that another version of hecktor prepared"
-
-
-def _options(plan: NetworkPlan) -> dict[str, str]:
-    """The options that chose a plan, with their values."""
-    values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
-    values["starting_weights"] = (values.pop("starting_weights_digest") or "none")[:_DIGITS]
-    preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
-    return {"--preset": preset} | {
-        f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in values.items()
-    }
-
-
-def _inputs(work: WorkFolders) -> dict[str, str]:
-    """What networks learn from, by the name of option or file, with its value or the first digits of its sha256."""
-    from baseline.release.data_set import inputs_of
-
-    splits = read_splits(work)
-    of_splits = {"--folds": str(len(splits.folds)), "--seed": str(splits.seed)}
-    return of_splits | {work.splits_json.name: digest(splits.held_out)[:_DIGITS]} | inputs_of(work.raw)
-
-
 def _remove_remains(work: WorkFolders) -> None:
     """Remove files of an interrupted plan, or of another one without a checkpoint, but nothing that other plans use."""
     others = sharing_images(work)
     for other in others:
         stored = read_stored(other)
         if stored.key != plan_key(other, stored.plan):
-            found = f"its networks (plan {other.name}) were trained with {_differences(other, stored, stored.plan)}"
+            found = f"its networks (plan {other.name}) were trained with {differences(other, stored, stored.plan)}"
             _check_replaceable(other, found)
             other.plan_json.unlink()
     work.plans.unlink(missing_ok=True)

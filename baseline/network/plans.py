@@ -9,10 +9,13 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from baseline.release.keys import digest, short
+from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError
 from contract.files import write_json
+from contract.patient import listed
 
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
@@ -129,6 +132,8 @@ _NNUNET: Final = NetworkPlan(
     optimiser="sgd",
     batch_dice=None,
 )
+# Options without one on the command line: they follow the preset.
+_OF_PRESET: Final = ("network", "validation_iterations")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
@@ -157,6 +162,40 @@ def read_plan(work: WorkFolders) -> NetworkPlan:
 def store_plan(work: WorkFolders, key: str, plan: NetworkPlan, inputs: Mapping[str, str] | None = None) -> None:
     """Write `plan.json`."""
     write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json"), "inputs": dict(inputs or {})})
+
+
+def differences(work: WorkFolders, stored: StoredPlan, plan: NetworkPlan) -> str:
+    """The options, splits and files that differ from those of a stored plan, each with its former and present value."""
+    before, now = _options(stored.plan), _options(plan)
+    if stored.inputs:
+        before, now = before | stored.inputs, now | inputs_of(work)
+    changed = [
+        f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
+        for name in dict.fromkeys((*before, *now))
+        if before.get(name) != now.get(name)
+    ]
+    return listed(changed) or "other images or splits"
+
+
+def _options(plan: NetworkPlan) -> dict[str, str]:
+    """The options that chose a plan, with their values."""
+    values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
+    weights = values.pop("starting_weights_digest")
+    values["starting_weights"] = "none" if weights is None else short(weights)
+    preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
+    return {"--preset": preset} | {
+        f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for name, value in values.items()
+    }
+
+
+def inputs_of(work: WorkFolders) -> dict[str, str]:
+    """What networks learn from, by the name of option or file, with its value or the first digits of its sha256."""
+    from baseline.release.data_set import inputs_of as inputs_of_images  # imports torch
+
+    splits = read_splits(work)
+    of_splits = {"--folds": str(len(splits.folds)), "--seed": str(splits.seed)}
+    return of_splits | {work.splits_json.name: short(digest(splits.held_out))} | inputs_of_images(work.raw)
 
 
 @dataclass(frozen=True)

@@ -170,14 +170,15 @@ class ReleaseCase:
 
     def as_json(self) -> dict[str, Any]:
         """The record in `cases.json`; paths are relative to the release, which may be copied or moved."""
-        paths = {name: None if (path := getattr(self, name)) is None else self._below(path) for name in _PATHS}
+        paths = {name: None if (path := getattr(self, name)) is None else self.below(path) for name in _PATHS}
         identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
-        registered = {name: self._below(path) for name, path in self.registered.items()}
+        registered = {name: self.below(path) for name, path in self.registered.items()}
         mr = {"channels": list(self.channels), "registered": registered}
         known = {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
         return known | mr if self.is_mr else known
 
-    def _below(self, path: Path) -> str:
+    def below(self, path: Path) -> str:
+        """A file's path relative to the release."""
         return str(path.relative_to(self.release) if path.is_relative_to(self.release) else path)
 
 

@@ -23,7 +23,7 @@ from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase
-from baseline.release.keys import Sources, contents_of, keys_of
+from baseline.release.keys import Sources, contents_of, keys_of, short
 from baseline.release.suv_factors import scaled_by_factor
 from baseline.work import WorkFolders
 from contract import labels
@@ -39,8 +39,6 @@ Spacing = tuple[float, float, float]
 # Predicted lesions may be smaller than the reference's: nodes of 10 mm can be predicted with 6 mm.
 _SHARE_OF_REFERENCE: Final = 0.25
 _SMALLEST_PERCENTILE: Final = 1
-# Of a sha256, in messages.
-_DIGITS: Final = 12
 
 
 @dataclass(frozen=True)
@@ -207,12 +205,11 @@ def _named_inputs(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, 
     """`PreparedCase.made_from` by patient ID."""
     files = {case.patient_id: [path for path in (*case.files, case.mask) if path is not None] for case in cases}
     contents = contents_of(work, set(chain(*files.values())), cases[0].release) if cases else {}
-    named = {
-        name: {path.name: (contents[path] or "unreadable")[:_DIGITS] for path in paths} for name, paths in files.items()
-    }
+    named = {}
     for case in cases:
-        if case.suv_factor is not None:
-            named[case.patient_id][f"--suv-factors of {case.patient_id}"] = f"{case.suv_factor:g}"
+        name, factor = case.patient_id, case.suv_factor
+        named[name] = {case.below(path): short(contents[path]) for path in files[name]}
+        named[name] |= {} if factor is None else {f"--suv-factors of {name}": f"{factor:g}"}
     return named
 
 
