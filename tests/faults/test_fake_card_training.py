@@ -37,6 +37,7 @@ def work(planned: WorkFolders) -> WorkFolders:  # noqa: F811
     """The planned directory with the files of `prepare` and `plan`, and no checkpoint."""
     image = Path("image")
     write_cases(planned, [ReleaseCase(name, "A", image, image, image, Patient()) for name in PATIENTS])
+    write_json(planned.prepare_json, {"options": {"release": "r"}})
     splits = {"folds": [[PATIENTS[1]], [PATIENTS[0]]], "centres": {"A": list(PATIENTS)}}
     write_json(planned.splits_json, {"format_version": 1, "seed": 3, **splits})
     store_plan(planned, "any", PLAN.changed(epochs=EPOCHS, backbones=("unet",)))
