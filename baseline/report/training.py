@@ -105,12 +105,15 @@ def training_section(found: Mapping[str, str], logs: Mapping[str, Sequence[Log]]
 
 def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:
     """Mean loss over the folds of each network by epoch, with the range over the folds; no rows without logs."""
-    rows = [
-        {"network": network, "loss": title, **point}
+    curves = {
+        (network, title): _curve([log[key] for log in of_folds])
         for network, of_folds in logs.items()
         for key, title in _LOSSES.items()
-        for point in _curve([log[key] for log in of_folds])
+    }
+    rows = [
+        {"network": network, "loss": title, **point} for (network, title), points in curves.items() for point in points
     ]
+    epochs = max((point["epoch"] for points in curves.values() for point in points), default=0)
     return Analysis(
         name="loss",
         title="Loss",
@@ -132,7 +135,7 @@ def loss_curves(logs: Mapping[str, Sequence[Log]]) -> Analysis:
             "high": "highest",
             "series": "loss",
             "facet": "network",
-            "step": max((row["epoch"] for row in rows), default=0) > _MOST_DOTS,
+            "step": epochs > _MOST_DOTS,
         },
     )
 
