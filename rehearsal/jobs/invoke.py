@@ -52,7 +52,6 @@ class _Batch:
         self._call = Call.below(name, work_dir / "server", logs, rehearsal.limits, rehearsal.model)
         self._ended = RunOutcome(None, 0.0, False, None)
         self._refusal: str | None = None
-        self._logged = dict.fromkeys(_STREAMS, 0)
         self.startup_s: list[float] = []
         self.warnings: list[str] = []
 
@@ -72,9 +71,8 @@ class _Batch:
         checked, failure = outputs_or_failure(failure, collected, case, self._rehearsal.task)
         run_record, unusable = read_run_record(collected.record, collected.record_fault)
         logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
-        for stream, log in logs.items():
-            self._cut_log(stream, log)
-            warnings += log_warnings(log)
+        server.logs.cut(*logs.values())
+        warnings += [warning for log in logs.values() for warning in log_warnings(log)]
         all_warnings = (*checked.warnings, *unusable, *warnings)
         return JobResult(job, outcome, checked.outputs, failure, all_warnings, logs["stderr"], "invoke", run_record)
 
@@ -94,6 +92,7 @@ class _Batch:
         limits = self._rehearsal.limits
         reply = server.wait_until_ready(limits.health_tries, limits.health_apart_s)
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if reply.status is None else None
+        server.logs.settle()
         self._refusal = start_failure(reply, code, limits, self._call.stderr)
         if self._refusal is None:
             self.startup_s.append(reply.seconds)
@@ -106,6 +105,7 @@ class _Batch:
         peak = server.peak_memory()
         unanswered = reply.status is None and not reply.timed_out
         code = server.exit_code_within(_END_SEEN_WITHIN_S) if unanswered else None
+        server.logs.settle()
         failure = invoke_failure(reply, code, limits, self._call.stderr)
         if reply.timed_out:
             server.stop()
@@ -146,13 +146,6 @@ class _Batch:
         for log in logs:
             log.touch()
         return JobResult(job, self._ended, (), self._refusal, (), logs[-1], "invoke")
-
-    def _cut_log(self, stream: str, target: Path) -> None:
-        """Copy to `target` what the server wrote to a stream since the previous case."""
-        source = self._call.stdout if stream == "stdout" else self._call.stderr
-        content = source.read_bytes()[self._logged[stream] :] if source.is_file() else b""
-        self._logged[stream] += len(content)
-        target.write_bytes(content)
 
 
 def _locked_folder(folder: Path) -> str | None:

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 from contract import platform
 from contract.errors import EngineError
 from rehearsal.images import ImageFacts
+from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
 from rehearsal.runners.runner import Call, Limits, clean_environment, run_environment
 from rehearsal.runners.servers import PORT, RunningServer
@@ -195,7 +196,8 @@ class ContainerRunner:
         try:
             process = self._started(call, no_serve)
             stopper, peak = self._stopper(call.name), self._peak(call.name)
-            outcome = wait_for(process, call.limits.time_limit_s, stopper, peak, call.cancelled)
+            with Logs(process, call.stdout, call.stderr):
+                outcome = wait_for(process, call.limits.time_limit_s, stopper, peak, call.cancelled)
             self._raise_if_never_started(call, outcome.exit_code)
             self._hand_over(call)
         finally:
@@ -211,12 +213,14 @@ class ContainerRunner:
         started_s = time.monotonic()
         try:
             process = self._started(call, ())
+            logs = Logs(process, call.stdout, call.stderr)
         except BaseException:
             self._remove(call.name)
             raise
         peak = self._peak(call.name)
         server = RunningServer(
             process,
+            logs,
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
             folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
@@ -229,6 +233,7 @@ class ContainerRunner:
         try:
             while server.exit_code is None and not self._is_running(call.name):
                 time.sleep(_POLL_S)
+            logs.settle()
             self._raise_if_never_started(call, server.exit_code)
         except BaseException:
             server.kill()
@@ -239,8 +244,8 @@ class ContainerRunner:
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         for folder in (call.output_dir, call.tmp_dir):
             folder.chmod(0o777)
-        with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            return subprocess.Popen(self._command(call, options), stdout=stdout, stderr=stderr, env=clean_environment())
+        pipe = subprocess.PIPE
+        return subprocess.Popen(self._command(call, options), stdout=pipe, stderr=pipe, env=clean_environment())
 
     def _command(self, call: Call, options: Sequence[str]) -> list[str]:
         mounts: list[tuple[Path | None, Path, str]] = [

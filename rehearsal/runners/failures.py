@@ -16,7 +16,7 @@ MESSAGE_LINES: Final = 100
 MAX_LOG_LINES: Final = 500
 LOG_LINE_LIMIT_BYTES: Final = 64 * 1024
 _KILLED: Final = (137, -9)
-_READ_BYTES: Final = 64 * 1024 * 1024
+_READ_BYTES: Final = 4 * 1024 * 1024  # more than a part of a log holds
 
 
 def run_failure(outcome: RunOutcome, limits: Limits, stderr: Path) -> str | None:
@@ -104,7 +104,7 @@ def log_warnings(log: Path) -> list[str]:
 
 
 def _text(log: Path) -> bytes:
-    """At most the last 64 MiB of a log."""
+    """At most the last 4 MiB of a log."""
     if not log.is_file():
         return b""
     with log.open("rb") as file:

@@ -21,6 +21,7 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError
 from contract.platform import RUN_RECORD_VARIABLE
 from rehearsal.images import STRIPPED_PREFIX
+from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import RunOutcome, group_stopper, process_peak_bytes, rusage_peak_bytes, wait_for
 from rehearsal.runners.servers import RunningServer
 
@@ -142,7 +143,8 @@ class ProcessRunner:
     def run(self, call: Call) -> RunOutcome:
         """Run the command in a session of its own. Raises EngineError if there is no such command."""
         process = self._started(call, ())
-        return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
+        with Logs(process, call.stdout, call.stderr):
+            return wait_for(process, call.limits.time_limit_s, None, rusage_peak_bytes, call.cancelled)
 
     def start(self, call: Call) -> RunningServer:
         """Start it with `--serve` and a free `--port`, as in `run`. Raises EngineError if there is no such command."""
@@ -151,6 +153,7 @@ class ProcessRunner:
         process = self._started(call, ("--serve", "--port", str(port)))
         return RunningServer(
             process,
+            Logs(process, call.stdout, call.stderr),
             python=(sys.executable, "-I", "-"),
             port=port,
             folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
@@ -163,16 +166,15 @@ class ProcessRunner:
             raise EngineError(f"{self.command[0]}", "no such command")
         call.stdout.parent.mkdir(parents=True, exist_ok=True)
         tmp_dir = call.tmp_dir.resolve()
-        with call.stdout.open("wb") as stdout, call.stderr.open("wb") as stderr:
-            return subprocess.Popen(
-                self._limited(call, options),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=call.tmp_dir,
-                env={**clean_environment(), **run_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
-                start_new_session=True,
-            )
+        return subprocess.Popen(
+            self._limited(call, options),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=call.tmp_dir,
+            env={**clean_environment(), **run_environment(call.limits, tmp_dir), "TMPDIR": str(tmp_dir)},
+            start_new_session=True,
+        )
 
     def _limited(self, call: Call, options: Sequence[str]) -> list[str]:
         folders = ["--input", str(call.input_dir.resolve()), "--output", str(call.output_dir.resolve())]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.errors import EngineError
+from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import GRACE_S, Stopper, kill_until_ended
 
 PORT: Final = 4743
@@ -42,6 +43,7 @@ class RunningServer:
     """
 
     process: subprocess.Popen[bytes]
+    logs: Logs
     python: tuple[str, ...]
     port: int
     folders: tuple[str, str]
@@ -96,6 +98,7 @@ class RunningServer:
     def kill(self) -> None:
         if self.exit_code is None:
             kill_until_ended(self.process, self.stopper)
+        self.logs.close()
         self.remove()
 
     def _call(self, command: str, *times_s: float, limit_s: float) -> CallResult:

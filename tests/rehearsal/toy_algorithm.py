@@ -142,6 +142,13 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
         bytearray(b"x") * 2**32
     elif behaviour == "chatter":
         sys.stderr.writelines(f"line {number}\n" for number in range(600))
+    elif behaviour == "flood":
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8")
+            stream.write("first\n")
+            stream.writelines("x" + "\u00e9" * 499 + "\n" for _ in range(5000))
+            stream.write("last\n")
+            stream.flush()
     elif behaviour == "report":
         sys.stderr.write(json.dumps(surroundings(options)) + "\n")
     elif behaviour == "confined":

@@ -71,6 +71,29 @@ def test_surplus_outputs_and_long_logs_give_warnings(rehearse_toy):
     assert any("600 lines on stderr; the platform would keep 500" in line for line in warnings)
 
 
+@pytest.mark.parametrize("api_method", ["exec", "invoke"])
+def test_a_flood_on_the_logs_is_cut(rehearse_toy, api_method, tmp_path):
+    """Of 6 + 5,000 * 1,000 + 5 bytes the first and last MiB stay: 5,000,011 - 2,097,152 = 2,902,859 bytes are left out.
+
+    The first MiB would end in the second byte of a letter ((1,048,576 - 6) % 1000 = 570, an even place), so one more.
+    """
+    result = rehearse_toy("flood", task="hpv", api_method=api_method)
+    assert result.failures == ()
+    assert not any("UTF-8" in line for line in result.warnings)
+    logs = tmp_path / "out" / "logs"
+    for case in ("A-1", "B-2"):
+        for stream in ("stdout", "stderr"):
+            log = (logs / f"{case}.{stream}").read_bytes()
+            assert log.startswith(b"first\nx")
+            assert log.endswith(b"\nlast\n")
+            note = b"\n[2902860 bytes are left out here]\n"
+            assert log.count(note) == 1
+            assert len(log) - len(note) == 5_000_011 - 2_902_860
+    if api_method == "invoke":
+        whole = (logs / "server-1.stderr").read_bytes()
+        assert whole == b"".join((logs / f"{case}.stderr").read_bytes() for case in ("A-1", "B-2"))
+
+
 def test_the_time_limit_terminates(rehearse_toy):
     result = rehearse_toy("sleep", task="hpv", time_limit_s=1, parallel=2)
     assert all("still running after 1 s" in failure and "SIGTERM" in failure for failure in result.failures)

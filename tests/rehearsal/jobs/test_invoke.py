@@ -14,6 +14,7 @@ from contract.errors import EngineError
 from contract.files import read_json
 from rehearsal.cli import main
 from rehearsal.platform import choose_api_method
+from rehearsal.runners.logs import Logs
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
 from rehearsal.runners.servers import CallResult, RunningServer
 
@@ -110,12 +111,12 @@ def test_the_trial_of_a_server_has_the_limits_of_the_starter_kit():
 
 
 @pytest.mark.parametrize(("tries", "ready"), [(2, False), (3, True)])
-def test_health_is_asked_a_fixed_number_of_times(tries: int, ready: bool):
+def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, ready: bool):
     """A server that answers 200 from its third call on is ready with three calls, and not with two."""
     answers = iter([503, 503, 200])
-    server = RunningServer(
-        subprocess.Popen(["sleep", "60"]), (), 0, ("", ""), lambda _: None, lambda: None, remove=lambda: None
-    )
+    process = subprocess.Popen(["sleep", "60"])
+    logs = Logs(process, tmp_path / "stdout", tmp_path / "stderr")
+    server = RunningServer(process, logs, (), 0, ("", ""), lambda _: None, lambda: None)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(RunningServer, "_call", lambda *_, **__: CallResult(next(answers), "", 0.0))

@@ -4,9 +4,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import group_stopper
 from rehearsal.runners.servers import RunningServer
 
@@ -18,21 +20,26 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         running.kill()
 
 
+def served(process: subprocess.Popen[bytes], python: tuple[str, ...], folder: Path) -> RunningServer:
+    logs = Logs(process, folder / "stdout", folder / "stderr")
+    return RunningServer(process, logs, python, 1, ("/input", "/output"), group_stopper(process.pid), lambda: None)
+
+
 @pytest.mark.parametrize(
     "printed",
     ["garbage", "[1]", '{"status": 201}', '{"open": "/"}', "[" * 100_000],
 )
-def test_nonsense_is_no_answer(process: subprocess.Popen[bytes], printed: str) -> None:
+def test_nonsense_is_no_answer(tmp_path: Path, process: subprocess.Popen[bytes], printed: str) -> None:
     python = (sys.executable, "-c", f"print({printed!r})")
-    server = RunningServer(process, python, 1, ("/input", "/output"), group_stopper(process.pid), lambda: None)
+    server = served(process, python, tmp_path)
     assert server.invoke(5).status is None
     assert server.left_open() == []
 
 
-def test_an_endless_answer_is_cut(process: subprocess.Popen[bytes]) -> None:
+def test_an_endless_answer_is_cut(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     """After 4 MiB, not after the limit of the call."""
     python = (sys.executable, "-c", "while True: print('x' * 100_000)")
-    server = RunningServer(process, python, 1, ("/input", "/output"), group_stopper(process.pid), lambda: None)
+    server = served(process, python, tmp_path)
     begun = time.monotonic()
     assert server.invoke(100).text == "no answer"
     assert time.monotonic() - begun < 60
