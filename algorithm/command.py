@@ -31,6 +31,7 @@ from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError
 from contract.images.volumes import image_suffix
+from contract.marks import MarkedFormatter
 from contract.options import chosen_algorithm
 from contract.packages import package_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
@@ -42,7 +43,9 @@ _MASK_SUFFIXES: Final = (".mha", ".nii.gz", ".nii")
 
 def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> int:
     """Answer one case, or serve, as `algorithm.cli` was asked; 0 on success. Raises `HecktorError`."""
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
         arguments.record = Path(path)
     request = _request(parser, arguments, spent_s)
@@ -60,7 +63,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
             finally:
                 _log_this_thread_only()
     LOGGER.info("written: %s", request.mask_path or request.output_dir)
-    LOGGER.info("%s answered by %s: %s", record.task, record.method, record.summary())
+    LOGGER.info("%s", record.summary())
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from scipy import ndimage
 
+from algorithm.case.notices import Notices
 from algorithm.heads.features.structure import components
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
@@ -66,9 +67,9 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
             if by_passes and not run.deadline.overdue():
                 write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
             elif by_passes:
-                LOGGER.warning("*** WARNING *** no time for the maps of the uncertainty")
+                LOGGER.warning("no time for the maps of the uncertainty")
     except Exception as problem:
-        LOGGER.warning("*** WARNING *** the uncertainty is incomplete: %s", problem, exc_info=problem)
+        LOGGER.warning("the uncertainty is incomplete: %s", problem, exc_info=problem)
 
 
 def _over_folds(
@@ -92,7 +93,7 @@ def _over_folds(
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
     lesions = _lesions(answers)
-    _log_implausible(lesions)
+    _note_implausible(lesions, run.notices)
     record = _record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
     if segmentation is not None and segmentation.postprocessed is not None:
@@ -106,7 +107,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         try:
             write_json(run.request.record_path, record.as_json())
         except OutputError as problem:
-            LOGGER.warning("*** WARNING *** the record of the run is not written: %s", problem)
+            LOGGER.warning("the record of the run is not written: %s", problem)
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
     return Prediction(
         answers.mask,
@@ -117,13 +118,12 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     )
 
 
-def _log_implausible(lesions: Mapping[str, Mapping[str, float]]) -> None:
-    """Log the labels that are larger than any tumour, in one line."""
+def _note_implausible(lesions: Mapping[str, Mapping[str, float]], notices: Notices) -> None:
+    """Note the labels that are larger than any tumour, in one line."""
     large = [f"{name} {one['volume_ml']:.0f} ml" for name, one in lesions.items() if _is_too_large(one)]
     if large:
         expected = f"at most {LARGEST_PLAUSIBLE_ML:g} ml"
-        finding = Finding("mask", ", ".join(large), expected, "look at the mask, and at the input's units")
-        LOGGER.warning("%s", finding)
+        notices.note(Finding("mask", ", ".join(large), expected, "look at the mask, and at the input's units"))
 
 
 def _is_too_large(lesions: Mapping[str, float]) -> bool:

@@ -203,7 +203,7 @@ class RunRecord:
         }
 
     def summary(self) -> str:
-        """One line: seconds of each stage, passes, peak memory of RAM and GPU, fallbacks and notices, time left."""
+        """One line: who answered, seconds of each stage, passes, peak memory, fallbacks and notices, time left."""
         parts = [f"{name} {seconds:.1f} s" for name, seconds in self.seconds.items()]
         parts += [f"{name} {seconds:.1f} s so far" for name, seconds in self.unfinished.items()]
         if self.segmented_by == "network":
@@ -217,7 +217,9 @@ class RunRecord:
             parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
         if self.notices:
             parts.append(f"warnings: {len(self.notices)}")
-        return ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
+        by = f"method {self.method}" if self.package is None else f"package {self.package.name}"
+        figures = ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
+        return f"{self.task} answered by {by}: {figures}"
 
 
 @dataclass(frozen=True)

@@ -204,8 +204,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
         if request.record_path is not None:
             remove_record(request.record_path)
         remove_answers(request)
-        record = predict(replace(request, spent_s=0.0), resident, termination).record
-        return f"{record.task} answered by {record.method}: {record.summary()}"
+        return predict(replace(request, spent_s=0.0), resident, termination).record.summary()
 
     run_server(Service(answer_or_leave_nothing, termination.request), load, port)
 

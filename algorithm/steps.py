@@ -102,7 +102,7 @@ class RunContext:
         """Log a warning with the trace of an exception; once, although the answers of a case are made several times."""
         if message not in self._traced:
             self._traced.add(message)
-            LOGGER.warning("*** WARNING *** %s", message, exc_info=problem)
+            LOGGER.warning("%s", message, exc_info=problem)
 
 
 def read(run: RunContext) -> Case:

@@ -63,8 +63,6 @@ def _results(work: Callable[[Item], Result], items: Sequence[Item], jobs: int, t
         except BrokenProcessPool:
             found = "a process ended without a result (a crash, or killed for its memory)"
             raise HecktorError(title, found, "fewer processes at once: --jobs 1") from None
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _one_thread() -> None:

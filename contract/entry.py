@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, cast
 
 from contract.errors import run_main
+from contract.marks import mark_last_resort
 
 # Python's own exit status when stdout cannot be flushed.
 _UNWRITTEN_STDOUT: Final = 120
@@ -28,6 +29,7 @@ def run_program(main: Callable[[Sequence[str] | None], int], argv: Sequence[str]
     goes to `sys.excepthook`. Functions registered with `atexit` still run. The rest of Python's shutdown is skipped:
     after an early end a thread may still compute, and the libraries would wait for it or crash.
     """
+    mark_last_resort()
     stdout = _Lenient(sys.stdout)
     sys.stdout, sys.stderr = cast(TextIO, stdout), cast(TextIO, _Lenient(sys.stderr))
     try:

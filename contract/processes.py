@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from contract.errors import HecktorError
+from contract.marks import mark_last_resort
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
@@ -65,10 +67,21 @@ class _Pool(ProcessPoolExecutor):
     def _spawn_process(self) -> None:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
+        # Ctrl-C goes to all processes of a terminal; a new one inherits what is blocked, and leaves it to its parent.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             super()._spawn_process()  # type: ignore[misc]
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             sys.modules["__main__"] = main
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> bool | None:
+        """Wait for the work; after an error for what has begun, after Ctrl-C or another end for nothing."""
+        if kind is not None and not issubclass(kind, Exception):
+            for process in list((self._processes or {}).values()):
+                process.kill()
+        self.shutdown(cancel_futures=kind is not None)
+        return None
 
 
 def _start_threads(count: int) -> None:
@@ -82,6 +95,7 @@ def _start_threads(count: int) -> None:
 
 
 def _begin(begin: Callable[[], object] | None) -> None:
+    mark_last_resort()
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()

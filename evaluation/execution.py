@@ -198,7 +198,7 @@ def _process_all(work: Callable[[Item], Row], items: Sequence[Item], workers: Wo
                 with suppress(*workers.deaths):
                     rows[futures[future]] = future.result()
         except BaseException:
-            executor.shutdown(cancel_futures=True)
+            executor.shutdown(wait=False, cancel_futures=True)
             raise
 
 

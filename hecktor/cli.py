@@ -39,9 +39,13 @@ def entry() -> NoReturn:
     if arguments[:1] != ["predict"]:
         run_program(main, arguments)
     hold_sigterm()  # before the imports, which take seconds
+    run_program(_predict, arguments[1:])
+
+
+def _predict(arguments: Sequence[str] | None) -> int:
     from algorithm.cli import program
 
-    run_program(program, arguments[1:])
+    return program(arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

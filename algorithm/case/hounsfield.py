@@ -16,6 +16,7 @@ AIR_HU: Final = -1024
 INTERCEPTS: Final = (1024, 1000)
 MUSCLE_HU: Final = 50
 _FAT_HU: Final = (-160, -40)
+_BODY_HU: Final = -300
 _SAMPLES: Final = 400_000
 _BIN_HU: Final = 10
 # Half width of a peak, the smallest distance of two peaks, and the reach of a wide peak.
@@ -137,6 +138,16 @@ def cut_off_air(array: _Array) -> str:
     if not _LOWEST_CUT_HU < lowest < values.max(initial=-np.inf) - _LEAST_WINDOW_HU or share < _AIR_SHARE:
         return ""
     return f"{share:.0%} of the voxels at the lowest value, {lowest:g} HU"
+
+
+def is_without_air_and_fat(array: _Array) -> bool:
+    """True if hardly a voxel has the values of air, its partial volume or fat, with the intercept or without it.
+
+    -1024 is no air: it may be what resampling fills in.
+    """
+    values = _sample(array)
+    shares = (_share(values, *limits) for limits in ((AIR_HU, _BODY_HU), _FAT_HU))
+    return max(shares) < _LEAST_SHARE and missing_intercept(array) is None
 
 
 def implausible_hu(array: _Array, name: str) -> Finding | None:

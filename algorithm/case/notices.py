@@ -30,4 +30,4 @@ class Notices:
     def note(self, finding: Finding) -> None:
         """Log a finding that does not concern the input, in strict mode too."""
         self.findings.append(finding)
-        LOGGER.warning("*** WARNING *** %s", finding)
+        LOGGER.warning("%s", finding)

@@ -30,6 +30,7 @@ LOGGER = logging.getLogger("hecktor")
 
 AIR_HU: Final = hounsfield.AIR_HU
 BODY_HU: Final = -300
+_NECK_MM: Final = 120.0
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone; an empty mask is to be expected"
 _WITHOUT_DOSE: Final = "going on without it"
@@ -37,8 +38,8 @@ _WITHOUT_CONTOURS: Final = "the network looks for the lesions"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 
 
-class SwappedError(InputError):
-    """CT and PET stand in each other's place."""
+class WrongScanError(InputError):
+    """The CT is none: the PET, in its place, or another scan."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,7 @@ class _Reader:
             with self._or_without(CT_ALONE):
                 image = _checked(read_volume(pet_path), pet_path.name)
                 pet = clean_pet(image, ct, f"PET {pet_path.name}", self.notices, suv_factor)
+        check_tissue(ct, f"CT {ct_path.name}")
         return Case(ct, pet, patient)
 
     def from_memory(self, scans: CaseVolumes) -> Case:
@@ -221,6 +223,7 @@ class _Reader:
         pet: Volume | None = None
         with self._or_without(CT_ALONE):
             pet = clean_pet(_checked(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
+        check_tissue(ct, "CT")
         return Case(ct, pet, patient)
 
     def contours(self, source: CaseSource, ct: Geometry, given: Path | None) -> Volume | None:
@@ -269,7 +272,7 @@ class _Reader:
         try:
             yield
         except InputError as problem:
-            if not self.tolerant or isinstance(problem, SwappedError):  # no image is left to go on with
+            if not self.tolerant or isinstance(problem, WrongScanError):  # no image is left to go on with
                 raise
             self.notices.warn(Finding(problem.what, problem.found, problem.expected, action))
 
@@ -288,6 +291,14 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
     if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
         array = array.astype(np.float32)
     return Volume(np.rint(np.clip(array, AIR_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
+
+
+def check_tissue(ct: Volume, name: str) -> None:
+    """Raise `WrongScanError` for a CT as wide as a neck that shows neither air nor fat: no neck is without them."""
+    columns, rows, _ = (size * spacing for size, spacing in zip(ct.geometry.size, ct.geometry.spacing_mm, strict=True))
+    if min(columns, rows) >= _NECK_MM and hounsfield.is_without_air_and_fat(ct.array):
+        found = f"no air and no fat (values from {ct.array.min()} to {ct.array.max()})"
+        raise WrongScanError(name, found, "a CT in HU, and not the PET or another scan")
 
 
 def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
@@ -320,7 +331,7 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
         found = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
         if uptake.is_a_ct(ct.array):
             raise InputError(name, found, "uptake in SUV")
-        raise SwappedError(name, found, "uptake in SUV; CT and PET are swapped")
+        raise WrongScanError(name, found, "uptake in SUV; CT and PET are swapped")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
         array = pet.array.astype(np.float32, copy=False)
     array = _finite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array

@@ -189,11 +189,11 @@ class FeatureHook:
             return self._measured(self.made(None, device), images, device)
         rows, longest_s = list[dict[str, float | None]](), 0.0
         if deadline is not None and (deadline.stopped() or deadline.left_s() <= 0):
-            LOGGER.warning("*** WARNING *** %s: left out, no time", self.title)
+            LOGGER.warning("%s: left out, no time", self.title)
             return {}
         for fold in self.folds:
             if deadline is not None and (deadline.stopped() or (rows and not deadline.fits(longest_s))):
-                LOGGER.warning("*** WARNING *** %s: no time for %d folds", self.title, len(self.folds) - len(rows))
+                LOGGER.warning("%s: no time for %d folds", self.title, len(self.folds) - len(rows))
                 break
             begun_s = 0.0 if deadline is None else deadline.elapsed_s()
             rows.append(self._measured(self.made(fold, device), images, device))

@@ -147,7 +147,7 @@ def release(device: torch.device) -> None:
     try:
         torch.cuda.empty_cache()
     except RuntimeError as problem:
-        LOGGER.warning("*** WARNING *** %s: %s", device, first_line(problem))
+        LOGGER.warning("%s: %s", device, first_line(problem))
 
 
 def synchronise(device: torch.device) -> None:

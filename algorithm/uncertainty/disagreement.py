@@ -53,7 +53,7 @@ class Disagreement:
                 self.fault = (str(problem) or type(problem).__name__).splitlines()[0]
                 self.passes, self._bits = [], []
                 self._sum = self._entropy = np.zeros(0, dtype=np.float32)
-                LOGGER.warning("*** WARNING *** the uncertainty is not computed (%s)", self.fault)
+                LOGGER.warning("the uncertainty is not computed (%s)", self.fault)
 
     def close(self) -> None:
         """Ignore further passes."""

@@ -127,7 +127,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
     candidates = candidates_of(cohort, target.competing(cohort), folds, target.selection_metric, rng)
     ensemble = make_ensemble(target, cohort, candidates)
     if notice := target.slope_notice(cohort, ensemble.scores):
-        LOGGER.warning("*** WARNING *** head %s: %s", target.name, notice)
+        LOGGER.warning("head %s: %s", target.name, notice)
     head = target.finish(fit_ensemble(ensemble, cohort, rng)[0], cohort, ensemble.scores, rng)
     metric = ensemble.metric
     if not isinstance(head, CLASS_HEADS) and head.threshold is not None:

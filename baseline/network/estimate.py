@@ -89,7 +89,7 @@ def as_text(plan: NetworkPlan, patients: int, folds: int, machine: Machine, work
     raw, preprocessed, checkpoints = (f"{gigabytes:.2g}" for gigabytes in parts)
     existing = next(path for path in (work.root, *work.root.parents) if path.is_dir())
     free_gb = shutil.disk_usage(existing).free / _GB
-    too_small = "" if free_gb > left.disk_gb else " *** WARNING *** too little"
+    too_small = "" if free_gb > left.disk_gb else ", too little"
     size = f"{left.disk_gb:.3g} GB: prepared images {raw}, preprocessed {preprocessed}, checkpoints {checkpoints}"
     is_begun = left.networks < folds * len(plan.backbones)
     count = f"{left.networks} unfinished networks" if is_begun else f"{left.networks} networks"
@@ -114,7 +114,7 @@ def _about(hours: float) -> str:
 
 def _time(plan: NetworkPlan, left: TrainingEstimate, machine: Machine) -> str:
     if left.hours is None:
-        return "*** WARNING *** takes weeks for each network on a CPU; expected --device cuda, or --preset short"
+        return "takes weeks for each network on a CPU; expected --device cuda, or --preset short"
     if plan.network == "shallow":
         return f"{_about(left.hours)} by figures measured on CPU cores"
     cards = "one A100" if machine.gpus == 1 else f"{machine.gpus} A100s, if they scale perfectly"

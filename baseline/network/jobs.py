@@ -132,7 +132,7 @@ def _locked(job: TrainingJob, folder: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError):
             raise HecktorError(str(job), "another process is training it", "one at a time") from None
         except OSError:  # a file system without locks
-            LOGGER.warning("*** WARNING *** %s: the file system cannot lock; do not train it twice at once", job)
+            LOGGER.warning("%s: the file system cannot lock; do not train it twice at once", job)
         yield
 
 

@@ -137,7 +137,7 @@ def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
     prepared = read_preparation(work).spacing_mm
     if prepared == DEFAULT_MM != plan.spacing_mm:
         found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
-        LOGGER.warning("*** WARNING *** spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
+        LOGGER.warning("spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
     return plan.changed(spacing_mm=prepared)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.notices import Notices
-from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
+from algorithm.case.read import Case, check_tissue, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
 from algorithm.network.images import network_channels
@@ -183,6 +183,7 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     if case.pet is None:
         return mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
+    check_tissue(ct, case.ct.name)
     scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:
         notices.warn(finding)

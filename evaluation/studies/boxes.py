@@ -114,7 +114,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     without = [line["PatientID"] for line in measured if "gtvp_inside" not in line]
     cut = [line["PatientID"] for line in lines if line["gtvp_inside"] is not None and line["gtvp_inside"] < 1]
     notes = [
-        f"*** WARNING *** {title}: {', '.join(cases)}\n"
+        f"warning: {title}: {', '.join(cases)}\n"
         for title, cases in (("no brain found, so no box", without), ("GTVp not wholly inside", cut))
         if cases
     ]

@@ -146,10 +146,7 @@ def _make_all(options: CohortOptions, cases: list[PhantomCase], output: Path, jo
         return
     with fresh_processes(min(jobs, len(cases))) as pool:
         futures = [pool.submit(make_patient, options, case, output) for case in cases]
-        try:
-            yield from (future.result() for future in as_completed(futures))
-        finally:
-            pool.shutdown(cancel_futures=True)
+        yield from (future.result() for future in as_completed(futures))
 
 
 def _claim(options: CohortOptions, output: Path) -> None:

@@ -22,6 +22,7 @@ from rehearsal.phantoms.cohort import make_case
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import Rendered, render
 from tests.algorithm.edition import SEGMENTATION
+from tests.conftest import but_of_volume
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/{platform.MASK_FILE_NAME}"
 
@@ -177,5 +178,5 @@ def test_python_checks_units_as_well(phantom_folder: Any, tiny_package: Path, fa
     change, warning = fault
     change(case)
     prediction = predictor.predict_arrays(case.ct.array, case.ct.geometry, case.pet.array, case.pet.geometry, case.ehr)
-    (notice,) = prediction.record.notices
+    (notice,) = but_of_volume(prediction.record.notices)
     assert warning in notice.action

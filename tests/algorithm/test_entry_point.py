@@ -46,7 +46,7 @@ def test_each_task_writes_its_socket_and_nothing_else(forks: Forks, case_folder:
     for task in TASKS:
         status, said = forked(forks, case_folder.root, *answer_arguments(task, case_folder, tiny_package))
         assert status == 0, said
-        assert f"{task.name} answered by baseline: read" in said.splitlines()[-1]
+        assert f"{task.name} answered by package tiny: read" in said.splitlines()[-1]
     files = sorted(
         path.relative_to(case_folder.output).as_posix() for path in case_folder.output.rglob("*") if path.is_file()
     )

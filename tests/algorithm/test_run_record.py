@@ -19,7 +19,7 @@ from algorithm.prediction import RunRecord, Stages
 from contract.errors import Finding
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
-from contract.packages import manifest_sha256
+from contract.packages import PackageIdentity, manifest_sha256
 
 SCANS = (("CT", (24, 24, 20), (8.0, 8.0, 9.0)), ("PET", (20, 20, 18), (10.0, 10.0, 10.0)))
 RECORD = RunRecord(
@@ -41,11 +41,15 @@ RECORD = RunRecord(
     time_limit_s=600.0,
     left_s=400.04,
 )
+LOOK = "look at the mask, and at the input's units"
 
 
 def test_the_summary() -> None:
     passes = "3 of 8 passes over all of it on a card"
-    assert RECORD.summary() == (f"read 3.0 s, segment 190.0 s, {passes}, peak memory 2048 MiB, 400.0 s of 600 s left")
+    figures = f"read 3.0 s, segment 190.0 s, {passes}, peak memory 2048 MiB, 400.0 s of 600 s left"
+    assert RECORD.summary() == f"rfs answered by method baseline: {figures}"
+    own = PackageIdentity(name="my_unet", manifest_sha256="0" * 64)
+    assert replace(RECORD, package=own).summary() == f"rfs answered by package my_unet: {figures}"
     early = replace(RECORD, unfinished={"measure": 1.0}, gpu_peak_memory_mib=100.0)
     assert f"measure 1.0 s so far, {passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in early.summary()
     assert "190.0 s, no pass, by PET threshold, peak" in replace(RECORD, segmented_by="PET threshold").summary()
@@ -91,7 +95,9 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
     region = record.pop("region")
     assert np.all(np.less(region["lower_mm"], region["upper_mm"]))
     assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
-    assert {name: one["count"] > 0 for name, one in record.pop("lesions").items()} == {"GTVp": True, "GTVn": True}
+    lesions = record.pop("lesions")
+    assert {name: one["count"] > 0 for name, one in lesions.items()} == {"GTVp": True, "GTVn": True}
+    large = ", ".join(f"{name} {one['volume_ml']:.0f} ml" for name, one in lesions.items() if one["volume_ml"] > 500)
     assert record == {
         "format_version": 2,
         "edition": "hecktor2025",
@@ -108,6 +114,7 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
         "package": {"name": "tiny", "manifest_sha256": manifest_sha256(tiny_package)},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
+            {"what": "mask", "found": large, "expected": "at most 500 ml", "action": LOOK},
         ],
         "time_limit_s": 500.0,
         "probabilities": {},

@@ -322,7 +322,7 @@ def test_cases_of_the_algorithm_one_after_the_other(forks: Forks, case_folder, t
     with algorithm(forks, case, tiny_package, "1") as (process, port):
         for _ in range(2):
             status, said = call(port, "POST", "/invoke")
-            assert (status, said.split(":")[0]) == (201, "segmentation answered by baseline")
+            assert (status, said.split(":")[0]) == (201, "segmentation answered by package tiny")
             assert files_below(case.output) == expected
             assert open_below(process.pid, case.input, case.output) == []
             case.ct_path.write_bytes(whole[: len(whole) * 2 // 3])

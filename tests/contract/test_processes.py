@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -52,7 +53,9 @@ def wait_for_end(processes: list[int], within_s: float = 20) -> bool:
 def start(code: str, path: Path, children: int) -> tuple[subprocess.Popen[str], list[int]]:
     """Start a process that runs `code`; also return the process IDs that it prints."""
     path.write_text(code)
-    process = subprocess.Popen([sys.executable, path], stdout=-1, stderr=-1, text=True, env=os.environ | PATHS)
+    process = subprocess.Popen(
+        [sys.executable, path], stdout=-1, stderr=-1, text=True, env=os.environ | PATHS, start_new_session=True
+    )
     assert process.stdout is not None
     return process, [int(process.stdout.readline()) for _ in range(children)]
 
@@ -138,3 +141,29 @@ def test_a_pool_without_threads_is_an_error(monkeypatch, threads):
     monkeypatch.setattr(threading.Thread, "start", limited)
     with pytest.raises(HecktorError, match="no thread starts"), fresh_processes(1) as pool:
         pool.submit(int)
+
+
+INTERRUPTED = """
+from contract.errors import run_main
+from contract.processes import fresh_processes
+from pause import work
+
+def main(_):
+    print(0, flush=True)
+    with fresh_processes(2) as pool:
+        list(pool.map(work, [1, 2]))
+
+raise SystemExit(run_main(main))
+"""
+
+
+@pytest.mark.parametrize(("printed", "after_s"), [(1, 0.3), (3, 0)])
+def test_ctrl_c_is_one_line_and_ends_the_processes_at_once(tmp_path: Path, printed: int, after_s: float) -> None:
+    """A terminal sends it to all processes, which start or work; their work of ten minutes is not waited for."""
+    (tmp_path / "pause.py").write_text(PAUSE)
+    process, (_, *children) = start(INTERRUPTED, tmp_path / "interrupted.py", printed)
+    time.sleep(after_s)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=30)[1] == "error: interrupted\n"
+    assert process.returncode == 130
+    assert wait_for_end(children)

@@ -65,7 +65,7 @@ def test_there_is_an_answer_all_the_same(
 ) -> None:
     ended = run(task, CARD, *faults).whole()
     assert ended.status == 0, ended.said
-    assert f"{task.name} answered by baseline: " in ended.said
+    assert f"{task.name} answered by package tiny: " in ended.said
     assert passes in ended.said
     for text, count in lines:
         assert ended.said.count(text) == count, ended.said
@@ -100,7 +100,7 @@ def test_four_answers_are_written_all_the_same(
     record = tmp_path / "record.json"
     ended = run(COMBINED, CARD, *faults, options=["--record", str(record)]).whole()
     assert ended.status == 0, ended.said
-    assert "combined answered by baseline: " in ended.said
+    assert "combined answered by package tiny: " in ended.said
     assert [name for name in read_json(record)["fallbacks"] if name != "n_stage"] == fallbacks
 
 

@@ -107,7 +107,7 @@ def check_moments(moments: Moments, stage: str, count: int) -> None:
             assert ended.last.startswith("error: asked to end: no answer yet after ")
         else:
             assert ended.status == 0, (delay_s, ended)
-            assert f"{task.name} answered by baseline: " in ended.last
+            assert f"{task.name} answered by package tiny: " in ended.last
 
 
 @pytest.mark.parametrize("stage", ["load", "later pass", "measure", "write"])

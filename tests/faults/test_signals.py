@@ -68,7 +68,7 @@ def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
         assert_ended_before_its_time(task, ended)
         return
     assert ended.status == 0, ended.said
-    assert f"{task.name} answered by baseline: " in ended.last
+    assert f"{task.name} answered by package tiny: " in ended.last
     assert ("*** FALLBACK *** asked to end: no pass is made yet" in ended.said) == (stage in BY_THRESHOLD)
     assert ("*** EARLY END *** asked to end" in ended.said) == (stage == "later pass")
     passes = {"load": "no pass", "first pass": "no pass", "later pass": "1 of 4 passes"}.get(stage, "4 of 4 passes")
@@ -139,7 +139,7 @@ def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
     """While the head answers, and when the answer is written but the last line is not."""
     ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).at_pause().send(signal.SIGTERM).end()
     assert ended.status == 0, ended.said
-    assert "hpv answered by clinical" in ended.last
+    assert "hpv answered by method clinical" in ended.last
 
 
 @pytest.fixture

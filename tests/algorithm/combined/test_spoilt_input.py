@@ -20,7 +20,7 @@ from contract.images.volumes import read_volume
 from tests.algorithm.combined.answered import FILES, MASK, RECORD, answered, values
 from tests.algorithm.conftest import files_below
 from tests.algorithm.test_serve import algorithm, call
-from tests.conftest import CaseFolder
+from tests.conftest import CaseFolder, but_of_volume
 from tests.faults.forked import Forks
 
 
@@ -80,7 +80,7 @@ REFUSED = {
 def test_an_unusable_pet_or_record_ends_no_case(case: CaseFolder, package: Path, name: str) -> None:
     ANSWERED[name].spoil(case)
     record = answered(case, package).record
-    (notice,) = record.notices
+    (notice,) = but_of_volume(record.notices)
     assert_matches(ANSWERED[name].warning, str(notice))
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     values(case)
@@ -138,7 +138,7 @@ def test_a_spoilt_case_by_the_command_line(
     assert values(spoilt) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
     lines = [line.split(" ", 2)[2] for line in capfd.readouterr().err.splitlines()]
     assert {"t_stage: T3", "n_stage: N0", "rfs: 812 days, higher means later recurrence"} <= set(lines)
-    assert lines[-1].startswith("combined answered by baseline: ")
+    assert lines[-1].startswith("combined answered by package tiny: ")
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_the_text(tmp_path: Path) -> None:
     )
     text = as_text(PRESETS["resenc-l"], 10**7, 5, CUDA, work)
     assert "about 175 h on one A100, more than a week\n" in text
-    assert "*** WARNING *** too little" in text
+    assert "GB are free, too little" in text
     assert "  all other steps about 69444.4 h\n" in text  # 25 s a patient
     assert "  training about 2.7 h by figures" in as_text(PRESETS["short"], 9, 5, Machine("cpu", threads=1), work)
     short = PRESETS["short"].changed(epochs=1)

@@ -194,7 +194,7 @@ def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: 
     plan_networks(work, PRESETS["nnunet"].changed(spacing_mm=(3.0, 3.0, 3.0)), 1)
     assert caplog.text == ""
     assert plan_networks(work, PRESETS["nnunet"], 1).spacing_mm == (3.0, 3.0, 3.0)
-    found = "*** WARNING *** spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"
+    found = "spacing: found images of 3 3 3 mm for a plan of 1 1 1 mm, expected"
     assert f"{found} `hecktor train plan --name NAME --spacing-mm 1 1 1`, or a new working directory" in caplog.text
 
 

@@ -84,7 +84,7 @@ def test_a_case_without_a_brain_has_no_box(tmp_path, capsys):
     cohort = write_case(tmp_path, "a", 8 * ball((0, 10, 330), 48), ball((0, -20, 250), 15))
     write_case(tmp_path, "b", 8 * ball((0, 10, 330), 20), ball((0, -20, 250), 15))
     assert boxes_of(cohort, tmp_path)["without_box"] == ["b"]
-    assert "*** WARNING *** no brain found, so no box: b\n1 boxes of 2 cases; " in capsys.readouterr().out
+    assert "warning: no brain found, so no box: b\n1 boxes of 2 cases; " in capsys.readouterr().out
     with pytest.raises(GroundTruthError, match=r"^boxes\.csv: no bounding box of b"):
         score(tmp_path, cohort)
 
