@@ -24,8 +24,11 @@ SIZE_LIMIT_BYTES: Final = 10_000_000_000
 ARCHIVE_SUFFIXES: Final = (".tar", ".tar.gz", ".tar.xz")
 # What the platform mounts hides what the image has there.
 _MOUNTED: Final = (str(MODEL_DIR), str(OUTPUT_DIR), "/tmp")  # noqa: S108 - paths inside the container
-_TORCH: Final = re.compile(r"(?:\btorch==|PYTORCH_VERSION=v?)(2\.9(?:\.\d+)?)(?![\d])")
-_CUDA: Final = re.compile(r"\bCUDA_VERSION=(13[.\d]*)|\bwhl/(cu13\d)\b|\btorch==\S+\+(cu13\d)\b")
+_TORCH: Final = re.compile(r"(?:\btorch==|\btorch-|PYTORCH_VERSION=v?)(2\.9(?:\.\d+)?)(?![\d])")
+_CUDA: Final = re.compile(
+    r"\b(?:CUDA_VERSION=|nvidia_cuda_runtime-)(13(?:\.\d+)*)|\bwhl/(cu13\d)\b|\btorch(?:==|-)\S+\+(cu13\d)\b"
+    r"|\bnvidia_\w+_(cu13)-"
+)
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
@@ -39,7 +42,8 @@ _DOCUMENTS_BYTES: Final = 32 * 1024 * 1024
 class ImageFacts:
     """Properties of an image; `manifests` is 1 for an image in an engine.
 
-    `started` is its entry point with its arguments, `made_by` the commands that made its layers.
+    `started` is its entry point with its arguments, `made_by` the commands that made its layers, `wheels` the folders
+    that pip made for PyTorch and CUDA.
     """
 
     name: str
@@ -52,6 +56,7 @@ class ImageFacts:
     workdir: str = ""
     started: tuple[str, ...] = ()
     made_by: tuple[str, ...] = ()
+    wheels: tuple[str, ...] = ()
 
     @property
     def stripped_variables(self) -> tuple[str, ...]:
@@ -116,8 +121,8 @@ def hidden_problems(facts: ImageFacts) -> list[str]:
 
 
 def version_warnings(facts: ImageFacts) -> list[str]:
-    """Warnings about versions of PyTorch and CUDA, as far as the image's variables and commands tell them."""
-    text, warnings = "\n".join((*facts.variables, *facts.made_by)), []
+    """Warnings about versions of PyTorch and CUDA, as far as the image's variables, commands and wheels tell them."""
+    text, warnings = "\n".join((*facts.variables, *facts.made_by, *facts.wheels)), []
     if found := _TORCH.search(text):
         found_version = found.group(1)
         warnings.append(

@@ -47,7 +47,10 @@ class EvaluationRun:
 def image_findings(*runners: Runner | None) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Of the runners' images: why the platform would not accept them, why they could not run, and warnings."""
     images = [runner for runner in runners if isinstance(runner, ContainerRunner)]
-    facts = [replace(one.engine.image_facts(one.image), name=one.title or one.image) for one in images]
+    facts = [
+        replace(one.engine.image_facts(one.image), name=one.title or one.image, wheels=one.engine.wheels(one.image))
+        for one in images
+    ]
     kinds = (upload_problems, hidden_problems, version_warnings)
     refused, hidden, warnings = (tuple(line for one in facts for line in kind(one)) for kind in kinds)
     return refused, hidden, warnings

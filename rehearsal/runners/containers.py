@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from rehearsal.images import ImageFacts
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.monitor import PeakMemory, RunOutcome, Stopper, cgroup_peak_reader, wait_for
 from rehearsal.runners.runner import Call, Limits, clean_environment, run_environment
-from rehearsal.runners.servers import PORT, RunningServer
+from rehearsal.runners.servers import PORT, RunningServer, bounded_output
 
 _POLL_S: Final = 0.05
 _TMP: Final = Path("/tmp")  # noqa: S108 - a path inside the container
@@ -30,6 +31,9 @@ _PODMAN_FILES: Final = 1048576
 _PROCESSES: Final = 4096
 _NO_RIGHTS: Final = ("--cap-drop=ALL", "--security-opt=no-new-privileges")
 _HAND_OVER_S: Final = 60.0
+_LOOK_S: Final = 60.0
+_NAMES: Final = ("-name", "torch-2*.dist-info", "-o", "-name", "nvidia_*.dist-info")
+_WHEELS: Final = ("/", "-xdev", "-type", "d", "(", *_NAMES, ")")
 _LOADED: Final = "hecktor-loaded"
 _ID: Final = re.compile(r"(sha256:)?[0-9a-f]{12,64}")
 
@@ -74,6 +78,18 @@ class ContainerEngine:
         config, size_bytes = inspected.get("Config") or {}, int(inspected.get("Size", 0))
         made_by = self.command("history", "--no-trunc", "--format", "{{.CreatedBy}}", image, check=False).splitlines()
         return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes, made_by=made_by)
+
+    def wheels(self, image: str) -> tuple[str, ...]:
+        """The folders that pip made for PyTorch and CUDA in an image, by its own `find`; empty without one."""
+        name = f"hecktor-wheels-{uuid.uuid4()}"
+        command = [self.client, "run", "--rm", "--name", name, "--platform=linux/amd64", "--network=none", *_NO_RIGHTS]
+        command += [f"--pids-limit={_PROCESSES}", "--log-driver=none", "--entrypoint=find", image, *_WHEELS]
+        try:
+            with Path(os.devnull).open("rb") as nothing:
+                _, output = bounded_output(command, nothing, _LOOK_S)
+        finally:
+            self.command("rm", "--force", "--volumes", name, check=False)
+        return tuple(Path(line).name for line in output.decode("utf-8", "replace").splitlines())
 
     def identity(self, image: str) -> str:
         """The ID of an image, which no archive can give to another. Raises EngineError if there is none."""

@@ -111,14 +111,14 @@ class RunningServer:
         """Output of the client program; None if it overran or was killed, for example by the server's end."""
         command = [*self.python, *map(str, arguments)]
         with _CLIENT.open("rb") as program:
-            status, output = _bounded_output(command, program, limit_s + _CLIENT_START_S)
+            status, output = bounded_output(command, program, limit_s + _CLIENT_START_S)
         # The engine gives the same status for a container that is just ending.
         if status in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
         return _answer_of(output, arguments[0]) if status == 0 else None
 
 
-def _bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
+def bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
     """The exit status and the output of a client; the status is None if it overran the time or its output is longer."""
     with subprocess.Popen(command, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         timer = threading.Timer(limit_s, process.kill)

@@ -21,6 +21,7 @@ from rehearsal.jobs.execute import Rehearsal
 from rehearsal.pipeline import RehearsalResult, rehearse
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import Limits
+from tests.containers.conftest import build_toy
 
 pytestmark = pytest.mark.container
 
@@ -178,6 +179,26 @@ def test_the_time_limit_stops_the_server(engine, rehearse_image, invoke_image):
     while left & present() and time.monotonic() < until:
         time.sleep(1)
     assert not left & present()
+
+
+def test_wheels_of_a_layer_are_warnings(engine, rehearse_image, base_image, tmp_path: Path):
+    """No variable and no command names a version, as after `pip install -r requirements.txt`."""
+    (tmp_path / "toy").mkdir()
+    folders = (
+        "/opt/venv/lib/python3.11/site-packages/torch-2.9.1+cu130.dist-info /opt/b/nvidia_cublas-13.1.0.3.dist-info"
+    )
+    (tmp_path / "toy" / "install").write_text(f"mkdir -p {folders}\n")
+    label = "COPY install /install\nUSER root\nRUN sh /install\nUSER toy"
+    image = build_toy(
+        engine, tmp_path / "toy", base_image, "hecktor-test-wheels:latest", "toy_algorithm.py", label=label
+    )
+    warnings = rehearse_image(image, task="rfs").warnings
+    assert [
+        line.split(": ")[1].split(", ")[0] for line in warnings if "expected CUDA 12" in line or "nnU-Net" in line
+    ] == [
+        "PyTorch 2.9.1",
+        "CUDA cu130",
+    ]
 
 
 def test_a_missing_image_is_an_error(engine: ContainerEngine):

@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,20 @@ def test_versions_that_the_platform_cannot_run_are_warnings(
     warnings = version_warnings(ImageFacts.of("image", {"Env": variables}, "amd64", 1, made_by=made_by))
     assert len(warnings) == len(found)
     assert all(part in warning for part, warning in zip(found, warnings, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("wheels", "found"),
+    [
+        (["torch-2.9.1+cu128.dist-info"], ["PyTorch 2.9.1"]),
+        (["torch-2.9.0.dist-info", "nvidia_cuda_runtime-13.0.96.dist-info"], ["PyTorch 2.9.0", "CUDA 13.0.96"]),
+        (["torch-2.10.0+cu130.dist-info"], ["CUDA cu130"]),
+        (["torch-2.10.0.dist-info", "nvidia_cudnn_cu13-9.13.0.50.dist-info"], ["CUDA cu13"]),
+        (["torch-2.8.0.dist-info", "nvidia_cuda_runtime_cu12-12.8.90.dist-info"], []),
+        (["torch-2.90.0.dist-info"], []),
+    ],
+)
+def test_versions_are_those_of_the_wheels(wheels: list[str], found: list[str]) -> None:
+    """Names as pip writes them: `torch-VERSION.dist-info`, and CUDA's, which from 13 on have no suffix."""
+    facts = replace(ImageFacts.of("image", {}, "amd64", 1), wheels=tuple(wheels))
+    assert [warning.split(": ")[1].split(", ")[0] for warning in version_warnings(facts)] == found
