@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -292,3 +297,30 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     assert 20 <= min(known) < 90
     assert 230 < max(known) <= 300
     assert "weight_kg" in (targets_of(edition)[0].comparators["clinical"].transforms or {})
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_cohort_without_a_trace(tmp_path: Path) -> None:
+    """The signal reaches the command and its two processes, as from a terminal."""
+    options = [
+        "--patients",
+        "4",
+        "--seed",
+        "1",
+        "--layout",
+        "release",
+        "--jobs",
+        "2",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    command = [sys.executable, "-m", "hecktor", "phantoms", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stderr is not None
+        said = process.stderr.read(len("phantoms: "))  # the bar is drawn while the processes start
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGINT)
+        said += process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert said.endswith("error: interrupted\n")
