@@ -104,10 +104,9 @@ def upload_problems(facts: ImageFacts) -> list[str]:
 def hidden_problems(facts: ImageFacts) -> list[str]:
     """Reasons why its program would not be found: it is in a folder over which the platform mounts another one."""
     problems = []
-    parts = {
-        "WORKDIR": (facts.workdir,),
-        "ENTRYPOINT": tuple(posixpath.join(facts.workdir, one) for one in facts.started),
-    }
+    # A program without a folder is looked for in PATH.
+    named = [one for number, one in enumerate(facts.started) if "/" in one or (number and not one.startswith("-"))]
+    parts = {"WORKDIR": (facts.workdir,), "ENTRYPOINT": tuple(posixpath.join(facts.workdir, one) for one in named)}
     for kind, paths in parts.items():
         for path in map(posixpath.normpath, filter(None, paths)):
             folder = next((one for one in _MOUNTED if path == one or path.startswith(f"{one}/")), None)

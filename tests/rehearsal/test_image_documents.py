@@ -49,6 +49,12 @@ def test_a_program_that_the_platform_hides_is_named(config: dict[str, object], f
     assert all(str(found) in problem for problem in problems)
 
 
+def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
+    config = {"WorkingDir": "/opt/ml/model", "Entrypoint": ["python3", "-u", "run.py"]}
+    _, second = hidden_problems(ImageFacts.of("image", config, "amd64", 1))
+    assert second.startswith("image: ENTRYPOINT /opt/ml/model/run.py is hidden")
+
+
 @pytest.mark.parametrize(
     ("variables", "made_by", "found"),
     [
