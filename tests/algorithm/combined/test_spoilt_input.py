@@ -63,6 +63,9 @@ ANSWERED = {
 }
 EMPTY = "an empty mask and fallbacks are written"
 EMPTY_MASK = {
+    "CT the PET": Fault(
+        lambda c: shutil.copy(c.pet_path, c.ct_path), rf"CT 0a1b2c3d-ct\.mha: no air and no fat .*; {EMPTY}"
+    ),
     "CT truncated": Fault(lambda c: truncated(c.ct_path), rf"0a1b2c3d-ct\.mha: truncated, .*; {EMPTY}"),
     "CT too small": Fault(
         lambda c: sitk.WriteImage(sitk.Image([4, 5, 6], sitk.sitkInt16), str(c.ct_path)),
