@@ -54,7 +54,7 @@ class _Stream:
     def __init__(self, pipe: IO[bytes], path: Path) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._pipe, self._path = pipe, path
-        self._lock, self._is_open = threading.Lock(), True
+        self._lock, self._ended = threading.Lock(), threading.Event()
         self._problem: OSError | None = None
         self._begun = self._head = self._dropped = 0
         self._tail = bytearray()
@@ -64,7 +64,7 @@ class _Stream:
     def settle(self) -> None:
         with self._lock:
             # What was printed before is in the pipe, but a program may print faster than this reads.
-            for _ in range(_PIPE_PIECES if self._is_open else 0):
+            for _ in range(0 if self._ended.is_set() else _PIPE_PIECES):
                 if not self._take():
                     break
             self._drop()
@@ -86,16 +86,16 @@ class _Stream:
 
     def close(self) -> None:
         self.settle()
-        self._is_open = False
+        self._ended.set()
 
     def _follow(self) -> None:
         """Read until the stream ends or is closed."""
         with self._pipe:
-            while self._is_open:
+            while not self._ended.is_set():
                 readable, _, _ = select.select([self._pipe], [], [], _LOOK_S)
                 with self._lock:
-                    if readable and self._is_open and self._take() == b"":
-                        self._is_open = False
+                    if readable and not self._ended.is_set() and self._take() == b"":
+                        self._ended.set()
 
     def _take(self) -> bytes | None:
         """Keep what the pipe holds; None if it is empty, no bytes at its end."""
