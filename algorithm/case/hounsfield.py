@@ -143,11 +143,11 @@ def cut_off_air(array: _Array) -> str:
 def is_without_air_and_fat(array: _Array) -> bool:
     """True if hardly a voxel has the values of air, its partial volume or fat, with the intercept or without it.
 
-    -1024 is no air: it may be what resampling fills in.
+    -1024 is no air: it may be what resampling fills in. An image of nothing else is empty, and no other scan.
     """
     values = _sample(array)
     shares = (_share(values, *limits) for limits in ((AIR_HU, _BODY_HU), _FAT_HU))
-    return max(shares) < _LEAST_SHARE and missing_intercept(array) is None
+    return max(shares) < _LEAST_SHARE and values.max() > _BODY_HU and missing_intercept(array) is None
 
 
 def implausible_hu(array: _Array, name: str) -> Finding | None:
