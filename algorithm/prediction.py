@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
-from algorithm.heads.methods import Method
+from algorithm.heads.methods import BASELINE, Method
 from algorithm.masks.segmentation import Segmented
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
@@ -217,9 +217,11 @@ class RunRecord:
             parts.append(f"fallbacks for {' and '.join(self.fallbacks)}")
         if self.notices:
             parts.append(f"warnings: {len(self.notices)}")
-        by = f"method {self.method}" if self.package is None else f"package {self.package.name}"
+        # The usual method has the name of our baseline, but answers by whatever networks the package has.
+        by = [] if self.package is None else [f"package {self.package.name}"]
+        by += [f"method {self.method}"] if self.package is None or self.method != BASELINE else []
         figures = ", ".join([*parts, f"{self.left_s:.1f} s of {self.time_limit_s:g} s left"])
-        return f"{self.task} answered by {by}: {figures}"
+        return f"{self.task} answered by {', '.join(by)}: {figures}"
 
 
 @dataclass(frozen=True)

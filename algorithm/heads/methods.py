@@ -50,10 +50,11 @@ class Method:
         return self.segmenter is not None and answer.fallback is not None
 
 
+BASELINE: Final = "baseline"
 METHODS: Final[dict[str, Method]] = {
     method.name: method
     for method in (
-        Method("baseline", "network", KINDS),
+        Method(BASELINE, "network", KINDS),
         Method("threshold", "threshold", ("mask",), needs="PET"),
         Method("earlier-mask", "threshold", ("mask",), needs="mask"),
         Method("clinical", None, ("risk", "class"), "_clinical"),

@@ -50,6 +50,8 @@ def test_the_summary() -> None:
     assert RECORD.summary() == f"rfs answered by method baseline: {figures}"
     own = PackageIdentity(name="my_unet", manifest_sha256="0" * 64)
     assert replace(RECORD, package=own).summary() == f"rfs answered by package my_unet: {figures}"
+    clinical = replace(RECORD, package=own, method="clinical")
+    assert clinical.summary() == f"rfs answered by package my_unet, method clinical: {figures}"
     early = replace(RECORD, unfinished={"measure": 1.0}, gpu_peak_memory_mib=100.0)
     assert f"measure 1.0 s so far, {passes}, peak memory 2048 MiB, on the GPU 100 MiB, " in early.summary()
     assert "190.0 s, no pass, by PET threshold, peak" in replace(RECORD, segmented_by="PET threshold").summary()

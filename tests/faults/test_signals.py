@@ -139,7 +139,7 @@ def test_sigterm_with_clinical_variables_alone(run: Runs, at: str) -> None:
     """While the head answers, and when the answer is written but the last line is not."""
     ended = run(HPV, f"pause {at} 1 1", options=CLINICAL).at_pause().send(signal.SIGTERM).end()
     assert ended.status == 0, ended.said
-    assert "hpv answered by method clinical" in ended.last
+    assert "hpv answered by package tiny, method clinical: " in ended.last
 
 
 @pytest.fixture
