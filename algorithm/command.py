@@ -29,9 +29,9 @@ from algorithm.serve import serve
 from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
+from contract.entry import MarkedFormatter
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError
 from contract.images.volumes import image_suffix
-from contract.marks import MarkedFormatter
 from contract.options import chosen_algorithm
 from contract.packages import package_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import sys
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO, cast
 
 from contract.errors import run_main
-from contract.marks import mark_last_resort
 
 # Python's own exit status when stdout cannot be flushed.
 _UNWRITTEN_STDOUT: Final = 120
+WARNING_MARK: Final = "*** WARNING ***"
+_MARKED: Final = "*** "
 
 
 def hold_sigterm() -> None:
@@ -71,3 +73,18 @@ class _Lenient:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+class MarkedFormatter(logging.Formatter):
+    """Puts WARNING_MARK before each warning that does not begin with a mark of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - a name of logging
+        if record.levelno == logging.WARNING and not record.message.startswith(_MARKED):
+            record.message = f"{WARNING_MARK} {record.message}"
+        return super().formatMessage(record)
+
+
+def mark_last_resort() -> None:
+    """Mark the warnings of a process that configures no log, which Python prints on stderr."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(MarkedFormatter())

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from contract.entry import mark_last_resort
 from contract.errors import HecktorError
-from contract.marks import mark_last_resort
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 MORE_RESOURCES: Final = "more memory or processes (ulimit -v, ulimit -u)"
