@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -75,7 +74,7 @@ def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nod
     write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
     assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
-    content = json.loads(build_case(cohort.cases["C-1"])["case.json"])
+    content = build_case(cohort.cases["C-1"])
     assert content["notes"] == [
         "near: C-1.mha: 0 voxels of GTVp, expected the 64 that were scored; is this another run?",
         "no mask of none",
