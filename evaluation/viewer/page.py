@@ -19,13 +19,18 @@ _STYLE: Final = "viewer.css"
 # In every page that was exported, and the suffix of a single file.
 _MARK: Final = '<meta name="generator" content="hecktor view">'
 _SUFFIXES: Final = (".html", ".htm")
+# An exported page asks nobody for anything.
+_POLICY: Final = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:\">"
+)
 
 
 def page_files(cohort: ViewerCohort) -> dict[str, bytes]:
     """The files of the page by address; that of the page, which asks a server for its cases, is empty."""
     page = _page(
         style=f'<link rel="stylesheet" href="{_STYLE}">',
-        scripts=f'<script defer src="{_LIBRARY}"></script>\n<script defer src="{_SCRIPT}"></script>',
+        scripts=f'<script defer src="{_LIBRARY}"></script>\n<script type="module" src="{_SCRIPT}"></script>',
         data=json_element(cohort.listing, "cohort"),
     )
     names = (_STYLE, _SCRIPT, _LIBRARY, "niivue.LICENSE")
@@ -44,8 +49,8 @@ def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     cases = [json_element(build_case(sources), f"case-{n}") for n, sources in enumerate(cohort.cases.values())]
     library = f"/*!\n{_read('niivue.LICENSE').strip()}\n*/\n{_read(_LIBRARY)}"
     text = _page(
-        style=f"<style>\n{_read(_STYLE)}</style>",
-        scripts=f"<script>\n{library}\n</script>\n<script>\n{_read(_SCRIPT)}</script>",
+        style=f"{_POLICY}\n<style>\n{_read(_STYLE)}</style>",
+        scripts=f'<script>\n{library}\n</script>\n<script type="module">\n{_read(_SCRIPT)}</script>',
         data="\n".join([json_element(cohort.listing, "cohort"), *cases]),
     )
     write_text(page, text)

@@ -1,5 +1,4 @@
 // The page around NiiVue: the list of cases, layers to switch, lesions to jump to, windows and keys.
-"use strict";
 
 const CT_WINDOWS = { "Soft tissue": [-160, 240], Brain: [0, 80], Bone: [-500, 1500], Lung: [-1350, 150] };
 const PET_MAPS = { hot: "hot", inferno: "inferno", viridis: "viridis", grey: "gray" };
@@ -50,7 +49,7 @@ function showList() {
   const value = new Map(listed.map((one) => [one, metric ? valueOf(one, metric) : null]));
   const missing = metric?.higher_is_better ? Infinity : -Infinity;
   const place = (one) => (value.get(one) ?? missing) * (metric?.higher_is_better ? 1 : -1);
-  if (metric) listed.sort((a, b) => (value.get(a) === null) - (value.get(b) === null) || place(a) - place(b) || 0);
+  if (metric) listed.sort((a, b) => Number(value.get(a) === null) - Number(value.get(b) === null) || place(a) - place(b) || 0);
   const text = (one) => (!metric ? one.centre ?? "" : value.get(one) === null ? "–" : Number.isFinite(value.get(one)) ? value.get(one).toFixed(metric.digits) : "∞");
   const button = (one) => element("button", [element("span", one.case), element("span", text(one), { className: "figure" })], { type: "button", onclick: () => open(one.case) });
   byId("cases").replaceChildren(...listed.map((one) => element("li", button(one))));
