@@ -146,6 +146,7 @@ async function showVolumes(content) {
   const pet = content.pet && (await load("PET", content.pet.volume));
   const maps = await Promise.all(content.uncertainty.map(({ title, volume }) => load(title, volume, { colormap: "viridis" })));
   const masks = await Promise.all(content.masks.map(({ name, volume }) => load(name, volume)));
+  if (wanted !== content.case) return;
   masks.forEach((mask, place) => mask.setColormapLabel(labelColours(content.masks[place].colour)));
   layers = { pet, masks, maps };
   if (content.pet) adoptPet(content.pet);
@@ -155,6 +156,7 @@ async function showVolumes(content) {
   // The reference last, on top of the others.
   nv.volumes = [ct, ...(pet ? [pet] : []), ...maps, ...masks.slice(1), masks[0]];
   nv.clearAllMeasurements();
+  setWindow();
   setLayers(content);
   nv.setVolume(ct, 0);
 }
@@ -173,11 +175,15 @@ function adoptPet({ unit, window: [low, high] }) {
   Object.assign(byId("pet-high"), { value: high, step: high / 20 });
 }
 
-/** Windows, colours and opacities of all volumes, from the controls. */
-function setLayers(content) {
-  const { pet, masks, maps } = layers;
+/** The chosen CT window, to which a double click returns from one that the mouse has set. */
+function setWindow() {
   const ct = nv.volumes[0];
   [ct.cal_min, ct.cal_max] = [ct.robust_min, ct.robust_max] = CT_WINDOWS[byId("ct-window").value];
+}
+
+/** Colours, ranges and opacities of the other volumes, from the controls. */
+function setLayers(content) {
+  const { pet, masks, maps } = layers;
   if (pet) {
     // NiiVue sets a range of its own with each new colour map, so that ours comes after it.
     const map = PET_MAPS[byId("pet-map").value];
@@ -321,7 +327,7 @@ const OTHER_HELP = [
   ["0 … 9", "contour of the reference (0) or of a team off or on"],
   ["Arrows, Page ↑ ↓", "in the images: move the crosshair by a voxel"],
   ["Left button", "move the crosshair, draw a ruler, or turn the 3D view"],
-  ["Right button", "width and level of the CT window"],
+  ["Right button", "width and level of the CT window; double click: the chosen one"],
   ["Shift and left button", "drag the images; with the wheel: zoom"],
   ["Wheel", "change the slice"],
 ];
@@ -352,7 +358,8 @@ async function start() {
   const help = [...KEYS.map(([actions, text]) => [Object.keys(actions).join(" "), text]), ...OTHER_HELP];
   byId("keys").append(...help.map(([keys, text]) => element("tr", [element("th", element("kbd", keys), { scope: "row" }), element("td", text)])));
   for (const id of ["filter", "sort", "team"]) byId(id).addEventListener("input", showList);
-  for (const id of ["ct-window", "pet-map", "pet-low", "pet-high", "uncertainty"]) byId(id).addEventListener("change", redraw);
+  byId("ct-window").addEventListener("change", () => current && (setWindow(), redraw()));
+  for (const id of ["pet-map", "pet-low", "pet-high", "uncertainty"]) byId(id).addEventListener("change", redraw);
   for (const id of ["pet-opacity", "fill"]) byId(id).addEventListener("input", redraw);
   byId("view").addEventListener("change", () => nv.setSliceType(niivue.SLICE_TYPE[byId("view").value]));
   byId("ruler").addEventListener("click", () => setRuler(byId("ruler").ariaPressed !== "true"));

@@ -12,6 +12,7 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
+from evaluation.ranking.cli import main as rank
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerRequest, find_cohort, value_of, worst_cases
 from tests.evaluation.viewer.conftest import GRID, ToyCohort
@@ -44,6 +45,16 @@ def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
     assert set(cohort.cases["C-2"].files.predictions) == {"near", "third"}
     assert [team["name"] for team in cohort.listing["teams"]] == ["near", "none", "third"]
     assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
+
+
+def test_masks_of_an_entry_out_of_competition_are_shown(ranked: Path) -> None:
+    """`near` is taken out of the ranking of both: its masks stay, after the team that is left."""
+    folder = ranked / "results" / "task1"
+    out = ["--unranked", f"near={folder / 'near' / 'metrics.json'}:organiser"]
+    rank(["--task", "segmentation", str(folder / "none" / "metrics.json"), *out, "--output", str(folder)])
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert [team["name"] for team in cohort.listing["teams"]] == ["none", "near"]
+    assert [mask["name"] for mask in build_case(cohort.cases["C-1"])["masks"]] == ["reference", "near"]
 
 
 def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
