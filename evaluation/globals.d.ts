@@ -1,10 +1,10 @@
-// What tsc cannot see in the scripts of the pages: the bundles d3 and Observable Plot, and what tests read.
+// What tsc cannot see in the scripts of the pages: the bundles d3, Observable Plot and NiiVue, and what tests read.
 declare const d3: any;
 declare const Plot: any;
+declare const niivue: any;
 
 interface Window {
   page: { isDrawn: () => boolean; addContours?: (parts: any) => void };
-  viewer: unknown;
 }
 
 interface Element {

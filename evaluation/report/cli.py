@@ -78,8 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write_text(page, build_page(content))
     print(f"written: {page}")
     if options.viewer is not None:
-        _write_viewer(options, masks)
-        print(f"written: {options.viewer}")
+        print(f"written: {_write_viewer(options, masks)}")
     return 0
 
 
@@ -114,14 +113,14 @@ def _write_pictures(requests: Sequence[PictureRequest], page: Path, workers: int
     ]
 
 
-def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
-    from evaluation.viewer.case import export_viewer
+def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Path:
     from evaluation.viewer.cohort import ViewerRequest, find_cohort
+    from evaluation.viewer.page import export_viewer
 
     request = ViewerRequest(options.cohort, options.results, masks, edition=options.edition)
     cohort = find_cohort(request)
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
-    export_viewer(options.viewer, cohort.worst(options.viewer_cases))
+    return export_viewer(options.viewer, cohort.worst(options.viewer_cases))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -159,8 +158,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--note", default="", help="one line under the heading")
     add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
     add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")
-    folder = "folder for a viewer of a few cases, to be opened from a web server (needs --cases; docs/report.md)"
-    add("--viewer", type=Path, metavar="DIR", help=folder)
+    page = "also write a page to look into a few cases: a folder for index.html, or an HTML file (needs --cases)"
+    add("--viewer", type=Path, metavar="PAGE", help=page)
     number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=number)
     add_workers(parser)

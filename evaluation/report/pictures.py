@@ -33,9 +33,8 @@ from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
 from evaluation.report.drawing import plot_style
-from evaluation.viewer.grid import to_mm
 from evaluation.viewer.lesions import lesion_voxels, lesions_of
-from evaluation.viewer.sampling import resampled
+from evaluation.viewer.region import resampled, to_mm
 
 Picture: TypeAlias = npt.NDArray[np.float32]
 

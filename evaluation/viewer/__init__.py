@@ -1,1 +1,1 @@
-"""Look into a case: CT, PET and masks in the browser, served locally or as a static folder."""
+"""Look into a case: CT, PET and masks in the browser, served locally or as one file."""

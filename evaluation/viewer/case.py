@@ -1,38 +1,139 @@
-"""The files of one case, NIfTI on one grid and case.json, and the export of a viewer as a static folder."""
+"""A case as its page gets it: volumes as NIfTI, lesions with their matches, the patient's texts."""
 
 from __future__ import annotations
 
-import json
 import struct
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from base64 import b64encode
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import SimpleITK as sitk
+from scipy import ndimage
 from zlib_ng import gzip_ng
 
 from contract import labels
-from contract.errors import OutputError, unwritable
-from contract.files import whole_folder
 from contract.images.geometry import Geometry
-from evaluation.metrics.overlap import foreground_box
+from contract.images.volumes import Volume, to_sitk
+from evaluation.metrics.overlap import Floats, foreground_box
 from evaluation.metrics.rules import MaskRules
-from evaluation.page.html import CT_WINDOW_HU
-from evaluation.viewer.cohort import CaseSources, ViewerCohort, facts
-from evaluation.viewer.grid import display_grid
+from evaluation.viewer.cohort import CaseSources, facts
 from evaluation.viewer.lesions import LesionVoxels, ListedLesion, lesions_of, match
-from evaluation.viewer.sampling import measured_pet, shown_ct, shown_map, shown_mask, shown_pet, values_at
-from evaluation.viewer.scene import SUV_WINDOW, NamedMask, Scene, read_scene
+from evaluation.viewer.region import resampled, shown_grid, to_index
+from evaluation.viewer.scene import NamedMask, Scene, ShownPet, read_scene
 
 # Of each mask: a poor network predicts thousands of specks.
 MOST_LESIONS: Final = 200
+AIR_HU: Final = -1024.0
+_MOST_HU: Final = 3071.0
+# Finer steps hold noise alone, which does not compress.
+_LEAST_PET_STEP: Final = 0.01
+_MOST_PET_STEPS: Final = 32_767
+_BITS_A_STEP: Final = 0.01
+# The code by which NiiVue knows volumes of labels, and where NIfTI-1 has what SimpleITK cannot set.
+LABEL_INTENT: Final = 1002
+_INTENT_AT: Final = 68
+_SLOPE_AT: Final = 112
+# The fastest: noise hardly compresses, and masks compress well at any level.
+_LEVEL: Final = 1
 
 Status = str | dict[str, str]
 Json = dict[str, Any]
+
+
+def build_case(sources: CaseSources) -> Json:
+    """Everything that the page shows of a case; volumes are `.nii.gz` in base 64.
+
+    Raises HecktorError if the CT or the reference cannot be read.
+    """
+    scene = read_scene(sources)
+    grid = shown_grid(scene.ct.geometry, scene.lesion_box())
+    lesions, reference, notes = list_lesions(scene, sources.rules)
+    return {
+        "case": sources.files.case,
+        "facts": reference,
+        "notes": [*scene.notes, *notes],
+        "clinical": sources.clinical,
+        "answers": sources.answers,
+        "ct": _ct(scene.ct, grid),
+        "pet": None if scene.pet is None else _pet(scene.pet, grid),
+        "masks": [_mask(one, grid) for one in scene.masks],
+        "uncertainty": [
+            {"team": one.team, "title": one.title, "volume": _map(volume, grid)} for one, volume in scene.maps
+        ],
+        "lesions": lesions,
+    }
+
+
+def _ct(ct: Volume, grid: Geometry) -> str:
+    """The CT's voxels of the grid in HU."""
+    hu = resampled(ct, grid, sitk.sitkNearestNeighbor, AIR_HU)
+    np.nan_to_num(hu, copy=False, nan=AIR_HU, posinf=_MOST_HU, neginf=AIR_HU)
+    return nifti(np.rint(np.clip(hu, AIR_HU, _MOST_HU)).astype(np.int16), grid)
+
+
+def _pet(pet: ShownPet, grid: Geometry) -> Json:
+    """The PET, linearly interpolated, in steps of 0.01 (larger if int16 cannot hold it)."""
+    uptake = resampled(pet.volume, grid, sitk.sitkLinear, 0.0)
+    step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, _LEAST_PET_STEP)
+    volume = nifti(np.rint(uptake / step).astype(np.int16), grid, step=step)
+    return {"volume": volume, "window": pet.window, "unit": pet.unit}
+
+
+def _map(volume: Volume, grid: Geometry) -> str:
+    """The voxels of a map of uint8, in bits."""
+    return nifti(resampled(volume, grid, sitk.sitkNearestNeighbor, 0.0).astype(np.uint8), grid, step=_BITS_A_STEP)
+
+
+def _mask(mask: NamedMask, grid: Geometry) -> Json:
+    """A mask, its labels on the grid with a margin of a voxel, beyond which nothing is labelled."""
+    array = shown_mask(mask.voxels, grid)
+    labelled = foreground_box(array) if array.any() else (slice(1, 2),) * 3
+    z, y, x = (slice(max(one.start - 1, 0), min(one.stop + 1, n)) for one, n in zip(labelled, array.shape, strict=True))
+    inside = array[z, y, x]
+    depth, height, width = inside.shape
+    box = grid.cropped((x.start, y.start, z.start), (width, height, depth))
+    volume = nifti(inside, box, intent=LABEL_INTENT)
+    return {"name": mask.name, "colour": mask.colour, "is_reference": mask.is_reference, "volume": volume}
+
+
+def shown_mask(mask: LesionVoxels, grid: Geometry) -> npt.NDArray[np.uint8]:
+    """A label mask on the grid, (z, y, x), by nearest neighbour, and each labelled voxel at its nearest point.
+
+    The latter changes nothing on the mask's own grid; on a coarser one no lesion is lost.
+    """
+    if not len(mask.index):
+        return np.zeros(grid.array_shape, dtype=np.uint8)
+    target = resampled(_dense(mask), grid, sitk.sitkNearestNeighbor, 0.0).astype(np.uint8)
+    nearest = np.rint(to_index(grid, mask.points_mm)).astype(np.intp)
+    x, y, z = np.clip(nearest, 0, np.asarray(grid.size) - 1).T
+    target[z, y, x] = mask.labels
+    return target
+
+
+def _dense(mask: LesionVoxels) -> Volume:
+    """The mask as an array around its foreground."""
+    first = mask.index.min(axis=0)
+    width, height, depth = (mask.index.max(axis=0) - first + 1).tolist()
+    array = np.zeros((depth, height, width), dtype=np.uint8)
+    x, y, z = (mask.index - first).T
+    array[z, y, x] = mask.labels
+    x0, y0, z0 = first.tolist()
+    return Volume(array, mask.geometry.cropped((x0, y0, z0), (width, height, depth)))
+
+
+def nifti(array: npt.NDArray[Any], geometry: Geometry, *, step: float = 1.0, intent: int = 0) -> str:
+    """The file `.nii.gz` of a (z, y, x) array in base 64. `step` is the value of a stored 1."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "volume.nii"
+        sitk.WriteImage(to_sitk(Volume(np.ascontiguousarray(array), geometry)), str(path))
+        content = bytearray(path.read_bytes())
+    struct.pack_into("<h", content, _INTENT_AT, intent)
+    struct.pack_into("<f", content, _SLOPE_AT, step)
+    return b64encode(gzip_ng.compress(content, _LEVEL, mtime=0)).decode()  # type: ignore[no-untyped-call]
 
 
 def list_lesions(scene: Scene, rules: MaskRules) -> tuple[list[Json], str, list[str]]:
@@ -72,135 +173,10 @@ def _entry(mask: NamedMask, place: int, lesion: ListedLesion, status: Status) ->
     }
 
 
-CASE_JSON: Final = "case.json"
-# The PET on its own grid, for measurements with the sphere.
-_MEASURED: Final = "pet-voxels.nii.gz"
-# What is shown as most uncertain: two labels that are equally probable.
-_MAP_WINDOW_BIT: Final = (0.0, 1.0)
-_DATATYPES: Final = {"uint8": (2, 8), "int16": (4, 16)}
-_MILLIMETRES: Final = 2
-_SCANNER_COORDINATES: Final = 1
-_PIXELS_BEGIN: Final = 352
-_LPS_TO_RAS: Final = np.diag([-1.0, -1.0, 1.0, 1.0])
-# The fastest: noise hardly compresses, and masks compress well at any level.
-_LEVEL: Final = 1
-
-
-def build_case(sources: CaseSources) -> dict[str, bytes]:
-    """The files of a case by name: `case.json` and the NIfTI files that it names.
-
-    Raises HecktorError if the CT or the reference cannot be read.
-    """
-    scene = read_scene(sources)
-    grid = display_grid(scene.ct, scene.lesion_box())
-    with ThreadPoolExecutor(2) as pool:
-        images = {"ct.nii.gz": pool.submit(_encoded, shown_ct, scene.ct, grid)}
-        if scene.pet is not None:
-            images["pet.nii.gz"] = pool.submit(_encoded, shown_pet, scene.pet.volume, grid)
-            if (measured := measured_pet(scene.pet.volume, grid)) is not None:
-                images[_MEASURED] = pool.submit(nifti_bytes, *measured)
-        for number, mask in enumerate(scene.masks):
-            images[f"mask-{number}.nii.gz"] = pool.submit(_encoded_mask, mask.voxels, grid)
-        for number, (_, volume) in enumerate(scene.maps):
-            images[f"uncertainty-{number}.nii.gz"] = pool.submit(_encoded, shown_map, volume, grid)
-        content = _content(sources, scene, grid, _MEASURED if _MEASURED in images else None)
-        files = {name: image.result() for name, image in images.items()}
-    return {CASE_JSON: json.dumps(content, allow_nan=False).encode(), **files}
-
-
-def _encoded(shown: Callable[[Any, Geometry], tuple[npt.NDArray[Any], float]], source: Any, grid: Geometry) -> bytes:
-    array, step = shown(source, grid)
-    return nifti_bytes(array, grid, step)
-
-
-def _encoded_mask(mask: LesionVoxels, grid: Geometry) -> bytes:
-    """The box around the labels on the grid; one voxel without any."""
-    array = shown_mask(mask, grid)
-    z, y, x = foreground_box(array) if array.any() else (slice(0, 1),) * 3
-    inside = array[z, y, x]
-    depth, height, width = inside.shape
-    return nifti_bytes(inside, grid.cropped((x.start, y.start, z.start), (width, height, depth)))
-
-
-def nifti_bytes(array: npt.NDArray[Any], geometry: Geometry, step: float = 1.0) -> bytes:
-    """The file `.nii.gz` of a (z, y, x) array of uint8 or int16, equal for equal volumes.
-
-    World coordinates are RAS in mm: LPS with x and y negated. `step` is the value of a stored 1.
-    """
-    header = bytearray(_PIXELS_BEGIN)
-    affine = _LPS_TO_RAS @ geometry.index_to_physical_matrix()
-    datatype, bits = _DATATYPES[array.dtype.name]
-    struct.pack_into("<i", header, 0, 348)
-    struct.pack_into("<8h", header, 40, 3, *geometry.size, 1, 1, 1, 1)
-    struct.pack_into("<2h", header, 70, datatype, bits)
-    struct.pack_into("<8f", header, 76, 1.0, *geometry.spacing_mm, 0.0, 0.0, 0.0, 0.0)
-    struct.pack_into("<3f", header, 108, _PIXELS_BEGIN, step, 0.0)
-    struct.pack_into("<B", header, 123, _MILLIMETRES)
-    struct.pack_into("<2h", header, 252, 0, _SCANNER_COORDINATES)
-    struct.pack_into("<12f", header, 280, *affine[:3].ravel())
-    header[344:348] = b"n+1\0"
-    pixels = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    compressed: bytes = gzip_ng.compress(bytes(header) + pixels.tobytes(), _LEVEL, mtime=0)  # type: ignore[no-untyped-call]
-    return compressed
-
-
-def _content(sources: CaseSources, scene: Scene, grid: Geometry, measured: str | None) -> Json:
-    lesions, reference, notes = list_lesions(scene, sources.rules)
-    pet: Json = {"file": None, "measured": None, "window": SUV_WINDOW, "unit": "SUV"}
-    if scene.pet is not None:
-        pet = {"file": "pet.nii.gz", "measured": measured, "window": scene.pet.window, "unit": scene.pet.unit}
-    return {
-        "case": sources.files.case,
-        "facts": reference,
-        "notes": [*scene.notes, *notes],
-        "clinical": sources.clinical,
-        "answers": sources.answers,
-        "spacing_mm": grid.spacing_mm,
-        "ct": {"file": "ct.nii.gz", "window": CT_WINDOW_HU},
-        "pet": pet,
-        "masks": [
-            {"name": one.name, "colour": one.colour, "file": f"mask-{n}.nii.gz", "is_reference": one.is_reference}
-            for n, one in enumerate(scene.masks)
-        ],
-        "uncertainty": [
-            {"team": one.team, "title": one.title, "file": f"uncertainty-{number}.nii.gz", "window": _MAP_WINDOW_BIT}
-            for number, (one, _) in enumerate(scene.maps)
-        ],
-        "lesions": lesions,
-    }
-
-
-INDEX: Final = "index.html"
-CASES_JSON: Final = "cases.json"
-CASE_FOLDER: Final = "case"
-_PAGE_SUFFIXES: Final = (".html", ".css", ".js")
-
-
-def page_files() -> dict[str, bytes]:
-    """The files of the page by name: its styles and scripts, and d3 with its licence."""
-    own = [entry for entry in files("evaluation.viewer").iterdir() if entry.name.endswith(_PAGE_SUFFIXES)]
-    vendor = files("evaluation.page") / "vendor"
-    shown = [*sorted(own, key=lambda entry: entry.name), vendor / "d3.min.js", vendor / "d3.LICENSE"]
-    return {entry.name: entry.read_bytes() for entry in shown}
-
-
-def listing_bytes(cohort: ViewerCohort) -> bytes:
-    """The content of cases.json."""
-    return json.dumps(cohort.listing, allow_nan=False).encode()
-
-
-def export_viewer(folder: Path, cohort: ViewerCohort) -> None:
-    """Write the viewer of all cases of a cohort, whole or not at all; an earlier viewer there is replaced."""
-    if folder.exists() and not (folder / CASES_JSON).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise OutputError(folder.name, "exists and holds no viewer", "a new folder, or a viewer to replace")
-    try:
-        with whole_folder(folder) as partial:
-            for name, content in {**page_files(), CASES_JSON: listing_bytes(cohort)}.items():
-                (partial / name).write_bytes(content)
-            for case, sources in cohort.cases.items():
-                target = partial / CASE_FOLDER / case
-                target.mkdir(parents=True)
-                for name, content in build_case(sources).items():
-                    (target / name).write_bytes(content)
-    except OSError as problem:
-        raise unwritable(folder.name, problem) from None
+def values_at(volume: Volume, points_mm: Floats) -> Floats:
+    """Values of a volume at LPS points of shape (n, 3), linearly interpolated, 0 outside of it."""
+    index = to_index(volume.geometry, points_mm)[:, ::-1]
+    last = np.asarray(volume.array.shape) - 1
+    inside = ((index >= -0.5) & (index <= last + 0.5)).all(axis=1)
+    values = ndimage.map_coordinates(volume.array, index.T, np.float64, order=1, mode="nearest")
+    return np.where(inside, values, 0.0)

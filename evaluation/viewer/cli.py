@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
     # Blocked in every thread, so that the signal waits for `sigwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _END)
-    with serving(cohort, options.port, prepare=True) as address:
+    with serving(cohort, options.port) as address:
         count = len(cohort.cases)
         print(f"{count} case{'s' * (count != 1)} at {address}", flush=True)
         print("Only this machine can open it. Ctrl-C ends it.", flush=True)

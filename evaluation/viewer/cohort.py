@@ -20,8 +20,8 @@ from evaluation.analyses.sources import (
     masks_of_case,
     profile_of_results,
     require_cases,
-    team_names,
     with_masks,
+    with_unranked,
     without_masks,
 )
 from evaluation.inputs.masks import read_labels
@@ -188,7 +188,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     edition, rules = profile.declaration, profile.mask_rules
     results = [] if request.results is None else find_results(request.results, profile)
     task = with_masks(results)
-    teams = list(dict.fromkeys([*team_names(results), *request.masks]))
+    teams = list(dict.fromkeys([*with_unranked(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)
     scans = only_scored(find_scans(request.cohort, edition), results)
     scored = scored_masks(task)

@@ -14,7 +14,7 @@ from contract.images.geometry import Geometry
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
 from evaluation.metrics.overlap import MM3_A_ML, Floats, Integers, foreground_box
 from evaluation.metrics.rules import MaskRules
-from evaluation.viewer.grid import to_index, to_mm
+from evaluation.viewer.region import to_index, to_mm
 
 # Values of the PET at LPS points of shape (n, 3).
 Uptake = Callable[[Floats], Floats]

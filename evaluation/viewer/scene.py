@@ -17,8 +17,8 @@ from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.page.html import REFERENCE_COLOUR
 from evaluation.viewer.cohort import CaseSources, UncertaintyMap
-from evaluation.viewer.grid import box_of
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels
+from evaluation.viewer.region import to_index
 
 REFERENCE: Final = "reference"
 # 16 litres of voxels of 1 mm.
@@ -60,9 +60,10 @@ class Scene:
     notes: Sequence[str]
 
     def lesion_box(self) -> Floats | None:
-        """The smallest box around the lesions of all masks (`box_of`), None without any."""
-        boxes = [box_of(mask.voxels.points_mm) for mask in self.masks if len(mask.voxels.index)]
-        return box_of(np.concatenate(boxes)) if boxes else None
+        """Lowest and highest CT index (x, y, z) of the labelled voxels of all masks, shape (2, 3); None without any."""
+        voxels = [to_index(self.ct.geometry, mask.voxels.points_mm) for mask in self.masks if len(mask.voxels.index)]
+        ends = np.array([(one.min(axis=0), one.max(axis=0)) for one in voxels])
+        return np.stack([ends[:, 0].min(axis=0), ends[:, 1].max(axis=0)]) if voxels else None
 
 
 def read_scene(sources: CaseSources) -> Scene:

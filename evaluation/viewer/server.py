@@ -7,9 +7,7 @@ import json
 import secrets
 import sys
 import traceback
-from collections import OrderedDict
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
@@ -20,11 +18,11 @@ from urllib.parse import unquote
 
 from contract.errors import HecktorError
 from contract.servers import RequestHandler
-from evaluation.viewer.case import CASE_FOLDER, CASES_JSON, INDEX, build_case, listing_bytes, page_files
-from evaluation.viewer.cohort import CaseSources, ViewerCohort
+from evaluation.viewer.case import build_case
+from evaluation.viewer.cohort import ViewerCohort
+from evaluation.viewer.page import page_files
 
-# A head and neck takes about 25 MB. Nothing of a patient is written to a disk.
-MOST_CASES: Final = 16
+CASE_FOLDER: Final = "case"
 LOCALHOST: Final = "127.0.0.1"
 JSON_TYPE: Final = "application/json; charset=utf-8"
 _TOKEN_BYTES: Final = 24
@@ -32,11 +30,9 @@ _IDLE_S: Final = 60
 _POLL_S: Final = 0.1
 _PIECE_BYTES: Final = 2**18
 _TYPES: Final = {
-    ".html": "text/html; charset=utf-8",
+    "": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
-    ".json": JSON_TYPE,
-    ".gz": "application/gzip",
 }
 # Scripts come from this server alone; the icon is a data URL.
 _POLICY: Final = (
@@ -53,55 +49,23 @@ _HEADERS: Final = {
 }
 
 
-class CaseCache:
-    """The files of the most recently used cases, in memory; safe to use from several threads.
-
-    One case at a time is computed, which bounds the memory; requests for one case wait for the first.
-    """
-
-    def __init__(self, cases: Mapping[str, CaseSources], most: int = MOST_CASES) -> None:
-        self._cases, self._most = cases, most
-        self._files: OrderedDict[str, Future[dict[str, bytes]]] = OrderedDict()
-        self._changing, self._builder = Lock(), ThreadPoolExecutor(1)
-
-    def files(self, case: str) -> Mapping[str, bytes]:
-        """The files of a case of the cohort by name.
-
-        Raises HecktorError if the case cannot be shown; it is tried again the next time.
-        """
-        return self.prepare(case).result()
-
-    def prepare(self, case: str) -> Future[dict[str, bytes]]:
-        """Start to compute a case, unless it is there."""
-        with self._changing:
-            files = self._files.pop(case, None)
-            if files is None or (files.done() and files.exception() is not None):
-                files = self._builder.submit(build_case, self._cases[case])
-            self._files[case] = files
-            if len(self._files) > self._most:
-                self._files.popitem(last=False)
-            return files
-
-
 class ViewerFiles:
     """Everything that a viewer serves, by its relative address. No address is ever used as a path."""
 
     def __init__(self, cohort: ViewerCohort) -> None:
-        self._fixed = {**page_files(), CASES_JSON: listing_bytes(cohort)}
+        self._fixed = page_files(cohort)
         self._cases = cohort.cases
-        self._cache = CaseCache(cohort.cases)
+        # One case at a time is computed, which bounds the memory.
+        self._computing = Lock()
 
-    def prepare_first(self) -> None:
-        """Start to compute the first case, before a browser asks for it."""
-        self._cache.prepare(next(iter(self._cases)))
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a file, None for an unknown one; raises HecktorError if its case cannot be shown."""
-        folder, _, rest = name.partition("/")
-        case, _, file = rest.partition("/")
+    def read(self, name: str) -> tuple[str, bytes] | None:
+        """Type and content of a file, None for an unknown one; raises HecktorError if its case cannot be shown."""
+        folder, _, case = name.partition("/")
         if folder == CASE_FOLDER and case in self._cases:
-            return self._cache.files(case).get(file)
-        return self._fixed.get(name or INDEX)
+            with self._computing:
+                return JSON_TYPE, json.dumps(build_case(self._cases[case]), allow_nan=False).encode()
+        content = self._fixed.get(name)
+        return None if content is None else (_TYPES.get(PurePosixPath(name).suffix, "text/plain"), content)
 
 
 class _ViewerServer(ThreadingHTTPServer):
@@ -135,17 +99,17 @@ class _Handler(RequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         try:
-            content = self.server.files.read(name)
+            found = self.server.files.read(name)
         except HecktorError as problem:
             self._send_fault(problem.message)
         except Exception:  # noqa: BLE001  a bug: its trace, and the server lives on
             traceback.print_exc()
             self._send_fault("an internal error, see the terminal of hecktor view")
         else:
-            if content is None:
+            if found is None:
                 self.send_error(HTTPStatus.NOT_FOUND)
             else:
-                self._send(HTTPStatus.OK, _TYPES.get(PurePosixPath(name or INDEX).suffix, "text/plain"), content)
+                self._send(HTTPStatus.OK, *found)
 
     def do_HEAD(self) -> None:  # noqa: N802
         """As GET, without the content."""
@@ -201,20 +165,14 @@ class _Handler(RequestHandler):
 
 
 @contextmanager
-def serving(cohort: ViewerCohort, port: int = 0, *, prepare: bool = False) -> Iterator[str]:
-    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one.
-
-    With `prepare` the first case is computed before a browser asks for it.
-    """
-    files = ViewerFiles(cohort)
+def serving(cohort: ViewerCohort, port: int = 0) -> Iterator[str]:
+    """Serve a viewer while the block runs; yields its address. Port 0 takes any free one."""
     try:
-        server = _ViewerServer(files, port)
+        server = _ViewerServer(ViewerFiles(cohort), port)
     except OSError as problem:
         raise HecktorError("--port", f"{port} cannot be used ({problem.strerror})", "a free port") from None
     thread = Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
     thread.start()
-    if prepare:
-        files.prepare_first()
     try:
         yield f"http://{LOCALHOST}:{server.server_port}/{server.token}/"
     finally:

@@ -1,309 +1,383 @@
-// The page: opens cases, holds what a person has set, and draws when something changes.
+// The page around NiiVue: the list of cases, layers to switch, lesions to jump to, windows and keys.
 
-import { CaseList } from "./cases.js";
-import { Contours } from "./contours.js";
-import { fetchBytes, fetchJson, maskBox, readVolume } from "./files.js";
-import { listenToKeys } from "./keys.js";
-import { valueAt } from "./layers.js";
-import { Measurements } from "./measure.js";
-import * as notices from "./notices.js";
-import { byId } from "./notices.js";
-import { Panel, REFERENCE, isOf } from "./panel.js";
-import { Pointer } from "./pointer.js";
-import { Projection } from "./projection.js";
-import { Stage } from "./stage.js";
-import { Tools } from "./tools.js";
-import { PROJECTION, View } from "./view.js";
-
+const CT_WINDOWS = { "Soft tissue": [-160, 240], Brain: [0, 80], Bone: [-500, 1500], Lung: [-1350, 150] };
+const PET_MAPS = { hot: "hot", inferno: "inferno", viridis: "viridis", grey: "gray" };
+const VIEWS = { "Planes and 3D": "MULTIPLANAR", Axial: "AXIAL", Coronal: "CORONAL", Sagittal: "SAGITTAL", "3D": "RENDER" };
+const MAP_OPACITY = 0.7;
 // As many teams have their contours on at first; more hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
-// Around the lesions in the first view.
-const MARGIN_MM = 25;
-// The server prepares the next case meanwhile, unless a person opens another one at once.
-const PREPARES_AFTER_MS = 1000;
 
-class Viewer {
-  #opening = null;
-  #contours = new Map();
-  // Masks whose contours are on in this case, and what a person has chosen by name in any case.
-  #visible = new Set();
-  #choices = new Map();
-  #hidden = false;
-  #scheduled = false;
-  case = null;
-  /** Volumes of the open case. @type {import("./stage.js").Scene | null} */
-  scene = null;
-  view = new View((isLaidOut) => (isLaidOut ? this.draw() : this.fit()));
+/** @returns {any} the element with an id */
+const byId = (id) => document.getElementById(id);
+const cohort = JSON.parse(byId("cohort").textContent);
 
-  constructor(data) {
-    this.stage = new Stage(byId("images"), this.view);
-    this.tools = new Tools(this);
-    this.measurements = new Measurements(this);
-    this.panel = new Panel({ switch: (names, on) => this.switch(names, on), jump: (lesion) => this.view.jump(lesion.centroid_ras_mm) });
-    this.cases = new CaseList(data, (name) => this.open(name));
-    for (const { name } of data.teams.slice(TEAMS_SHOWN_AT_FIRST)) this.#choices.set(name, false);
-    this.pointer = new Pointer(byId("stage"), this);
-    this.fit();
-    new ResizeObserver(() => this.fit()).observe(byId("stage"));
-    window.addEventListener("hashchange", () => this.openFromAddress());
-    listenToKeys(this);
-  }
+/** A new element with a text or a list of nodes, and properties such as `className`. @returns {any} */
+function element(name, content, properties = {}) {
+  const node = Object.assign(document.createElement(name), properties);
+  node.append(...[content].flat());
+  return node;
+}
 
-  /** Open the case of the address (`#case=ID&pos=x,y,z`), or the first one. */
-  async openFromAddress() {
-    const { name = this.cases.first, position } = notices.readAddress();
-    if (name === null) return notices.message("No cases.");
-    if (this.case?.case !== name) await this.open(name, position);
-    else if (position) this.view.jump(position);
-  }
+const swatch = (colour) => element("span", "", { className: "swatch", style: `background: ${colour}` });
+const figure = (value, digits) => value.toFixed(digits).replace("-", "−");
 
-  /** Load and show a case; a case that is opened meanwhile ends this one. */
-  async open(name, position = null) {
-    this.#opening?.abort();
-    const opening = (this.#opening = new AbortController());
-    const started = performance.now();
-    this.cases.select(name);
-    notices.caption(name, "");
-    notices.message(`Opening ${name}: the server reads its images …`);
-    try {
-      await this.#load(name, position, opening.signal);
-      if (opening.signal.aborted) return;
-      notices.message(null);
-      this.fit();
-      const box = this.lesionBox();
-      if (box) this.view.zoomTo(box);
-      if (position) this.view.reveal();
-      this.draw();
-      if (this.tools.uncertainty) await this.showUncertainty();
-      await painted();
-      if (opening.signal.aborted) return;
-      notices.say(`${this.#summary()} Opened in ${((performance.now() - started) / 1000).toFixed(1)} s.`);
-      setTimeout(() => this.#prepareNext(opening.signal), PREPARES_AFTER_MS);
-    } catch (problem) {
-      if (!opening.signal.aborted) this.#fail(name, problem);
-    }
-  }
+// ---- the list of cases
 
-  async #load(name, position, signal) {
-    const folder = folderOf(name);
-    const content = await fetchJson(`${folder}case.json`, signal);
-    const masks = content.masks.filter(({ name: mask }) => this.#choices.get(mask) ?? true);
-    let bytes = 0;
-    const progress = (count) => notices.message(`Opening ${name} … ${((bytes += count) / 1e6).toFixed(1)} MB`);
-    const load = (file) => this.#fetchVolume(folder, file, signal, progress);
-    const [ct, pet, ...volumes] = await Promise.all([
-      load(content.ct.file),
-      content.pet.file ? load(content.pet.file) : null,
-      ...masks.map(({ file }) => load(file)),
-    ]);
-    if (signal.aborted) return;
-    this.tools.adopt(content);
-    this.measurements.remove();
-    this.case = { ...content, folder };
-    this.scene = { ct, pet, projection: pet && new Projection(pet), uncertainty: null, measured: null };
-    this.#contours.clear();
-    this.#visible = new Set(masks.map(({ name: mask }) => mask));
-    masks.forEach((mask, place) => this.#addContours(mask, volumes[place]));
-    this.panel.show(content, this.#visible);
-    notices.caption(name, content.facts);
-    this.view.setGrid(ct.grid);
-    this.view.position = position ?? this.#startPosition() ?? this.view.middle;
-  }
+let current = null; // the case that is open, as the server or the page holds it
+let wanted = null; // the name of the case that was asked for last
+let ahead = { name: null, content: null };
+let listed = cohort.cases;
+const hidden = new Set(cohort.teams.slice(TEAMS_SHOWN_AT_FIRST).map(({ name }) => name));
 
-  async #fetchVolume(folder, file, signal, progress) {
-    return readVolume(await fetchBytes(folder + encodeURIComponent(file), signal, progress), file);
-  }
+/** What a case is sorted by: of one team, or the mean; null without a value. JSON has no infinity. */
+function valueOf({ values }, { key, higher_is_better: higher }) {
+  const of = values[key] ?? {};
+  const number = (value) => (value === "inf" ? Infinity : value);
+  if ("" in of) return of[""];
+  if (byId("team").value) return number(of[byId("team").value] ?? null);
+  if (Object.values(of).every((value) => value === null)) return null;
+  // A team without a value rightly marks nothing.
+  const all = Object.values(of).map((value) => number(value) ?? (higher ? 1 : 0));
+  return all.reduce((sum, value) => sum + value, 0) / all.length;
+}
 
-  // A case that cannot be shown says so when it is opened.
-  #prepareNext(signal) {
-    const next = this.cases.next;
-    if (!signal.aborted && next !== null) fetch(`${folderOf(next)}case.json`, { signal }).catch(() => {});
-  }
+/** The cases that the filter leaves, the worst values first and those without a value last. */
+function showList() {
+  const metric = cohort.metrics.find(({ key }) => key === byId("sort").value);
+  const words = byId("filter").value.toLowerCase().split(/\s+/);
+  listed = cohort.cases.filter(({ case: name, centre, facts }) => words.every((word) => `${name} ${centre ?? ""} ${facts}`.toLowerCase().includes(word)));
+  const value = new Map(listed.map((one) => [one, metric ? valueOf(one, metric) : null]));
+  const missing = metric?.higher_is_better ? Infinity : -Infinity;
+  const place = (one) => (value.get(one) ?? missing) * (metric?.higher_is_better ? 1 : -1);
+  if (metric) listed.sort((a, b) => Number(value.get(a) === null) - Number(value.get(b) === null) || place(a) - place(b) || 0);
+  const text = (one) => (!metric ? one.centre ?? "" : value.get(one) === null ? "–" : Number.isFinite(value.get(one)) ? value.get(one).toFixed(metric.digits) : "∞");
+  const button = (one) => element("button", [element("span", one.case), element("span", text(one), { className: "figure" })], { type: "button", onclick: () => open(one.case) });
+  byId("cases").replaceChildren(...listed.map((one) => element("li", button(one))));
+  byId("count").textContent = `${listed.length} of ${cohort.cases.length} cases`;
+  markOpen();
+}
 
-  /** A further volume of the open case; null if another case is opened meanwhile or, with a message, if it cannot be read. */
-  async #loadFurther(file) {
-    const current = this.case;
-    try {
-      const volume = await this.#fetchVolume(current.folder, file, this.#opening.signal);
-      return this.case === current ? volume : null;
-    } catch (problem) {
-      if (this.case === current) notices.say(problem.message, true);
-      return null;
-    }
-  }
+function markOpen() {
+  listed.forEach(({ case: name }, place) => {
+    const button = byId("cases").children[place].firstChild;
+    button.ariaCurrent = name === wanted ? "true" : null;
+    if (name === wanted) button.scrollIntoView({ block: "nearest" });
+  });
+}
 
-  /** The PET's own voxels, loaded when they are first needed; null without a PET. */
-  async measuredPet() {
-    const { scene, case: current } = this;
-    if (!current?.pet.measured) return null;
-    return (scene.measured ??= await this.#loadFurther(current.pet.measured));
-  }
+function moveCase(step) {
+  const place = listed.findIndex(({ case: name }) => name === wanted);
+  const next = listed[Math.max(0, Math.min(listed.length - 1, place + step))];
+  if (next && next.case !== wanted) open(next.case);
+}
 
-  /**
-   * Lowest and highest mm around the reference's lesions or, without any, those of the teams shown; null without any.
-   * @returns {[number[], number[]] | null}
-   */
-  lesionBox() {
-    const boxes = [...this.#contours.values()].filter(({ contours }) => contours.mask);
-    const reference = boxes.filter(({ isReference }) => isReference);
-    const masks = (reference.length ? reference : boxes).map(({ contours }) => contours.mask);
-    if (masks.length === 0) return null;
-    const { origin, spacing } = this.view.grid;
-    const side = (pick, place) => origin.map((first, axis) => pick(...masks.map((mask) => first + spacing[axis] * place(mask, axis))));
-    const low = side(Math.min, (mask, axis) => mask.low[axis]);
-    const high = side(Math.max, (mask, axis) => mask.low[axis] + mask.size[axis] - 1);
-    return [low.map((mm) => mm - MARGIN_MM), high.map((mm) => mm + MARGIN_MM)];
-  }
+// ---- a case: in this page, or from the server
 
-  /** Move the crosshair to the hottest voxel behind a canvas pixel of the projection. */
-  goToHottest(x, y) {
-    const mm = this.scene?.projection?.hottestAt(this.view.panels[PROJECTION], this.tools.settings.angle, x, y);
-    if (mm) this.view.jump(mm);
-  }
+async function read(name) {
+  const inPage = byId(`case-${cohort.cases.findIndex((one) => one.case === name)}`);
+  if (inPage) return JSON.parse(inPage.textContent);
+  const response = await fetch(`case/${encodeURIComponent(name)}`);
+  const content = await response.json();
+  if (!response.ok) throw new Error(content.error);
+  return content;
+}
 
-  /** Show the values at a position under the cursor; null for none. */
-  showCursor(mm) {
-    if (this.scene) notices.cursor(mm && this.#valuesAt(this.view.voxelAt(mm)), this.case.pet.unit);
-  }
-
-  #valuesAt(voxel) {
-    const { ct, pet } = this.scene;
-    return { ct: valueAt(ct, voxel), pet: pet && valueAt(pet, voxel) };
-  }
-
-  // The largest lesion of the reference is what one wants to see first.
-  #startPosition() {
-    const reference = this.case.lesions.filter((lesion) => isOf(lesion, REFERENCE));
-    const lesions = reference.length ? reference : [...this.case.lesions];
-    return lesions.sort((a, b) => b.volume_ml - a.volume_ml)[0]?.centroid_ras_mm;
-  }
-
-  #summary() {
-    const { masks, lesions } = this.case;
-    const reference = lesions.filter((lesion) => isOf(lesion, REFERENCE)).length;
-    return masks.length ? `${reference} lesion${reference === 1 ? "" : "s"}.` : "No masks.";
-  }
-
-  #fail(name, problem) {
-    this.case = this.scene = null;
-    this.#contours.clear();
-    this.measurements.remove();
-    this.view.setGrid(null);
-    this.stage.clear();
-    this.panel.show(null, this.#visible);
-    byId("readout").textContent = byId("cursor").textContent = "";
-    notices.message(`${name} cannot be shown.\n${problem.message}`, true);
-    notices.writeAddress(name);
-  }
-
-  #addContours(mask, volume) {
-    const { name, colour, is_reference: isReference } = mask;
-    this.#contours.set(name, { name, colour, isReference, contours: new Contours(maskBox(volume, this.scene.ct.grid)) });
-  }
-
-  toggle(name) {
-    return this.switch([name], !this.#visible.has(name));
-  }
-
-  /** Switch contours on or off; a mask's file is loaded when it is first needed. */
-  async switch(names, on) {
-    for (const name of names) {
-      this.#choices.set(name, on);
-      if (on) this.#visible.add(name);
-      else this.#visible.delete(name);
-    }
-    this.#hidden = false;
-    this.panel.update();
-    notices.say(`${names.length === 1 ? `Contour of ${names[0]}` : "Contours"} ${on ? "on" : "off"}.`);
-    const absent = (this.case?.masks ?? []).filter(({ name }) => this.#visible.has(name) && !this.#contours.has(name));
-    await Promise.all(absent.map((mask) => this.#loadContours(mask)));
-    this.draw();
-  }
-
-  async #loadContours(mask) {
-    const volume = await this.#loadFurther(mask.file);
-    if (volume) this.#addContours(mask, volume);
-  }
-
-  hideContours() {
-    this.#hidden = !this.#hidden;
-    this.draw();
-    notices.say(this.#hidden ? "Contours hidden." : "Contours shown.");
-  }
-
-  /** Show the map that is chosen in the tools, or none. */
-  async showUncertainty() {
-    const map = this.tools.uncertainty;
-    const volume = map && (await this.#loadFurther(map.file));
-    if (map && !volume) return;
-    this.scene.uncertainty = map && { volume, range: map.window };
-    this.draw();
-    notices.say(map ? `Uncertainty of ${map.team} shown: ${map.title}.` : "Uncertainty hidden.");
-  }
-
-  /** Give the canvas the size of the stage, lay the panels out and draw. */
-  fit() {
-    const box = byId("stage");
-    const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [box.clientWidth, box.clientHeight].map((length) => Math.round(length * ratio));
-    this.stage.resize(width, height, ratio);
-    if (!this.scene) return;
-    this.view.layOut(width, height);
-    this.#placeAngle(ratio);
-    this.drawNow();
-  }
-
-  // The slider that turns the projection lies in its panel.
-  #placeAngle(ratio) {
-    const slider = byId("angle");
-    const panel = this.view.panels[PROJECTION];
-    slider.hidden = !this.scene.pet || !panel;
-    if (slider.hidden) return;
-    const { left, top, width, height } = panel;
-    slider.style.left = `${(left + width) / ratio - slider.offsetWidth - 10}px`;
-    slider.style.top = `${(top + height) / ratio - slider.offsetHeight - 10}px`;
-  }
-
-  /** Draw with the next frame of the screen. */
-  draw() {
-    if (this.#scheduled) return;
-    this.#scheduled = true;
-    requestAnimationFrame(() => {
-      this.#scheduled = false;
-      this.drawNow();
-    });
-  }
-
-  drawNow() {
-    if (!this.scene || !this.view.panels.length) return;
-    const masks = this.#hidden ? [] : this.case.masks.filter(({ name }) => this.#visible.has(name));
-    const outlines = masks.map(({ name }) => this.#contours.get(name)).filter(Boolean);
-    this.stage.draw(this.scene, this.tools.settings, outlines, this.measurements);
-    const { position } = this.view;
-    notices.position(position, this.#valuesAt(this.view.voxelAt()), this.case.pet.unit);
-    notices.writeAddress(this.case.case, position);
+async function open(name) {
+  wanted = name;
+  markOpen();
+  byId("case-title").textContent = name;
+  say(`Opening ${name} …`);
+  history.replaceState(null, "", `#case=${encodeURIComponent(name)}`);
+  try {
+    const content = await (ahead.name === name ? ahead.content : read(name));
+    if (wanted !== name) return;
+    await showVolumes(content);
+    if (wanted !== name) return;
+    current = content;
+    showPanel();
+    jump(content.lesions[0]);
+    say("");
+    prepareNext();
+  } catch (problem) {
+    if (wanted === name) say(`${name} cannot be shown.\n${problem.message}`);
   }
 }
 
-const folderOf = (name) => `case/${encodeURIComponent(name)}/`;
+// The server computes the next case meanwhile; what is wrong with it is said when it is opened.
+function prepareNext() {
+  const next = listed[listed.findIndex(({ case: name }) => name === wanted) + 1]?.case ?? null;
+  if (next === null || next === ahead.name) return;
+  ahead = { name: next, content: read(next) };
+  ahead.content.catch(() => (ahead = { name: null, content: null }));
+}
 
-// Two frames: the first one draws, the second begins when that is on the screen.
-function painted() {
-  return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+function say(text) {
+  byId("message").textContent = text;
+}
+
+// ---- volumes in NiiVue
+
+const nv = new niivue.Niivue({
+  logLevel: "error",
+  dragAndDropEnabled: false,
+  isRadiologicalConvention: true,
+  sagittalNoseLeft: true,
+  multiplanarLayout: niivue.MULTIPLANAR_TYPE.GRID,
+  multiplanarShowRender: niivue.SHOW_RENDER.ALWAYS,
+  show3Dcrosshair: true,
+  crosshairColor: [1, 0.85, 0.2, 0.7],
+  crosshairWidthUnit: "mm",
+  crosshairWidth: 0.7,
+  crosshairGap: 12,
+  atlasOutline: 1,
+  clipPlaneHotKey: "",
+  cycleClipPlaneHotKey: "",
+  viewModeHotKey: "",
+});
+let layers = { pet: null, masks: [], maps: [] };
+
+// With a range NiiVue does not look for one of its own.
+async function load(name, base64, options = {}) {
+  return niivue.NVImage.loadFromBase64({ base64, name: `${name}.nii.gz`, cal_min: 0.05, cal_max: 1, ...options });
+}
+
+async function showVolumes(content) {
+  const ct = await load("CT", content.ct, { colormap: "gray" });
+  const pet = content.pet && (await load("PET", content.pet.volume));
+  const maps = await Promise.all(content.uncertainty.map(({ title, volume }) => load(title, volume, { colormap: "viridis" })));
+  const masks = await Promise.all(content.masks.map(({ name, volume }) => load(name, volume)));
+  if (wanted !== content.case) return;
+  masks.forEach((mask, place) => mask.setColormapLabel(labelColours(content.masks[place].colour)));
+  layers = { pet, masks, maps };
+  if (content.pet) adoptPet(content.pet);
+  byId("pet-tools").hidden = !content.pet;
+  byId("uncertainty-tools").hidden = !maps.length;
+  byId("uncertainty").replaceChildren(new Option("none", "-1"), ...content.uncertainty.map(({ team, title }, place) => new Option(`${team}: ${title}`, String(place))));
+  // The reference last, on top of the others.
+  nv.volumes = [ct, ...(pet ? [pet] : []), ...maps, ...masks.slice(1), masks[0]];
+  nv.clearAllMeasurements();
+  setWindow();
+  setLayers(content);
+  nv.setVolume(ct, 0);
+}
+
+function labelColours(colour) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return { R: [0, r, r], G: [0, g, g], B: [0, b, b], A: [0, 255, 255], I: [0, 1, 2], labels: ["", "GTVp", "GTVn"] };
+}
+
+// A range that a person has set stays as long as the unit does.
+function adoptPet({ unit, window: [low, high] }) {
+  if (byId("pet-unit").textContent === unit && byId("pet-high").value) return;
+  byId("pet-unit").textContent = unit;
+  // A fifth of the range is background and shows the CT alone.
+  Object.assign(byId("pet-low"), { value: high / 5 + low, step: high / 20 });
+  Object.assign(byId("pet-high"), { value: high, step: high / 20 });
+}
+
+/** The chosen CT window, to which a double click returns from one that the mouse has set. */
+function setWindow() {
+  const ct = nv.volumes[0];
+  [ct.cal_min, ct.cal_max] = [ct.robust_min, ct.robust_max] = CT_WINDOWS[byId("ct-window").value];
+}
+
+/** Colours, ranges and opacities of the other volumes, from the controls. */
+function setLayers(content) {
+  const { pet, masks, maps } = layers;
+  if (pet) {
+    // NiiVue sets a range of its own with each new colour map, so that ours comes after it.
+    const map = PET_MAPS[byId("pet-map").value];
+    if (pet.colormap !== map) pet.colormap = map;
+    const [low, high] = [byId("pet-low").valueAsNumber, byId("pet-high").valueAsNumber];
+    if (high > low) [pet.cal_min, pet.cal_max] = [low, high];
+    pet.opacity = byId("pet-opacity").valueAsNumber;
+  }
+  maps.forEach((map, place) => (map.opacity = place === byId("uncertainty").selectedIndex - 1 ? MAP_OPACITY : 0));
+  masks.forEach((mask, place) => (mask.opacity = hidden.has(content.masks[place].name) ? 0 : byId("fill").valueAsNumber));
+}
+
+function redraw() {
+  if (!current) return;
+  setLayers(current);
+  nv.updateGLVolume();
+  nv.createOnLocationChange();
+}
+
+/** Move the crosshair to a lesion (none: the middle of the volume). */
+function jump(lesion) {
+  nv.scene.crosshairPos = lesion ? nv.mm2frac(lesion.centroid_ras_mm, 0, true) : [0.5, 0.5, 0.5];
+  chosen = lesion ?? null;
+  markLesion();
+  nv.drawScene();
+  nv.createOnLocationChange();
+}
+
+nv.onLocationChange = ({ mm, values }) => {
+  const of = new Map(nv.volumes.map((volume, place) => [volume, values[place]?.value]));
+  const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`).join("  ");
+  const pet = layers.pet && `${byId("pet-unit").textContent} ${figure(of.get(layers.pet), byId("pet-unit").textContent === "SUV" ? 2 : 0)}`;
+  const labels = layers.masks.map((mask) => mask.opacity > 0 && of.get(mask) && `${mask.name.replace(/\.nii\.gz$/, "")} ${["", "GTVp", "GTVn"][of.get(mask)]}`);
+  const maps = layers.maps.map((map) => map.opacity > 0 && `uncertainty ${figure(of.get(map), 2)} bit`);
+  byId("readout").textContent = [`${axes} mm`, `HU ${figure(of.get(nv.volumes[0]), 0)}`, pet, ...maps, ...labels].filter(Boolean).join("   ");
+};
+
+// ---- the panel of a case
+
+let chosen = null; // the lesion that was jumped to
+
+function showPanel() {
+  const { case: name, facts, clinical, answers, masks, notes } = current;
+  byId("case-title").replaceChildren(element("b", name), `  ${facts}`);
+  const head = ["", ...answers.columns].map((title) => element(title ? "th" : "td", title));
+  const rows = answers.rows.map(({ name: team, texts }) => element("tr", [element("th", team, { scope: "row" }), ...texts.map((text) => element("td", text))]));
+  fill("answers", rows.length ? [element("thead", element("tr", head)), element("tbody", rows)] : []);
+  fill("clinical", clinical.flatMap(([key, text]) => [element("dt", key), element("dd", text)]));
+  fill("notes", notes.map((text) => element("li", text)));
+  fill("masks", masks.map(maskRow));
+  showLesions();
+}
+
+/** Fill a list; its section is hidden while it is empty. */
+function fill(id, items) {
+  byId(id).replaceChildren(...items);
+  byId(id).closest("section").hidden = items.length === 0;
+}
+
+function maskRow({ name, colour }, place) {
+  const box = element("input", [], { type: "checkbox", checked: !hidden.has(name), onchange: () => toggle([name]) });
+  return element("li", [element("label", [box, swatch(colour), name]), ...(place <= 9 ? [element("kbd", String(place))] : [])]);
+}
+
+/** Switch the contours of some masks on, or off if the first one is on. */
+function toggle(names) {
+  const on = hidden.has(names[0]);
+  for (const name of names) hidden[on ? "delete" : "add"](name);
+  byId("masks").querySelectorAll("input").forEach((box, place) => (box.checked = !hidden.has(current.masks[place].name)));
+  showLesions();
+  redraw();
+}
+
+// A team may be called "reference" as well: the reference's lesions alone have a status by team.
+const ofReference = ({ status }) => typeof status === "object";
+const shownLesions = () => current.lesions.filter((lesion) => ofReference(lesion) || !hidden.has(lesion.source));
+
+function showLesions() {
+  fill("lesions", shownLesions().map((lesion) => element("li", lesionButton(lesion))));
+  markLesion();
+}
+
+function lesionButton(lesion) {
+  const { label, source, volume_ml: volume, suv_max: suv, status } = lesion;
+  const colours = Object.fromEntries(current.masks.filter((mask) => !mask.is_reference).map(({ name, colour }) => [name, colour]));
+  const marks = ofReference(lesion)
+    ? Object.entries(status).filter(([team]) => !hidden.has(team)).map(([team, found]) => mark(found === "found", `${found} by ${team}`, [swatch(colours[team])]))
+    : [mark(status === "true", `${status} positive of ${source}`, [swatch(colours[source]), `${status} positive `])];
+  const text = `${label}  ${volume.toFixed(volume < 10 ? 2 : 1)} ml${suv === null ? "" : `  SUVmax ${suv.toFixed(1)}`}`;
+  return element("button", [element("span", text), element("span", marks, { className: "marks" })], { type: "button", onclick: () => jump(lesion) });
+}
+
+function mark(good, title, content) {
+  return element("span", [...content, good ? "✓" : "✗"], { className: good ? "good" : "bad", title });
+}
+
+function markLesion() {
+  if (!current) return;
+  shownLesions().forEach((lesion, place) => {
+    const button = byId("lesions").children[place]?.firstChild;
+    if (button) button.ariaCurrent = lesion === chosen ? "true" : null;
+    if (button && lesion === chosen) button.scrollIntoView({ block: "nearest" });
+  });
+}
+
+function moveLesion(step) {
+  const all = current ? shownLesions() : [];
+  const place = all.indexOf(chosen);
+  if (all.length) jump(all[place < 0 ? 0 : (place + step + all.length) % all.length]);
+}
+
+// ---- controls and keys
+
+function next(id) {
+  const select = byId(id);
+  select.selectedIndex = (select.selectedIndex + 1) % select.length;
+  select.dispatchEvent(new Event("change"));
+}
+
+function setRuler(on) {
+  const { crosshair, measurement, windowing, pan } = niivue.DRAG_MODE;
+  byId("ruler").ariaPressed = String(on);
+  nv.setMouseEventConfig({ leftButton: { primary: on ? measurement : crosshair, withShift: pan }, rightButton: windowing, centerButton: pan });
+  nv.setTouchEventConfig({ singleTouch: on ? measurement : crosshair, doubleTouch: pan });
+}
+
+// Each line: the keys with what they do, and the line of the help.
+const KEYS = [
+  [{ j: () => moveCase(1), k: () => moveCase(-1) }, "next, previous case"],
+  [{ n: () => moveLesion(1), b: () => moveLesion(-1) }, "next, previous lesion"],
+  [{ c: () => current && toggle(current.masks.map(({ name }) => name)) }, "all contours off or on"],
+  [{ w: () => next("ct-window") }, "next CT window"],
+  [{ p: () => { byId("pet-opacity").value = byId("pet-opacity").valueAsNumber > 0 ? 0 : 0.6; redraw(); } }, "PET off or on"],
+  [{ v: () => next("view") }, "next view"],
+  [{ r: () => setRuler(byId("ruler").ariaPressed !== "true") }, "draw rulers, or move the crosshair"],
+  [{ f: () => nv.setPan2Dxyzmm([0, 0, 0, 1]) }, "fit the images again"],
+  [{ "/": () => byId("filter").focus() }, "go to the filter of the cases"],
+  [{ "?": () => byId("help-dialog").showModal() }, "this list"],
+];
+const OTHER_HELP = [
+  ["0 … 9", "contour of the reference (0) or of a team off or on"],
+  ["Arrows, Page ↑ ↓", "in the images: move the crosshair by a voxel"],
+  ["Left button", "move the crosshair, draw a ruler, or turn the 3D view"],
+  ["Right button", "width and level of the CT window; double click: the chosen one"],
+  ["Shift and left button", "drag the images; with the wheel: zoom"],
+  ["Wheel", "change the slice"],
+];
+const ACTIONS = Object.assign({}, ...KEYS.map(([actions]) => actions));
+const STEPS = { ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
+
+// Before NiiVue, whose own keys would do other things.
+function onKey(event) {
+  const { key, target } = event;
+  const onImages = target === byId("images");
+  if (onImages && key !== "Tab") event.stopPropagation();
+  if (event.ctrlKey || event.metaKey || event.altKey || byId("help-dialog").open || target.matches("input:not([type=checkbox]), select")) return;
+  const mask = /^[0-9]$/.test(key) ? current?.masks[Number(key)] : null;
+  const step = onImages && current && STEPS[key];
+  const action = mask ? () => toggle([mask.name]) : step ? () => nv.moveCrosshairInVox(...step) : ACTIONS[key];
+  if (!action) return;
+  event.preventDefault();
+  action();
 }
 
 async function start() {
-  notices.message("Reading the list of cases …");
-  let data;
+  document.title = byId("title").textContent = cohort.title;
+  byId("sort").append(new Option("Case", ""), ...cohort.metrics.map(({ key, title }) => new Option(title, key)));
+  byId("team").append(new Option("mean of all teams", ""), ...cohort.teams.map(({ name }) => new Option(name, name)));
+  byId("view").append(...Object.entries(VIEWS).map(([title, key]) => new Option(title, key)));
+  byId("ct-window").append(...Object.entries(CT_WINDOWS).map(([title, range]) => new Option(`${title} ${range.map((hu) => figure(hu, 0)).join(" to ")}`, title)));
+  byId("pet-map").append(...Object.keys(PET_MAPS).map((name) => new Option(name)));
+  const help = [...KEYS.map(([actions, text]) => [Object.keys(actions).join(" "), text]), ...OTHER_HELP];
+  byId("keys").append(...help.map(([keys, text]) => element("tr", [element("th", element("kbd", keys), { scope: "row" }), element("td", text)])));
+  for (const id of ["filter", "sort", "team"]) byId(id).addEventListener("input", showList);
+  byId("ct-window").addEventListener("change", () => current && (setWindow(), redraw()));
+  for (const id of ["pet-map", "pet-low", "pet-high", "uncertainty"]) byId(id).addEventListener("change", redraw);
+  for (const id of ["pet-opacity", "fill"]) byId(id).addEventListener("input", redraw);
+  byId("view").addEventListener("change", () => nv.setSliceType(niivue.SLICE_TYPE[byId("view").value]));
+  byId("ruler").addEventListener("click", () => setRuler(byId("ruler").ariaPressed !== "true"));
+  byId("help").addEventListener("click", () => byId("help-dialog").showModal());
+  document.addEventListener("keydown", onKey, true);
+  document.addEventListener("keyup", (event) => event.target === byId("images") && event.stopPropagation(), true);
+  showList();
+  say("Starting …");
   try {
-    data = await fetchJson("cases.json");
+    await nv.attachToCanvas(byId("images"));
   } catch (problem) {
-    return notices.message(`The list of cases cannot be read.\n${problem.message}`, true);
+    return say(`This browser cannot draw the images: it needs WebGL 2.\n${problem.message}`);
   }
-  document.title = byId("title").textContent = data.title || "Case viewer";
-  const viewer = new Viewer(data);
-  window.viewer = viewer;
-  await viewer.openFromAddress();
+  setRuler(false);
+  const asked = new URLSearchParams(location.hash.slice(1)).get("case");
+  const first = cohort.cases.find(({ case: name }) => name === asked) ?? listed[0];
+  if (first) await open(first.case);
+  else say("No cases.");
 }
 
 start();

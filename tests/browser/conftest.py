@@ -17,7 +17,10 @@ from tests.evaluation.report.challenge import names
 
 ARGUMENTS = (
     "--no-sandbox",
-    "--disable-gpu",
+    # WebGL 2 without a graphics card, for the viewer.
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-quic",

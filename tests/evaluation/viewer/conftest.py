@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
@@ -39,6 +42,15 @@ class ToyCohort:
 
     def find(self, *teams: str) -> ViewerCohort:
         return find_cohort(ViewerRequest(self.root / "cohort", masks={team: self.root / team for team in teams}))
+
+
+def volume_of(base64: str) -> Volume:
+    """A volume of the page as SimpleITK reads it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "volume.nii.gz"
+        path.write_bytes(b64decode(base64))
+        image = sitk.ReadImage(str(path))
+    return Volume(sitk.GetArrayFromImage(image), Geometry.of(image))
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
@@ -16,11 +14,7 @@ from contract.images.volumes import Volume, write_volume
 from evaluation.viewer import scene
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
-from tests.evaluation.viewer.conftest import GRID, ToyCohort
-
-
-def content(files: dict[str, bytes]) -> dict:
-    return json.loads(files["case.json"])
+from tests.evaluation.viewer.conftest import GRID, ToyCohort, volume_of
 
 
 def test_an_unusable_prediction_is_noted_and_the_rest_is_shown(
@@ -28,7 +22,7 @@ def test_an_unusable_prediction_is_noted_and_the_rest_is_shown(
 ) -> None:
     other = Geometry(GRID.size, (2.0, 2.0, 2.5), GRID.origin_mm)
     toy.predict("B", "C-1", nodes, other)
-    shown = content(build_case(cohort.cases["C-1"]))
+    shown = build_case(cohort.cases["C-1"])
     assert [mask["name"] for mask in shown["masks"]] == ["reference", "A"]
     (note,) = shown["notes"]
     assert note.startswith("B: C-1.mha: its grid is size (40, 40, 20)")
@@ -40,14 +34,14 @@ def test_a_resampled_prediction_is_noted(toy: ToyCohort, nodes: np.ndarray, coho
     toy.predict("B", "C-1", nodes, replace(GRID, origin_mm=(GRID.origin_mm[0] - 1.0, *GRID.origin_mm[1:])))
     sources = cohort.cases["C-1"]
     rules = sources.rules.model_copy(update={"geometry": "resample_nearest"})
-    shown = content(build_case(replace(sources, rules=rules)))
+    shown = build_case(replace(sources, rules=rules))
     assert [mask["name"] for mask in shown["masks"]] == ["reference", "A", "B"]
     (note,) = shown["notes"]
     assert note.startswith("B: on another grid than the reference (its grid is ")
 
 
 def test_a_team_without_a_mask_is_noted(cohort: ViewerCohort) -> None:
-    shown = content(build_case(cohort.cases["C-2"]))
+    shown = build_case(cohort.cases["C-2"])
     assert shown["notes"] == ["no mask of B"]
     assert [mask["name"] for mask in shown["masks"]] == ["reference", "A"]
 
@@ -55,7 +49,7 @@ def test_a_team_without_a_mask_is_noted(cohort: ViewerCohort) -> None:
 def test_a_prediction_of_a_whole_body_is_noted(cohort: ViewerCohort, monkeypatch: pytest.MonkeyPatch) -> None:
     """Team A's mask has 64 + 18 + 1 voxels, team B's 64."""
     monkeypatch.setattr(scene, "_MOST_LABELLED_VOXELS", 80)
-    assert content(build_case(cohort.cases["C-1"]))["notes"] == ["A: C-1.mha: 83 labelled voxels, expected at most 80"]
+    assert build_case(cohort.cases["C-1"])["notes"] == ["A: C-1.mha: 83 labelled voxels, expected at most 80"]
 
 
 def test_an_unreadable_ct_or_reference_is_an_error(cohort: ViewerCohort) -> None:
@@ -72,11 +66,8 @@ def test_an_unreadable_ct_or_reference_is_an_error(cohort: ViewerCohort) -> None
 
 def test_a_case_is_shown_without_an_unreadable_pet(cohort: ViewerCohort) -> None:
     cohort.cases["C-1"].files.pet.write_bytes(b"nothing")
-    files = build_case(cohort.cases["C-1"])
-    shown = content(files)
-    assert shown["pet"]["file"] is None
-    assert shown["pet"]["measured"] is None
-    assert "pet.nii.gz" not in files
+    shown = build_case(cohort.cases["C-1"])
+    assert shown["pet"] is None
     assert shown["notes"][0].startswith("PET: C-1__PT.nii.gz")
     assert {one["suv_max"] for one in shown["lesions"]} == {None}
 
@@ -89,17 +80,17 @@ def becquerels(toy: ToyCohort, nodes: np.ndarray) -> ViewerCohort:
 
 def test_a_pet_in_bq_per_ml_has_no_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
     """Fewer than 0.5% of the voxels are in lesions, so that the window ends at the background."""
-    shown = content(build_case(becquerels(toy, nodes).cases["C-1"]))
-    assert (shown["pet"]["window"], shown["pet"]["unit"]) == ([0.0, 4000.0], "Bq/ml")
+    shown = build_case(becquerels(toy, nodes).cases["C-1"])
+    assert (shown["pet"]["window"], shown["pet"]["unit"]) == ((0.0, 4000.0), "Bq/ml")
     assert {one["suv_max"] for one in shown["lesions"]} == {None}
 
 
 def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -> None:
     """20,000 Bq/ml x 0.00025 = SUV 5."""
     case = replace(becquerels(toy, nodes).cases["C-1"], suv_factor=0.00025)
-    shown = content(build_case(case))
-    files = {"file": "pet.nii.gz", "measured": "pet-voxels.nii.gz"}
-    assert shown["pet"] == {**files, "window": [0.0, 10.0], "unit": "SUV"}
+    shown = build_case(case)
+    assert (shown["pet"]["window"], shown["pet"]["unit"]) == ((0.0, 10.0), "SUV")
+    assert volume_of(shown["pet"]["volume"]).array.max() == pytest.approx(5.0)
     assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
 
 
@@ -110,7 +101,7 @@ def test_a_map_on_another_grid_is_not_shown(toy: ToyCohort, nodes: np.ndarray, t
     path = tmp_path / "maps" / "C-1" / "uncertainty.mha"
     write_volume(path, Volume(np.zeros(GRID.array_shape, np.uint8), other))
     cohort = find_cohort(ViewerRequest(tmp_path / "cohort", uncertainty={"A": tmp_path / "maps"}))
-    shown = json.loads(build_case(cohort.cases["C-1"])["case.json"])
+    shown = build_case(cohort.cases["C-1"])
     assert shown["uncertainty"] == []
     assert shown["notes"][0].startswith("A: uncertainty.mha: its grid is ")
 
@@ -123,11 +114,17 @@ def test_uncertainty_maps_are_shown_in_bits(toy: ToyCohort, nodes: np.ndarray, t
     write_volume(folder / "uncertainty.mha", Volume(np.full(GRID.array_shape, 70, np.uint8), GRID))
     (folder / "disagreement.mha").write_bytes(b"nothing")
     request = ViewerRequest(tmp_path / "cohort", masks={"A": tmp_path / "A"}, uncertainty={"A": tmp_path / "maps"})
-    files = build_case(find_cohort(request).cases["C-1"])
-    shown = content(files)
+    shown = build_case(find_cohort(request).cases["C-1"])
     (entry,) = shown["uncertainty"]
-    assert entry == {"team": "A", "title": "entropy", "file": "uncertainty-0.nii.gz", "window": [0.0, 1.0]}
+    assert (entry["team"], entry["title"]) == ("A", "entropy")
     assert shown["notes"][0].startswith("A: disagreement.mha")
-    (tmp_path / "map.nii.gz").write_bytes(files["uncertainty-0.nii.gz"])
-    values = sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "map.nii.gz")))
-    assert values.max() == pytest.approx(0.7)
+    assert volume_of(entry["volume"]).array.max() == pytest.approx(0.7)
+
+
+def test_a_pet_of_any_scale_fits_its_type(toy: ToyCohort, nodes: np.ndarray) -> None:
+    """Up to SUV 5 the step is 0.01; up to 3,276,700 Bq/ml it is 100, so that 140 becomes 100."""
+    for background, highest, expected in ((1.234, 5.0, 1.23), (140.0, 3_276_700.0, 100.0)):
+        pet = np.where(nodes > 0, highest, background).astype(np.float32)
+        toy.add("C-1", nodes, Volume(pet, GRID))
+        shown = volume_of(build_case(toy.find().cases["C-1"])["pet"]["volume"]).array
+        assert (shown.min(), shown.max()) == (pytest.approx(expected), pytest.approx(highest))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.volumes import write_mask
+from evaluation.ranking.cli import main as rank
 from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerRequest, find_cohort, value_of, worst_cases
 from tests.evaluation.viewer.conftest import GRID, ToyCohort
@@ -47,6 +47,16 @@ def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
     assert set(cohort.listing["cases"][0]["values"]["gtvp_dsc"]) == {"near", "none"}
 
 
+def test_masks_of_an_entry_out_of_competition_are_shown(ranked: Path) -> None:
+    """`near` is taken out of the ranking of both: its masks stay, after the team that is left."""
+    folder = ranked / "results" / "task1"
+    out = ["--unranked", f"near={folder / 'near' / 'metrics.json'}:organiser"]
+    rank(["--task", "segmentation", str(folder / "none" / "metrics.json"), *out, "--output", str(folder)])
+    cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
+    assert [team["name"] for team in cohort.listing["teams"]] == ["none", "near"]
+    assert [mask["name"] for mask in build_case(cohort.cases["C-1"])["masks"]] == ["reference", "near"]
+
+
 def test_another_cohort_stops_the_viewer(ranked: Path, nodes: np.ndarray) -> None:
     """The references have 64 voxels of GTVp. The first case is compared at the start, the others when they are shown."""
     folder = ranked / "cohort" / "ground_truth"
@@ -75,7 +85,7 @@ def test_teams_without_masks_and_masks_of_another_run_are_said(ranked: Path, nod
     write_mask(ranked / "results" / "task1" / "near" / "predictions" / "C-1.mha", nodes * (nodes == 2), GRID)
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
     assert cohort.notes == ("no masks of none, whose contours are not shown (--masks TEAM=FOLDER)",)
-    content = json.loads(build_case(cohort.cases["C-1"])["case.json"])
+    content = build_case(cohort.cases["C-1"])
     assert content["notes"] == [
         "near: C-1.mha: 0 voxels of GTVp, expected the 64 that were scored; is this another run?",
         "no mask of none",

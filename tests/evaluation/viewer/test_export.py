@@ -1,60 +1,63 @@
-"""The static folder holds the bytes that the server serves, whole or not at all."""
+"""The exported page: one file with its cases, whole or not at all."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 from contract.errors import HecktorError, OutputError
 from evaluation.report.cli import main as report
-from evaluation.viewer.case import export_viewer
+from evaluation.viewer.case import build_case
 from evaluation.viewer.cohort import ViewerCohort
-from evaluation.viewer.server import serving
+from evaluation.viewer.page import export_viewer
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def cases_in(page: Path) -> dict[str, dict]:
+    """The cases of a page in their order."""
+    found = re.findall(r'<script type="application/json" id="case-(\d+)">(.*?)</script>', page.read_text())
+    assert [int(number) for number, _ in found] == list(range(len(found)))
+    return {case["case"]: case for case in (json.loads(text) for _, text in found)}
 
 
-def test_the_folder_holds_what_the_server_serves(cohort: ViewerCohort, tmp_path: Path) -> None:
-    export_viewer(tmp_path / "viewer", cohort)
-    files = files_of(tmp_path / "viewer")
-    assert {"cases.json", "viewer.js", "case/C-1/case.json", "case/C-2/mask-1.nii.gz"} <= set(files)
-    with serving(cohort) as address:
-        for name, content in files.items():
-            with urlopen(address + name) as response:
-                assert response.read() == content, name
+def test_the_page_holds_what_the_server_sends(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = export_viewer(tmp_path / "viewer", cohort)
+    assert page == tmp_path / "viewer" / "index.html"
+    sent = {name: json.loads(json.dumps(build_case(sources))) for name, sources in cohort.cases.items()}
+    assert cases_in(page) == sent
+    assert list(page.parent.iterdir()) == [page]
+    text = page.read_text()
+    assert "Copyright (c) 2021, Niivue" in text
+    assert re.findall(r'(?:src|href)="([^"]*)"', text.replace("\\", "")[:3000]) == ["data:,"]
 
 
-def test_an_earlier_viewer_is_replaced_and_another_folder_is_not(cohort: ViewerCohort, tmp_path: Path) -> None:
-    export_viewer(tmp_path / "viewer", cohort)
-    export_viewer(tmp_path / "viewer", cohort.worst(1))
-    assert [path.name for path in (tmp_path / "viewer" / "case").iterdir()] == ["C-1"]
-    with pytest.raises(OutputError, match="cohort: exists and holds no viewer"):
-        export_viewer(tmp_path / "cohort", cohort)
-    assert (tmp_path / "cohort" / "C-1").is_dir()
+def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = tmp_path / "viewer.html"
+    export_viewer(page, cohort)
+    export_viewer(page, cohort.worst(1))
+    assert list(cases_in(page)) == ["C-1"]
+    page.write_text("<p>mine</p>")
+    with pytest.raises(OutputError, match=r"viewer\.html: exists and is no viewer"):
+        export_viewer(page, cohort)
+    assert page.read_text() == "<p>mine</p>"
 
 
-def test_a_failed_export_leaves_nothing_or_the_earlier_viewer(cohort: ViewerCohort, tmp_path: Path) -> None:
+def test_a_failed_export_leaves_the_earlier_page(cohort: ViewerCohort, tmp_path: Path) -> None:
+    page = export_viewer(tmp_path / "viewer.html", cohort.worst(1))
+    before = page.read_bytes()
     cohort.cases["C-2"].files.ct.write_bytes(b"nothing")
     with pytest.raises(HecktorError, match="C-2__CT"):
-        export_viewer(tmp_path / "viewer", cohort)
-    assert not (tmp_path / "viewer").exists()
-    export_viewer(tmp_path / "viewer", cohort.worst(1))
-    before = files_of(tmp_path / "viewer")
-    with pytest.raises(HecktorError, match="C-2__CT"):
-        export_viewer(tmp_path / "viewer", cohort)
-    assert files_of(tmp_path / "viewer") == before
-    assert not list(tmp_path.glob(".partial*"))
+        export_viewer(page, cohort)
+    assert page.read_bytes() == before
 
 
-def test_the_report_writes_a_viewer_of_the_worst_cases(ranked: Path) -> None:
+def test_the_report_writes_a_page_of_the_worst_cases(ranked: Path) -> None:
     """Mean GTVp DSC: 1 of C-1 and 0.375 of C-2."""
     options = ["--results", str(ranked / "results"), "--output", str(ranked / "report.html"), "--max-patients", "0"]
     scans = ["--cases", "--cohort", str(ranked / "cohort"), "--viewer", str(ranked / "viewer"), "--viewer-cases", "1"]
     assert report([*options, *scans]) == 0
-    assert [path.name for path in (ranked / "viewer" / "case").iterdir()] == ["C-2"]
+    assert list(cases_in(ranked / "viewer" / "index.html")) == ["C-2"]
     with pytest.raises(HecktorError, match="--viewer: no cohort"):
         report([*options, "--cases", "--viewer", str(ranked / "viewer")])

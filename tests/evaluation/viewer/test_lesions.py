@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +21,7 @@ from tests.evaluation.viewer.conftest import GRID, ToyCohort
 
 
 def content(cohort: ViewerCohort, case: str = "C-1") -> dict:
-    return json.loads(build_case(cohort.cases[case])["case.json"])
+    return build_case(cohort.cases[case])
 
 
 def test_the_list_of_a_case(cohort: ViewerCohort) -> None:

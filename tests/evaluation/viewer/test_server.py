@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
@@ -51,22 +52,27 @@ def test_the_address_is_local_and_secret(address: str, cohort: ViewerCohort) -> 
         assert prefix(other) != prefix(address)
 
 
-def test_list_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
-    response, content = ask(address, f"{prefix(address)}/cases.json")
+def test_page_and_cases_are_served(address: str, cohort: ViewerCohort) -> None:
+    response, content = ask(address, f"{prefix(address)}/")
+    assert (response.status, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    (listing,) = re.findall(r'id="cohort">(.*?)</script>', content.decode())
+    assert json.loads(listing) == cohort.listing
+    response, content = ask(address, f"{prefix(address)}/case/C-1")
     assert (response.status, response.headers["Content-Type"]) == (200, "application/json; charset=utf-8")
-    assert json.loads(content) == cohort.listing
-    response, content = ask(address, f"{prefix(address)}/case/C-1/case.json")
     assert json.loads(content)["case"] == "C-1"
-    response, content = ask(address, f"{prefix(address)}/case/C-1/ct.nii.gz")
-    assert (response.status, response.headers["Content-Type"]) == (200, "application/gzip")
-    assert content[:2] == b"\x1f\x8b"
-    response, content = ask(address, f"{prefix(address)}/viewer.js")
-    assert (response.status, response.headers["Content-Type"]) == (200, "text/javascript; charset=utf-8")
+    for name, kind in (
+        ("viewer.js", "text/javascript"),
+        ("viewer.css", "text/css"),
+        ("niivue.umd.js", "text/javascript"),
+    ):
+        response, content = ask(address, f"{prefix(address)}/{name}")
+        assert (response.status, response.headers["Content-Type"]) == (200, f"{kind}; charset=utf-8")
+        assert content
 
 
 def test_head_has_the_headers_of_get_and_no_content(address: str) -> None:
-    _, content = ask(address, f"{prefix(address)}/cases.json")
-    head, nothing = ask(address, f"{prefix(address)}/cases.json", "HEAD")
+    _, content = ask(address, f"{prefix(address)}/viewer.js")
+    head, nothing = ask(address, f"{prefix(address)}/viewer.js", "HEAD")
     assert (head.status, head.headers["Content-Length"], nothing) == (200, str(len(content)), b"")
 
 
@@ -74,12 +80,12 @@ def test_head_has_the_headers_of_get_and_no_content(address: str) -> None:
     "path",
     [
         "/",
-        "/cases.json",
-        "/{wrong}/cases.json",
-        "/{short}/cases.json",
+        "/viewer.js",
+        "/{wrong}/viewer.js",
+        "/{short}/viewer.js",
         "/{token}",
         "/?token={token}",
-        "/%C3%A9/cases.json",
+        "/%C3%A9/viewer.js",
     ],
 )
 def test_without_the_token_there_is_nothing(address: str, path: str) -> None:
@@ -90,9 +96,9 @@ def test_without_the_token_there_is_nothing(address: str, path: str) -> None:
 
 
 UNLISTED = """
-../cases.json %2e%2e/%2e%2e/etc/passwd /etc/passwd %2Fetc%2Fpasswd case/../cases.json ./cases.json cases.json/ server.py
-case/C-1/%2e%2e%2fC-1__CT.nii.gz case/C-1/C-1__CT.nii.gz case/%2e%2e/C-1__CT.nii.gz case/C-9/case.json
-case/C-1/ case/C-1 case/ case/C-1/case.json%00 case/C-1/../../cases.json
+../viewer.js %2e%2e/%2e%2e/etc/passwd /etc/passwd %2Fetc%2Fpasswd case/../viewer.js ./viewer.js viewer.js/ server.py
+case/C-1/%2e%2e%2fC-1__CT.nii.gz case/C-1/C-1__CT.nii.gz case/%2e%2e/C-1__CT.nii.gz case/C-9 index.html
+case/C-1/ case/ case case/C-1%00 case/C-1/../../viewer.js
 """
 
 
@@ -107,22 +113,22 @@ def test_only_listed_names_are_served(address: str, path: str) -> None:
 )
 def test_another_host_name_gets_nothing(address: str, host: str) -> None:
     port = urlsplit(address).port
-    response, content = ask(address, f"{prefix(address)}/cases.json", host=host.format(port=port))
+    response, content = ask(address, f"{prefix(address)}/viewer.js", host=host.format(port=port))
     assert (response.status, content) == (404, b"")
 
 
 def test_localhost_is_the_same_machine(address: str) -> None:
-    response, _ = ask(address, f"{prefix(address)}/cases.json", host=f"localhost:{urlsplit(address).port}")
+    response, _ = ask(address, f"{prefix(address)}/viewer.js", host=f"localhost:{urlsplit(address).port}")
     assert response.status == 200
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "ODD"])
 def test_other_methods_are_refused(address: str, method: str) -> None:
-    response, content = ask(address, f"{prefix(address)}/cases.json", method)
+    response, content = ask(address, f"{prefix(address)}/viewer.js", method)
     assert (response.status, response.headers["Allow"], content) == (405, "GET, HEAD", b"")
 
 
-@pytest.mark.parametrize("path", ["cases.json", "case/C-1/case.json", "nothing"])
+@pytest.mark.parametrize("path", ["viewer.js", "", "case/C-1", "nothing"])
 def test_every_answer_has_the_security_headers(address: str, path: str) -> None:
     headers = ask(address, f"{prefix(address)}/{path}")[0].headers
     policy = dict(part.strip().split(" ", 1) for part in headers["Content-Security-Policy"].split(";"))
@@ -137,12 +143,15 @@ def test_every_answer_has_the_security_headers(address: str, path: str) -> None:
 
 
 def test_an_unreadable_ct_costs_its_own_case(address: str, cohort: ViewerCohort) -> None:
-    cohort.cases["C-1"].files.ct.write_bytes(b"nothing")
-    for name in ("case.json", "ct.nii.gz"):
-        response, content = ask(address, f"{prefix(address)}/case/C-1/{name}")
-        assert (response.status, response.headers["Content-Type"]) == (500, "application/json; charset=utf-8")
-        assert json.loads(content)["error"].startswith("C-1__CT.nii.gz: ")
-    assert ask(address, f"{prefix(address)}/case/C-2/case.json")[0].status == 200
+    ct = cohort.cases["C-1"].files.ct
+    whole = ct.read_bytes()
+    ct.write_bytes(b"nothing")
+    response, content = ask(address, f"{prefix(address)}/case/C-1")
+    assert (response.status, response.headers["Content-Type"]) == (500, "application/json; charset=utf-8")
+    assert json.loads(content)["error"].startswith("C-1__CT.nii.gz: ")
+    assert ask(address, f"{prefix(address)}/case/C-2")[0].status == 200
+    ct.write_bytes(whole)
+    assert ask(address, f"{prefix(address)}/case/C-1")[0].status == 200
 
 
 def test_a_bug_costs_its_own_case(
@@ -150,27 +159,27 @@ def test_a_bug_costs_its_own_case(
 ) -> None:
     """The trace goes to the terminal, not to the browser."""
 
-    def fails(_: object) -> dict[str, bytes]:
+    def fails(_: object) -> dict[str, object]:
         raise ZeroDivisionError("a secret of the program")
 
     monkeypatch.setattr(server, "build_case", fails)
-    response, content = ask(address, f"{prefix(address)}/case/C-1/case.json")
+    response, content = ask(address, f"{prefix(address)}/case/C-1")
     assert response.status == 500
     assert b"secret" not in content
     assert "a secret of the program" in capsys.readouterr().err
-    assert ask(address, f"{prefix(address)}/cases.json")[0].status == 200
+    assert ask(address, f"{prefix(address)}/viewer.js")[0].status == 200
 
 
 def test_a_browser_that_leaves_early_is_no_error(
     address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It closes the connection after the first bytes of 50 MB, more than the buffers of both ends hold."""
-    monkeypatch.setattr(server, "build_case", lambda _: {"ct.nii.gz": bytes(50_000_000)})
+    monkeypatch.setattr(server, "build_case", lambda _: {"ct": "a" * 50_000_000})
     with create_connection(("127.0.0.1", urlsplit(address).port or 0)) as connection:
-        request = f"GET {prefix(address)}/case/C-1/ct.nii.gz HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n"
+        request = f"GET {prefix(address)}/case/C-1 HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\n\r\n"
         connection.sendall(request.encode())
         assert connection.recv(15) == b"HTTP/1.1 200 OK"
-    assert ask(address, f"{prefix(address)}/cases.json")[0].status == 200
+    assert ask(address, f"{prefix(address)}/viewer.js")[0].status == 200
     time.sleep(0.2)
     assert capfd.readouterr().err == ""
 

@@ -25,7 +25,7 @@ def test_a_signal_ends_it(cohort: ViewerCohort, tmp_path: Path, end: signal.Sign
         line = process.stdout.readline()
         address = re.fullmatch(r"2 cases at (http://127\.0\.0\.1:\d+/[\w-]{32}/)\n", line)
         assert address is not None, line
-        with urlopen(address[1] + "case/C-1/case.json") as response:
+        with urlopen(address[1] + "case/C-1") as response:
             assert response.status == 200
         process.send_signal(end)
         assert process.wait(timeout=20) == 0

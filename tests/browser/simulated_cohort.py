@@ -28,9 +28,6 @@ PRIMARY: Final[Box] = ((20, 25), (24, 31), (20, 27))
 NODE: Final[Box] = ((36, 39), (30, 34), (12, 15))
 ALPHA_PRIMARY: Final[Box] = ((19, 26), (24, 31), (19, 28))
 ALPHA_FALSE: Final[Box] = ((40, 43), (20, 23), (32, 35))
-# A block of metal on the patient's right, in front of the middle and above it.
-METAL: Final[Box] = ((14, 20), (12, 19), (34, 40))
-HOT: Final = (22, 27, 23)
 
 
 def write_cohort(root: Path) -> ViewerCohort:
@@ -59,10 +56,8 @@ def _folder(root: Path, team: str) -> Path:
 def _write_case(folder: Path, case: str) -> None:
     folder.mkdir(parents=True)
     ct = small_patient(GRID)
-    _fill(ct, METAL, 3000)
     pet = np.where(ct > -500, 1.0, 0.0).astype(np.float32)
     _fill(pet, PRIMARY, 8.0)
-    pet[HOT[::-1]] = 20.0
     write_volume(folder / f"{case}__CT.nii.gz", Volume(ct, GRID))
     write_volume(folder / f"{case}__PT.nii.gz", Volume(pet, GRID))
     write_volume(folder / f"{case}.nii.gz", _mask({1: PRIMARY}, {2: NODE}))

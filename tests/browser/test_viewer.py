@@ -1,0 +1,189 @@
+"""The viewer in a browser: NiiVue draws, layers switch, lesions are found, and nothing is asked of another host."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from evaluation.viewer.cohort import ViewerCohort
+from evaluation.viewer.page import export_viewer
+from evaluation.viewer.server import serving
+from tests.browser.conftest import accessibility_problems
+from tests.browser.simulated_cohort import (
+    ALPHA,
+    ALPHA_FALSE,
+    BETA,
+    BROKEN,
+    FIRST,
+    HOSTILE,
+    NODE,
+    PRIMARY,
+    WITHOUT_PET,
+    middle,
+    write_cohort,
+)
+
+REFERENCE_COLOUR = (0x3D, 0xFF, 0x6E)
+OPEN_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def cohort(tmp_path_factory: pytest.TempPathFactory) -> ViewerCohort:
+    return write_cohort(tmp_path_factory.mktemp("viewer"))
+
+
+@pytest.fixture(scope="module")
+def address(cohort: ViewerCohort) -> Iterator[str]:
+    with serving(cohort) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def exported(cohort: ViewerCohort, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a file with CASE-1 alone."""
+    listed = [entry for entry in cohort.listing["cases"] if entry["case"] == FIRST]
+    one = replace(cohort, cases={FIRST: cohort.cases[FIRST]}, listing={**cohort.listing, "cases": listed})
+    return export_viewer(tmp_path_factory.mktemp("exported") / "viewer.html", one).as_uri()
+
+
+def wait_for_case(page: Page, case: str) -> None:
+    expect(page.locator("#case-title b")).to_have_text(case, timeout=OPEN_MS)
+    expect(page.locator("#message")).to_be_empty()
+
+
+def images(page: Page) -> np.ndarray:
+    """The images as they are on the screen, of shape (height, width, 3)."""
+    picture = page.locator("#images").screenshot(timeout=OPEN_MS)
+    return np.asarray(Image.open(io.BytesIO(picture)).convert("RGB")).astype(int)
+
+
+def coloured(pixels: np.ndarray) -> int:
+    """Number of pixels with the colour of the reference's outline, up to its smoothing."""
+    return int((np.abs(pixels - REFERENCE_COLOUR).max(axis=-1) <= 40).sum())
+
+
+def readout(page: Page) -> tuple[list[float], str]:
+    """The crosshair in mm (right, front, head), and the values there."""
+    text = page.locator("#readout").inner_text().replace("\N{MINUS SIGN}", "-")
+    found = re.match(r"R (\S+)\s+A (\S+)\s+S (\S+) mm\s+(.*)", text)
+    assert found is not None, text
+    return [float(part) for part in found.groups()[:3]], " ".join(found[4].split())
+
+
+@pytest.mark.parametrize("place", ["server", "file"])
+def test_images_layers_and_lesions(page: Page, address: str, exported: str, place: str) -> None:
+    """The primary's box has its middle at voxel 22.5, 27.5, 23.5 of 3 mm from -88.5, -88.5, -73.5 LPS: R 21, A 6, S -3.
+
+    That of the node is 37.5, 32, 13.5: R -24, A -7.5, S -33. CT 40 HU, PET 8 in the primary and 1 elsewhere.
+    """
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    start = address if place == "server" else exported
+    page.goto(f"{start}#case={FIRST}")
+    wait_for_case(page, FIRST)
+    assert readout(page) == ([21.0, 6.0, -3.0], f"HU 40 SUV 8.00 reference GTVp {ALPHA} GTVp {BETA} GTVp")
+    with_outline = images(page)
+    assert len(np.unique(with_outline.reshape(-1, 3), axis=0)) > 50
+    assert coloured(with_outline) > 100
+    page.keyboard.press("0")
+    assert coloured(images(page)) == 0
+    page.locator("#masks").get_by_label("reference").check()
+    assert coloured(images(page)) == coloured(with_outline)
+    page.locator("#lesions button", has_text="GTVn").first.click()
+    position, values = readout(page)
+    assert (position, values) == ([-24.0, -7.5, -33.0], "HU 40 SUV 1.00 reference GTVn")
+    assert middle(NODE) == pytest.approx(position)
+    page.locator("#lesions button", has_text="false positive").click()
+    assert readout(page)[0] == pytest.approx(middle(ALPHA_FALSE), abs=0.06)
+    assert [url for url in asked if not url.startswith((start, "data:", "blob:"))] == []
+
+
+def test_windows_views_and_maps_change_the_images(page: Page, exported: str) -> None:
+    page.goto(exported)
+    wait_for_case(page, FIRST)
+    before = images(page)
+    for change in (
+        # Water lies in the middle of the soft tissue and the brain window.
+        lambda: (page.keyboard.press("w"), page.keyboard.press("w")),
+        lambda: page.keyboard.press("p"),
+        lambda: page.locator("#uncertainty").select_option(f"{ALPHA}: entropy"),
+        lambda: page.locator("#fill").fill("0.41"),
+        lambda: page.locator("#view").select_option("Axial"),
+    ):
+        change()
+        after = images(page)
+        assert (after.shape != before.shape) or np.abs(after - before).max() > 20
+        before = after
+    assert "uncertainty 1.00 bit" in readout(page)[1]
+    page.locator("#images").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("PageUp")
+    # The screen's right is the patient's left; from the primary's middle, between voxels, to a voxel's centre.
+    x, y, z = readout(page)[0]
+    right, front, head = middle(PRIMARY)
+    assert -4.6 <= x - right <= -1.4
+    assert abs(y - front) <= 1.6
+    assert 1.4 <= z - head <= 4.6
+
+
+def test_the_list_sorts_filters_and_moves(page: Page, address: str) -> None:
+    """GTVp DSC of alpha: 0.5, 0.8, none, 0.1; means of both teams 0.7, 0.5, 0.8 and 0.2; one case has no value.
+
+    The 0.8 is of 0.6 and of a team that rightly marks nothing, which counts as 1.
+    """
+    page.goto(f"{address}#case={FIRST}")
+    wait_for_case(page, FIRST)
+    names = page.locator("#cases button span:first-child")
+    page.locator("#sort").select_option("GTVp DSC")
+    assert names.all_text_contents() == [BROKEN, "CASE-2", FIRST, HOSTILE, WITHOUT_PET]
+    page.locator("#team").select_option(ALPHA)
+    assert names.all_text_contents() == [BROKEN, FIRST, "CASE-2", HOSTILE, WITHOUT_PET]
+    page.locator("#sort").select_option("GTVp volume (ml)")
+    assert page.locator("#cases .figure").all_text_contents() == ["5.0", "4.0", "3.0", "2.0", "1.0"]
+    page.locator("#filter").fill("case-")
+    assert names.all_text_contents() == [FIRST, "CASE-2"]
+    page.locator("#title").click()
+    page.keyboard.press("j")
+    wait_for_case(page, "CASE-2")
+    page.keyboard.press("n")
+    expect(page.locator("#lesions [aria-current]")).to_contain_text("GTVn")
+
+
+def test_a_case_that_cannot_be_shown_says_so_and_the_next_opens(browser: Browser, address: str) -> None:
+    """A dialog that a name opens would fail the test, as nobody closes it. Without a PET the CT is shown."""
+    page = browser.new_page()
+    page.goto(f"{address}#case={BROKEN}")
+    message = page.locator("#message")
+    expect(message).to_contain_text(f"{BROKEN} cannot be shown.\n{BROKEN}__CT.nii.gz", timeout=OPEN_MS)
+    page.locator("#cases button", has_text=HOSTILE).click()
+    wait_for_case(page, HOSTILE)
+    assert page.locator("img").count() == 0
+    expect(page.locator("#masks")).to_contain_text(BETA)
+    page.locator("#cases button", has_text=WITHOUT_PET).click()
+    wait_for_case(page, WITHOUT_PET)
+    expect(page.locator("#pet-tools")).to_be_hidden()
+    expect(page.locator("#notes")).to_contain_text(f"PET: {WITHOUT_PET}__PT.nii.gz")
+    assert "SUV" not in readout(page)[1]
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_fits_and_is_accessible(page: Page, exported: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(exported)
+    wait_for_case(page, FIRST)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(page.locator("#answers")).to_contain_text("812 days, relapse")
+    expect(page.locator("#clinical")).to_contain_text("61 years")
+    assert accessibility_problems(page) == []
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert accessibility_problems(page) == []
