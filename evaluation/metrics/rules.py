@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # loads numpy, which `--help` does not need
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
-HD95Definition = Literal["max_directed", "pooled"]
-SurfaceWeight = Literal["voxel", "area"]
 
 # Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
 MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
@@ -38,15 +36,12 @@ DIRECTIONS: Final[dict[str, str]] = {
 
 EXACT: Final = "exact"
 EQUAL_SPACING: Final = "resample_equal_spacing"
-HD95_DEFINITIONS: Final[tuple[HD95Definition, ...]] = get_args(HD95Definition)
-SURFACE_WEIGHTS: Final[tuple[SurfaceWeight, ...]] = get_args(SurfaceWeight)
 SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
 
 
 class MaskRules(Document):
     """How masks are compared.
 
-    `surface_weights` says whether surfaces are voxels of equal weight or pieces between them that weigh their area.
     `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
     (`whole_image`).
     """
@@ -60,11 +55,9 @@ class MaskRules(Document):
     iou_strict: bool
     matching: Literal["one_to_one", "any_overlap", "greedy"]
     surfaces: Literal["none", "gtvp", "both"]
-    hd95: HD95Definition
     surface_tolerance_mm: Annotated[float, Field(ge=0, lt=1000)]
     bounding_box: Literal["required", "optional", "whole_image"]
     gtvn_empty: EmptyRule = "skip"
-    surface_weights: SurfaceWeight = "voxel"
 
 
 class RiskRules(Document):

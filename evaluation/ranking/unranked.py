@@ -94,7 +94,7 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     document = check_document(content, ObserversDocument, where)
     options = profile.completed(teams.teams[0].provenance.get("options"))
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
-    stated = {"volume_unit": "mm3", "surface_weights": document.surface_weights, "hd95": document.hd95}
+    stated = {"volume_unit": "mm3"}
     same = {
         f"{masks.prefix}{name}": estimate_of(document.aggregates[name])
         for name, metric in masks.metrics.items()

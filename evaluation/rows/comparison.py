@@ -21,11 +21,10 @@ from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
-from evaluation.metrics.areas import Spacing
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
-from evaluation.metrics.surface import compare_surfaces, without_prediction
+from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RawRow, RowMetrics, measured

@@ -30,7 +30,7 @@ from evaluation.metrics.overlap import (
     ratio,
     scores_of_case,
 )
-from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
@@ -146,8 +146,7 @@ class ObservedCase:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
-    settings = ("hd95", "surface_weights", "surface_tolerance_mm")
-    changes = {name: getattr(options, name) for name in settings}
+    changes = {"surface_tolerance_mm": options.surface_tolerance_mm}
     rules = parse_document(load_profile().mask_rules.model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders)
     by_case = measure_cases(partial(compare_case, rules=rules), items, options.workers, "compared its masks")
@@ -224,15 +223,11 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the annotators, the rules of surfaces and the bootstrap."""
+    """Add the annotators, the tolerance of surfaces and the bootstrap."""
     add = parser.add_argument
     add("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks")
     tolerance = "tolerance of the surface DSC in mm (default: %(default)s)"
     name = "surface_tolerance_mm"
     add("--tolerance-mm", type=number_within(0, 1000), default=2.0, dest=name, metavar="TOLERANCE_MM", help=tolerance)
-    hd95 = "definition of HD95 (default: %(default)s)"
-    add("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help=hd95)
-    weights = "what weighs in distances: each surface voxel alike, or the area of the surface (default: %(default)s)"
-    add("--surface-weights", choices=SURFACE_WEIGHTS, default=SURFACE_WEIGHTS[0], help=weights)
     add_bootstrap(parser)
     add_workers(parser)

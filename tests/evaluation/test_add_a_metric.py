@@ -38,7 +38,6 @@ PROFILE = {
                 "iou_strict": True,
                 "matching": "one_to_one",
                 "surfaces": "gtvp",
-                "hd95": "max_directed",
                 "surface_tolerance_mm": 2.0,
                 "bounding_box": "optional",
             },
