@@ -90,7 +90,6 @@ RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": Risk
 
 # Tests that ask about something else than the metric.
 KANG: Final = "kang"
-MCNEMAR: Final = "mcnemar"
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 
 
@@ -111,7 +110,6 @@ class Metric:
             per-case values; empty for none.
         deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
             distances; empty for that of the bootstrapped difference.
-        includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
     """
 
@@ -124,7 +122,6 @@ class Metric:
     best: float = 1.0
     second_test: str = ""
     deciding_test: str = ""
-    includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()
 
     @property

@@ -113,13 +113,13 @@ def test_the_mean_of_teams_and_its_place(files, tmp_path):
 
 
 def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
-    """Two copies of one team tell no more than one: Wilson's ends of each recall, joined by MOVER."""
+    """Two copies of one team tell no more than one: the percentiles of the evaluation's own samples."""
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(1, 40, bootstraps=5, rankings=0))
-    (path,) = (tmp_path / "task3").glob("*/metrics.json")
+    (path,) = (tmp_path / "task2").glob("*/metrics.json")
     copy = tmp_path / "copy" / "metrics.json"
     copy.parent.mkdir()
     copy.write_text(path.read_text())
-    (row,) = rank(3, [path, copy], tmp_path / "board", "--mean")["unranked_entries"]
+    (row,) = rank(2, [path, copy], tmp_path / "board", "--mean", "--bootstraps", "5")["unranked_entries"]
     stated = json.loads(path.read_text())["aggregates"]
     for name, figures in row["metrics"].items():
         assert figures == {part: pytest.approx(stated[name][part]) for part in ("value", "ci95_low", "ci95_high")}
