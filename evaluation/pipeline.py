@@ -20,7 +20,7 @@ from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
-from evaluation.execution import ONE_FOR_ALL_CALLS, dask_workers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
@@ -44,8 +44,7 @@ class EvaluationRequest:
     Attributes:
         submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
         output_dir: where metrics.json goes; None writes nothing.
-        workers: processes that compare masks; None takes as many as pay, 0 one for all calls of this program.
-        scheduler: address of a Dask cluster that scores cases instead of local processes.
+        workers: processes that compare masks, or the address of a Dask scheduler.
         rows: write the rows; without them, and without any name of a case or centre, the aggregates stay the same.
 
     The others are the arguments of `evaluation.evaluate`.
@@ -61,8 +60,7 @@ class EvaluationRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
-    workers: int | None = ONE_FOR_ALL_CALLS
-    scheduler: str | None = None
+    workers: Workers = 1
     rows: bool = True
 
 
@@ -190,8 +188,7 @@ def _score(
     reference: Reference[Any],
     submission: Submission,
 ) -> ScoredAnswer:
-    workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
-    rows = profile.scorer.score(reference, submission, workers)
+    rows = profile.scorer.score(reference, submission, request.workers)
     several = task.has_several_answers
     scored = scored_answer(profile, reference, submission, rows, several=several, named=request.rows)
     if scored.measurement.undefined and not task.has_several_answers:

@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from evaluation.execution import AnyWorkers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
@@ -168,7 +168,7 @@ class ClassScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return class_metrics(self.answer)
 
-    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: AnyWorkers) -> list[ClassRow]:
+    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: Workers) -> list[ClassRow]:
         return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
