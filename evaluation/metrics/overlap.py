@@ -266,13 +266,26 @@ def equal_bins(values: Floats, n_bins: int) -> list[Integers]:
 
 def spearman(first: Floats, second: Floats) -> float | None:
     """Spearman's rank correlation, average ranks for ties; None if either side is constant."""
-    mine, theirs = (_average_ranks(values) - (len(values) + 1) / 2 for values in (first, second))
-    scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
-    return float(mine @ theirs) / scale if scale > 0 else None
+    value = float(spearman_metric(first, second)(np.ones((1, len(first))))[0])
+    return None if np.isnan(value) else value
 
 
-def _average_ranks(values: Floats) -> Floats:
-    """As `scipy.stats.rankdata`, whose import alone takes a second of every evaluation."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
+def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
+    """The same as a function of case weights, whole numbers; NaN if either side is constant."""
+
+    def weighted(weights: Floats) -> Floats:
+        a, b = (_centred_ranks(values, weights) for values in (first, second))
+        spread = np.sqrt((weights * a**2).sum(axis=1) * (weights * b**2).sum(axis=1))
+        product = (weights * a * b).sum(axis=1)
+        return np.asarray(np.divide(product, spread, out=np.full(len(product), np.nan), where=spread > 1e-9))
+
+    return weighted
+
+
+def _centred_ranks(values: Floats, weights: Floats) -> Floats:
+    """Average ranks less their mean. `scipy.stats.rankdata` takes no weights, and a second of every run to import."""
+    _, level = np.unique(values, return_inverse=True)
+    counts = np.stack([np.bincount(level, of_sample) for of_sample in weights])
+    ranks = np.cumsum(counts, axis=1) - (counts - 1) / 2
+    centred: Floats = ranks[:, level] - (weights.sum(axis=1, keepdims=True) + 1) / 2
+    return centred
