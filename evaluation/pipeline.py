@@ -25,7 +25,7 @@ from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.inputs.zipped import folder_of_masks
-from evaluation.metrics.rules import MaskRules
+from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.results import metrics_json
 from evaluation.results.documents import check_owner
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
@@ -222,12 +222,10 @@ def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bo
         if not named:
             raise PredictionError(f"{found}, expected one of every case")
         raise PredictionError(f"{found}, {without[0].case}", f"{without[0].error}")
-    if missing != "skip":
-        return list(rows)
-    usable = [row for row in rows if row.error is None]
-    if not usable:
+    counted = [row for row in rows if is_counted(row.error, missing)]
+    if rows and not counted:
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
-    return usable
+    return counted
 
 
 def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:

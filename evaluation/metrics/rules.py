@@ -86,6 +86,12 @@ class ClassRules(Document):
 
 Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
+
+def is_counted(error: object, missing: object) -> bool:
+    """Whether a case enters the metrics: one without a usable prediction, `error`, does unless the rule is `skip`."""
+    return error is None or missing != "skip"
+
+
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
 
 # Tests that ask about something else than the metric.

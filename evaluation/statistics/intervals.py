@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -38,6 +39,13 @@ def quantiles(ordered: Floats, tail: float) -> Floats:
     is_finite = np.isfinite(below) & np.isfinite(above)
     step = np.subtract(above, below, out=np.zeros(len(ordered)), where=is_finite)
     return np.asarray(np.where((share > 0) & np.isinf(above), above, below + share * step))
+
+
+def quartiles(values: Sequence[float] | Floats) -> tuple[float, float, float]:
+    """The quartiles of one or more values, none of them NaN, see `quantiles`."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))[None]
+    q1, median, q3 = (float(quantiles(ordered, tail)[0]) for tail in (0.25, 0.5, 0.75))
+    return q1, median, q3
 
 
 def wilson_interval(found: float, cases: float) -> tuple[float, float]:

@@ -64,7 +64,7 @@ def test_the_second_test_stands_beside(two_teams) -> None:
         {**pair, "p": None, "p_holm": None, "without_p": "too few patients differ to test"} for pair in boot["pairs"]
     ]
     second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
-    comparisons = {"m": second, "d_mm": {**boot, "other_tests": {}}}
+    comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
     (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
