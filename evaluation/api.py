@@ -74,7 +74,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     bounding_boxes: Path | str | None = None,
     seed: int = DEFAULT_SEED,
     bootstraps: int = DEFAULT_BOOTSTRAPS,
-    workers: int = 0,
+    workers: int = 1,
     rows: bool = True,
 ) -> EvaluationResult:
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
@@ -90,7 +90,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         bounding_boxes: CSV file of boxes in mm outside which masks are not compared.
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
-        workers: processes that score cases; 0 keeps one for all calls.
+        workers: processes that score cases.
         rows: False leaves out rows, names of cases and centres; the aggregates stay the same.
 
     Raises HecktorError: the ground truth or the submission cannot be used. An unusable prediction is not an error; it

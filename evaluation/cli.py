@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         edition=options.edition,
         seed=options.seed,
         bootstraps=options.bootstraps,
-        workers=options.workers,
-        scheduler=options.scheduler,
+        workers=options.scheduler or options.workers,
         rows=not options.no_rows,
         predictions=options.predictions,
         bounding_boxes=options.bounding_boxes,
@@ -113,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     add_bootstrap(parser)
     cluster = "score cases on the Dask cluster at this address (docs/evaluating.md)"
     add("--scheduler", metavar="ADDRESS", help=cluster)
-    add_workers(parser, automatic=True)
+    add_workers(parser)
     no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/evaluating.md)"
     add("--no-rows", action="store_true", help=no_rows)
     return parser

@@ -48,15 +48,10 @@ def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, nam
     return profile.task(name)
 
 
-def add_workers(parser: argparse.ArgumentParser, *, automatic: bool = False) -> None:
-    """Add `--workers`, the number of processes that score cases; None by default if it is `automatic`."""
-    default = f"as many as pay, at most {usable_cpus()}" if automatic else "%(default)s"
-    parser.add_argument(
-        "--workers",
-        type=whole_number(0),
-        default=None if automatic else usable_cpus(),
-        help=f"number of processes that read and compare masks; 0 is 1 (default: {default})",
-    )
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add `--workers`, the number of processes that score cases."""
+    about = "number of processes that read and compare masks; 0 is 1 (default: %(default)s)"
+    parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help=about)
 
 
 def add_bootstrap(parser: argparse.ArgumentParser) -> None:

@@ -20,12 +20,12 @@ from contract.files import write_json
 from contract.platform import METRICS_JSON
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
-from evaluation.execution import ONE_FOR_ALL_CALLS, dask_workers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.inputs.zipped import folder_of_masks
-from evaluation.metrics.rules import MaskRules
+from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.results import metrics_json
 from evaluation.results.documents import check_owner
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
@@ -44,8 +44,7 @@ class EvaluationRequest:
     Attributes:
         submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
         output_dir: where metrics.json goes; None writes nothing.
-        workers: processes that compare masks; None takes as many as pay, 0 one for all calls of this program.
-        scheduler: address of a Dask cluster that scores cases instead of local processes.
+        workers: processes that compare masks, or the address of a Dask scheduler.
         rows: write the rows; without them, and without any name of a case or centre, the aggregates stay the same.
 
     The others are the arguments of `evaluation.evaluate`.
@@ -61,8 +60,7 @@ class EvaluationRequest:
     options: Mapping[str, str] = field(default_factory=dict)
     seed: int = DEFAULT_SEED
     bootstraps: int = DEFAULT_BOOTSTRAPS
-    workers: int | None = ONE_FOR_ALL_CALLS
-    scheduler: str | None = None
+    workers: Workers = 1
     rows: bool = True
 
 
@@ -190,8 +188,7 @@ def _score(
     reference: Reference[Any],
     submission: Submission,
 ) -> ScoredAnswer:
-    workers = request.workers if request.scheduler is None else dask_workers(request.scheduler)
-    rows = profile.scorer.score(reference, submission, workers)
+    rows = profile.scorer.score(reference, submission, request.workers)
     several = task.has_several_answers
     scored = scored_answer(profile, reference, submission, rows, several=several, named=request.rows)
     if scored.measurement.undefined and not task.has_several_answers:
@@ -225,12 +222,10 @@ def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bo
         if not named:
             raise PredictionError(f"{found}, expected one of every case")
         raise PredictionError(f"{found}, {without[0].case}", f"{without[0].error}")
-    if missing != "skip":
-        return list(rows)
-    usable = [row for row in rows if row.error is None]
-    if not usable:
+    counted = [row for row in rows if is_counted(row.error, missing)]
+    if rows and not counted:
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
-    return usable
+    return counted
 
 
 def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:

@@ -163,7 +163,7 @@ def _ranked(
             edition=profile,
             output=folder,
             seed=seed,
-            workers=0 if jobs <= 1 else jobs,
+            workers=jobs,
         )
         require_all_scored(result.content, one.name)
         paths[one.name] = folder / METRICS_JSON

@@ -50,7 +50,7 @@ def score_masks(
             output_dir=work.segmentation,
             edition=mask_edition(edition),
             seed=seed,
-            workers=0 if jobs <= 1 else jobs,
+            workers=jobs,
             predictions=work.masks,
         )
     )

@@ -14,9 +14,9 @@ from baseline.report import page
 from baseline.report.masks import dsc_of
 from contract import labels
 from contract.packages import PostprocessingRules
+from evaluation.metrics.confidence import area, confidence_metrics
 from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
-from evaluation.studies.risk_coverage import area, confidence_metrics
 
 MEASURES: Final = {"expected_dsc": "expected DSC", "pairwise_dsc": "DSC between passes"}
 _UNCERTAINTY: Final = (

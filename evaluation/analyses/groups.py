@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import CENTRE, Grouping, TaskResults, team_names
-from evaluation.analyses.tables import metric_titles, rounded
+from evaluation.analyses.tables import is_in_mm, metric_titles, rounded
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.metrics_json import TeamMetrics, group_blocks
 
@@ -23,7 +23,6 @@ NO_P: Final = (
     "test could not separate these effects from that of the group."
 )
 MOST_GROUPS: Final = 12
-_IN_MM: Final = "_mm"
 # A single patient is not compared as a group.
 _FEWEST_CASES: Final = 2
 Column = tuple[Path, str]
@@ -99,7 +98,7 @@ def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
         return []
     analyses = []
     for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
-        metrics = {key: of for key, of in metric_titles(results).items() if key.endswith(_IN_MM) == bool(suffix)}
+        metrics = {key: of for key, of in metric_titles(results).items() if is_in_mm(key, results) == bool(suffix)}
         title = f"{metrics_title} by {grouping.title}"
         analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
     return [analysis for analysis in analyses if analysis.rows]

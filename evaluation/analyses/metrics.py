@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import metric_titles, rounded
+from evaluation.analyses.tables import is_in_mm, metric_titles, rounded
 from evaluation.results.documents import figure_of
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
-_IN_MM: Final = "_mm"
 
 
 def ranked_metrics(results: TaskResults) -> list[Analysis]:
@@ -32,7 +31,7 @@ def other_metrics(results: TaskResults) -> list[Analysis]:
 
 def _apart(results: TaskResults, titles: Mapping[str, str], heads: Mapping[str, str], source: str) -> list[Analysis]:
     """Fractions, and distances apart, each under its name and heading; none of those without a value."""
-    in_mm = {name: title for name, title in titles.items() if name.endswith(_IN_MM)}
+    in_mm = {name: title for name, title in titles.items() if is_in_mm(name, results)}
     others = {name: title for name, title in titles.items() if name not in in_mm}
     parts = zip(heads.items(), (others, in_mm), strict=True)
     analyses = [_intervals(results, name, heading, metrics, source) for (name, heading), metrics in parts]

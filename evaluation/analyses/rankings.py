@@ -8,15 +8,13 @@ from typing import Any, Final
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded, scheme_title, title_of
-from evaluation.metrics.rules import KANG, MCNEMAR, SIGNED_RANK
-from evaluation.ranking.comparisons import BOOTSTRAP, EXCHANGE
+from evaluation.metrics.rules import KANG, SIGNED_RANK
+from evaluation.ranking.comparisons import BOOTSTRAP
 
 TESTS: Final = {
     SIGNED_RANK: "Wilcoxon's signed-rank test",
     BOOTSTRAP: "Student's t of the difference over its bootstrap deviation",
     KANG: "Kang's test",
-    MCNEMAR: "McNemar's test",
-    EXCHANGE: "the exact exchange of the two teams' answers",
 }
 
 
@@ -135,8 +133,7 @@ def significance(results: TaskResults) -> list[Analysis]:
             key=lambda both: (place[both[0]["team"]], place[both[0]["than"]]),
         )
     ]
-    heads = {"p_second": "p of the second test after Holm", "p_exchange": "p of the exact exchange after Holm"}
-    others = {key: title for key, title in heads.items() if any(key in row for row in rows)}
+    has_second = any("p_second" in row for row in rows)
     return [
         Analysis(
             name="significance",
@@ -154,7 +151,7 @@ def significance(results: TaskResults) -> list[Analysis]:
                 "ci95_high": "to",
                 "p": "p",
                 "p_holm": "p after Holm",
-                **others,
+                **({"p_second": "p of the second test after Holm"} if has_second else {}),
             },
             rows=rows,
             chart={
@@ -173,13 +170,13 @@ def significance(results: TaskResults) -> list[Analysis]:
 
 
 def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
-    """For each pair the p of the tests beside the deciding one: the exact exchange, and the second test."""
-    columns: dict[str, dict[tuple[str, str], float | None]] = {}
-    for test, pairs in comparison.get("other_tests", {}).items():
-        of_pairs = {(pair["team"], pair["than"]): rounded(pair["p_holm"]) for pair in pairs}
-        columns["p_exchange" if test == EXCHANGE else "p_second"] = of_pairs
-    names = [(pair["team"], pair["than"]) for pair in comparison["pairs"]]
-    return [{key: of_pairs.get(name) for key, of_pairs in columns.items()} for name in names]
+    """For each pair the p of the test beside the deciding one."""
+    second = {
+        (pair["team"], pair["than"]): rounded(pair["p_holm"])
+        for pairs in comparison.get("other_tests", {}).values()
+        for pair in pairs
+    }
+    return [{"p_second": second.get((pair["team"], pair["than"]))} if second else {} for pair in comparison["pairs"]]
 
 
 def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
@@ -188,23 +185,21 @@ def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The tests and the metrics that each compares, and how many pairs the exact exchange decides."""
+    """The tests and the metrics that each compares, and the pairs of teams without a p."""
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
         tests = [TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
         by_test.setdefault(", beside it ".join(tests), []).append(title)
     notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
-    exchanged = {
-        title: sum(pair.get("test") == EXCHANGE for pair in of["pairs"]) // 2 for title, of in comparisons.items()
-    }
-    decided = [
-        f"{title} in {count} of {len(comparisons[title]['pairs']) // 2} pairs of teams"
-        for title, count in exchanged.items()
+    without = {title: sum("without_p" in pair for pair in of["pairs"]) for title, of in comparisons.items()}
+    untested = [
+        f"{title} in {count // 2} of {len(comparisons[title]['pairs']) // 2} pairs of teams"
+        for title, count in without.items()
         if count
     ]
-    if decided:
+    if untested:
         notes.append(
-            f"The exact exchange decides {'; '.join(decided)}: a class has fewer than five patients in whom one team "
-            "alone is right, or the deviation has fewer than five degrees of freedom."
+            f"Too few patients differ to test {'; '.join(untested)}: the teams differ on fewer than five patients of a "
+            "class, or the deviation has fewer than five degrees of freedom."
         )
     return notes

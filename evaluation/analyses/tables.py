@@ -12,12 +12,12 @@ import numpy as np
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.overlap import Floats
-from evaluation.metrics.rules import Metric
+from evaluation.metrics.rules import Metric, is_counted
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.rows.classes import class_metrics, with_all_classes
 from evaluation.rows.mask import mask_metrics
 from evaluation.rows.risk import RISK_METRICS
-from evaluation.statistics.intervals import quantiles
+from evaluation.statistics.intervals import quartiles
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
 
@@ -37,6 +37,12 @@ def title_of(name: str, results: TaskResults) -> str:
     answer, metric = measured
     heading = f"{answer_title(answer)}: " if results.prefixes.get(answer.name) else ""
     return f"{heading}{metric.title}"
+
+
+def is_in_mm(name: str, results: TaskResults) -> bool:
+    """Whether a metric is a distance."""
+    measured = _measured(name, results)
+    return measured is not None and measured[1].unit == "mm"
 
 
 def scheme_title(name: str, board: Mapping[str, Any]) -> str:
@@ -173,8 +179,8 @@ def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
 
 def _counted(results: TaskResults, team: TeamMetrics, answer: Answer) -> list[Row]:
     rows = results.rows_of(team, answer.name)
-    skip = results.options_of(team, answer.name).get("missing") == "skip"
-    return [row for row in rows if not (skip and row.get("error") is not None)]
+    missing = results.options_of(team, answer.name).get("missing")
+    return [row for row in rows if is_counted(row.get("error"), missing)]
 
 
 def teams_note(lack: str, teams: Iterable[str], shown: set[str]) -> tuple[str, ...]:
@@ -199,7 +205,7 @@ def box_summary(values: Iterable[float]) -> dict[str, Any]:
     ordered = sorted(float(value) for value in values if not math.isnan(value))
     if not ordered:
         return {**dict.fromkeys(BOX_HEADS), "values": 0, "outliers": []}
-    q1, median, q3 = (float(quantiles(np.array([ordered]), share)[0]) for share in (0.25, 0.5, 0.75))
+    q1, median, q3 = quartiles(ordered)
     reach = _WHISKER * (q3 - q1) if math.isfinite(q3) else math.inf
     low = ordered[0] if math.isinf(reach) else next(value for value in ordered if value >= q1 - reach)
     high = next(value for value in reversed(ordered) if value <= q3 + reach)

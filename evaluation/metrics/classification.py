@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation.metrics.concordance import case_control_pairs
-from evaluation.metrics.overlap import Booleans, Floats, GroupMeans, WeightedMetric, ratio, weighted_ratio
+from evaluation.metrics.overlap import Booleans, Floats, MeanRecall, WeightedMetric, ratio, weighted_ratio
 
 Codes: TypeAlias = npt.NDArray[np.intp]
 
@@ -52,7 +52,7 @@ def many_classes_metrics(reference: Codes, predicted: Codes, n_classes: int) -> 
 def _mean_recall(classes: Sequence[Booleans], correct: Booleans) -> WeightedMetric:
     """The mean recall of the classes, given as their patients; NaN without a second class if there are several."""
     members = np.array(classes, dtype=np.float64)
-    return GroupMeans(correct.astype(np.float64), members, min(2, len(classes)), are_fractions=True)
+    return MeanRecall(correct.astype(np.float64), members, min(2, len(classes)))
 
 
 def confusion_matrix(reference: Codes, predicted: Codes, n_classes: int) -> npt.NDArray[np.intp]:

@@ -46,7 +46,7 @@ def on_cohort(metric: WeightedMetric, places: npt.NDArray[np.intp], n_cases: int
     """A metric of the cases at `places` of a cohort as a function of the weights of all its `n_cases` cases."""
     if np.array_equal(places, np.arange(n_cases)):
         return metric
-    if isinstance(metric, GroupMeans):
+    if isinstance(metric, MeanRecall):
         return metric.on_cohort(places, n_cases)
     return lambda weights: metric(weights[:, places])
 
@@ -118,46 +118,34 @@ def weighted_ratio(weights: Floats, numerator: Floats, denominator: Floats) -> F
 
 
 @dataclass(frozen=True, eq=False)
-class GroupMeans:
-    """The mean over groups of cases of a value's mean in each group, as a function of case weights.
+class MeanRecall:
+    """The mean recall of groups of patients as a function of case weights: a recall, accuracy or balanced accuracy.
 
-    Groups without a case are left out; with fewer than `least` groups left the metric is undefined.
+    Groups without a patient are left out; with fewer than `least` groups left the metric is undefined.
 
     Attributes:
-        values: of each case, finite; shape (cases,).
+        correct: 1 where the answer is right, 0 elsewhere; shape (cases,).
         members: 1 where a case belongs to a group, 0 elsewhere; shape (groups, cases).
-        are_fractions: whether each value is 0 or 1, so that each mean is a fraction of independent cases.
     """
 
-    values: Floats
+    correct: Floats
     members: Floats
     least: int = 1
-    are_fractions: bool = False
 
     @cached_property
-    def _sums(self) -> Floats:
-        return self.members * self.values
+    def _found(self) -> Floats:
+        return self.members * self.correct
 
     def __call__(self, weights: Floats) -> Floats:
-        means = np.stack([weighted_ratio(weights, *of) for of in zip(self._sums, self.members, strict=True)])
-        present = (~np.isnan(means)).sum(axis=0)
-        return ratio(np.nansum(means, axis=0), np.where(present >= self.least, present, 0.0))
+        recalls = np.stack([weighted_ratio(weights, *of) for of in zip(self._found, self.members, strict=True)])
+        present = (~np.isnan(recalls)).sum(axis=0)
+        return ratio(np.nansum(recalls, axis=0), np.where(present >= self.least, present, 0.0))
 
-    def on_cohort(self, places: Integers, n_cases: int) -> GroupMeans:
+    def on_cohort(self, places: Integers, n_cases: int) -> MeanRecall:
         """The same of the cases at `places` of a cohort of `n_cases`."""
-        values, members = np.zeros(n_cases), np.zeros((len(self.members), n_cases))
-        values[places], members[:, places] = self.values, self.members
-        return GroupMeans(values, members, self.least, self.are_fractions)
-
-    def weighted_groups(self) -> WeightedGroups | None:
-        """The groups with their weights in the whole cohort; None if the metric is undefined."""
-        present = self.members.sum(axis=1) > 0
-        count = int(present.sum())
-        if count < self.least:
-            return None
-        members = self.members[present]
-        values = np.broadcast_to(self.values, members.shape)
-        return WeightedGroups(np.full(count, 1 / count), members, values, self.are_fractions)
+        correct, members = np.zeros(n_cases), np.zeros((len(self.members), n_cases))
+        correct[places], members[:, places] = self.correct, self.members
+        return MeanRecall(correct, members, self.least)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,57 +169,19 @@ class Difference:
         return self.first(weights) - self.second(weights)
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedGroups:
-    """A metric of a whole cohort as a weighted sum of means over groups of cases.
-
-    `weights` has shape (groups,); `members`, 1 or 0, and `values` have shape (groups, cases).
-    """
-
-    weights: Floats
-    members: Floats
-    values: Floats
-    are_fractions: bool
-
-    @property
-    def contributions(self) -> Floats:
-        """The part of each case in the metric, shape (cases,); their sum is the metric."""
-        each: Floats = (self.weights / self.members.sum(axis=1)) @ (self.members * self.values)
-        return each
-
-
-def weighted_groups(metric: WeightedMetric) -> WeightedGroups | None:
-    """The groups of a mean over groups, or of a weighted sum of such means; None of other or undefined metrics."""
-    if isinstance(metric, GroupMeans):
-        return metric.weighted_groups()
+def recalls_alone(metric: WeightedMetric) -> list[MeanRecall]:
+    """The recalls, accuracies or balanced accuracies whose weighted sum a metric is; empty if it has other parts."""
     if not isinstance(metric, WeightedSum):
-        return None
-    parts = [(share, weighted_groups(term)) for share, term in metric.terms]
-    known = [(share, groups) for share, groups in parts if groups is not None]
-    return _joined(known) if len(known) == len(parts) else None
-
-
-def fractions_within(metric: WeightedMetric) -> WeightedGroups | None:
-    """The groups of those terms of a weighted sum, or of a mean over groups, that are fractions; None without any."""
-    terms = metric.terms if isinstance(metric, WeightedSum) else ((1.0, metric),)
-    parts = [(share, weighted_groups(term)) for share, term in terms]
-    fractions = [(share, groups) for share, groups in parts if groups is not None and groups.are_fractions]
-    return _joined(fractions) if fractions else None
-
-
-def _joined(parts: Sequence[tuple[float, WeightedGroups]]) -> WeightedGroups:
-    return WeightedGroups(
-        np.concatenate([share * groups.weights for share, groups in parts]),
-        np.concatenate([groups.members for _, groups in parts]),
-        np.concatenate([groups.values for _, groups in parts]),
-        all(groups.are_fractions for _, groups in parts),
-    )
+        return [metric] if isinstance(metric, MeanRecall) else []
+    parts = [recalls_alone(term) for _, term in metric.terms]
+    return [one for part in parts for one in part] if all(parts) else []
 
 
 def mean_metric(values: Floats) -> WeightedMetric:
     """The mean of per-case values; NaN marks a case that does not count."""
     counted = np.isfinite(values)
-    return GroupMeans(np.where(counted, values, 0.0), counted.astype(np.float64)[None])
+    numerator, denominator = np.where(counted, values, 0.0), counted.astype(np.float64)
+    return lambda weights: weighted_ratio(weights, numerator, denominator)
 
 
 def median_metric(values: Floats) -> WeightedMetric:
@@ -316,13 +266,26 @@ def equal_bins(values: Floats, n_bins: int) -> list[Integers]:
 
 def spearman(first: Floats, second: Floats) -> float | None:
     """Spearman's rank correlation, average ranks for ties; None if either side is constant."""
-    mine, theirs = (_average_ranks(values) - (len(values) + 1) / 2 for values in (first, second))
-    scale = float(np.sqrt((mine @ mine) * (theirs @ theirs)))
-    return float(mine @ theirs) / scale if scale > 0 else None
+    value = float(spearman_metric(first, second)(np.ones((1, len(first))))[0])
+    return None if np.isnan(value) else value
 
 
-def _average_ranks(values: Floats) -> Floats:
-    """As `scipy.stats.rankdata`, whose import alone takes a second of every evaluation."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Floats = (np.cumsum(counts) - (counts - 1) / 2)[place]
-    return ranks
+def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
+    """The same as a function of case weights, whole numbers; NaN if either side is constant."""
+
+    def weighted(weights: Floats) -> Floats:
+        a, b = (_centred_ranks(values, weights) for values in (first, second))
+        spread = np.sqrt((weights * a**2).sum(axis=1) * (weights * b**2).sum(axis=1))
+        product = (weights * a * b).sum(axis=1)
+        return np.asarray(np.divide(product, spread, out=np.full(len(product), np.nan), where=spread > 1e-9))
+
+    return weighted
+
+
+def _centred_ranks(values: Floats, weights: Floats) -> Floats:
+    """Average ranks less their mean. `scipy.stats.rankdata` takes no weights, and a second of every run to import."""
+    _, level = np.unique(values, return_inverse=True)
+    counts = np.stack([np.bincount(level, of_sample) for of_sample in weights])
+    ranks = np.cumsum(counts, axis=1) - (counts - 1) / 2
+    centred: Floats = ranks[:, level] - (weights.sum(axis=1, keepdims=True) + 1) / 2
+    return centred

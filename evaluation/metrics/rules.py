@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # loads numpy, which `--help` does not need
 
 MissingRule = Literal["worst", "skip", "stop"]
 EmptyRule = Literal["skip", "one", "zero", "drop_empty_reference"]
-HD95Definition = Literal["max_directed", "pooled"]
-SurfaceWeight = Literal["voxel", "area"]
 
 # Concordance of a comparable pair with a missing risk; the code of 2021 used 0.5.
 MISSING_RISK_RULES: Final[dict[str, float]] = {"non_concordant": 0.0, "tie": 0.5}
@@ -38,15 +36,12 @@ DIRECTIONS: Final[dict[str, str]] = {
 
 EXACT: Final = "exact"
 EQUAL_SPACING: Final = "resample_equal_spacing"
-HD95_DEFINITIONS: Final[tuple[HD95Definition, ...]] = get_args(HD95Definition)
-SURFACE_WEIGHTS: Final[tuple[SurfaceWeight, ...]] = get_args(SurfaceWeight)
 SURFACES_OF: Final[dict[str, tuple[str, ...]]] = {"none": (), "gtvp": ("gtvp",), "both": ("gtvp", "gtvn")}
 
 
 class MaskRules(Document):
     """How masks are compared.
 
-    `surface_weights` says whether surfaces are voxels of equal weight or pieces between them that weigh their area.
     `bounding_box` says whether boxes must be given (`required`), are used if given (`optional`), or must not be given
     (`whole_image`).
     """
@@ -60,11 +55,9 @@ class MaskRules(Document):
     iou_strict: bool
     matching: Literal["one_to_one", "any_overlap", "greedy"]
     surfaces: Literal["none", "gtvp", "both"]
-    hd95: HD95Definition
     surface_tolerance_mm: Annotated[float, Field(ge=0, lt=1000)]
     bounding_box: Literal["required", "optional", "whole_image"]
     gtvn_empty: EmptyRule = "skip"
-    surface_weights: SurfaceWeight = "voxel"
 
 
 class RiskRules(Document):
@@ -93,11 +86,16 @@ class ClassRules(Document):
 
 Rules: TypeAlias = MaskRules | RiskRules | ClassRules
 
+
+def is_counted(error: object, missing: object) -> bool:
+    """Whether a case enters the metrics: one without a usable prediction, `error`, does unless the rule is `skip`."""
+    return error is None or missing != "skip"
+
+
 RULES_OF_KIND: Final[dict[Kind, type[Rules]]] = {"mask": MaskRules, "risk": RiskRules, "class": ClassRules}
 
 # Tests that ask about something else than the metric.
 KANG: Final = "kang"
-MCNEMAR: Final = "mcnemar"
 SIGNED_RANK: Final = "wilcoxon_signed_rank"
 
 
@@ -118,7 +116,6 @@ class Metric:
             per-case values; empty for none.
         deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
             distances; empty for that of the bootstrapped difference.
-        includes: whether the metric takes a row into account (`sensitivity` only positive patients).
         rules: the profile's rules that change its meaning.
     """
 
@@ -131,7 +128,6 @@ class Metric:
     best: float = 1.0
     second_test: str = ""
     deciding_test: str = ""
-    includes: Callable[[Any], bool] = lambda _: True
     rules: tuple[str, ...] = ()
 
     @property

@@ -1,21 +1,21 @@
 """Distances between the surfaces of two masks: HD95, average surface distance, surface DSC at a tolerance.
 
-By default the surface of a mask is the set of its voxels with a face on the background, distances are between voxel
-centres, and every surface voxel has the same weight. With `surface_weights: area` the surface runs between the voxel
-centres, and each of its pieces weighs its area (`evaluation.metrics.areas`). The outside of the image is background.
+The surface of a mask is the set of its voxels with a face on the background, distances are between voxel centres, and
+every surface voxel has the same weight. The outside of the image is background.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from evaluation.metrics.areas import N_CODES, Spacing, cell_areas, cell_codes
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric, foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
+
+Spacing: TypeAlias = tuple[float, float, float]
 
 MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
@@ -53,45 +53,20 @@ class SurfaceRow:
 
 @dataclass(frozen=True)
 class Surfaces:
-    """Two surfaces, of the reference and of the prediction, as pieces: voxels, or cells between voxels.
-
-    `distances` in mm lead from each piece of one surface to the other surface, both ways; `areas` in mm2 are None if
-    every voxel has the same weight.
-    """
+    """Two surfaces: the distances in mm from each voxel of the reference's to the predicted one, and back."""
 
     distances: tuple[Floats, Floats]
-    areas: tuple[Floats, Floats] | None = None
 
     def mean(self) -> float:
-        pooled = np.concatenate(self.distances)
-        if self.areas is None:
-            return float(pooled.mean())
-        area = np.concatenate(self.areas)
-        return float(pooled @ area / area.sum())
+        return float(np.concatenate(self.distances).mean())
 
     def fraction_within(self, tolerance_mm: float) -> float:
         """The fraction of both surfaces within a distance (bound included) of the other one."""
-        within = np.concatenate(self.distances) <= tolerance_mm * _ROUNDING
-        if self.areas is None:
-            return float(within.mean())
-        area = np.concatenate(self.areas)
-        return float(area[within].sum() / area.sum())
+        return float((np.concatenate(self.distances) <= tolerance_mm * _ROUNDING).mean())
 
-    def hd95(self, definition: str) -> float:
-        """The 95th percentile of the distances: of both surfaces `pooled`, or the larger one of both directions."""
-        if definition == "pooled":
-            areas = None if self.areas is None else np.concatenate(self.areas)
-            return _percentile(np.concatenate(self.distances), areas)
-        return max(map(_percentile, self.distances, self.areas or (None, None)))
-
-
-def _percentile(distances: Floats, areas: Floats | None) -> float:
-    """The 95th percentile, or the smallest distance up to which 95% of the area lies."""
-    if areas is None:
-        return float(np.percentile(distances, _PERCENT))
-    order = np.lexsort((areas, distances))
-    share = np.cumsum(areas[order]) / areas.sum()
-    return float(distances[order][min(int(np.searchsorted(share, _PERCENT / 100)), order.size - 1)])
+    def hd95(self) -> float:
+        """The larger one of both directions' 95th percentiles."""
+        return max(float(np.percentile(one, _PERCENT)) for one in self.distances)
 
 
 @dataclass(frozen=True)
@@ -112,7 +87,7 @@ class SurfaceMetric:
     measure: Callable[[Surfaces, MaskRules], float]
     over_cases: Callable[[Floats], WeightedMetric]
     unit: str = ""
-    rules: tuple[str, ...] = ("surface_weights",)
+    rules: tuple[str, ...] = ()
     in_all_files: bool = False
 
     @property
@@ -134,10 +109,9 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         "hd95_mm",
         "hd95_median_mm",
         "median HD95 (mm)",
-        lambda surfaces, rules: surfaces.hd95(rules.hd95),
+        lambda surfaces, _: surfaces.hd95(),
         median_metric,
         "mm",
-        ("hd95", "surface_weights"),
         in_all_files=True,
     ),
     SurfaceMetric(
@@ -155,7 +129,7 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         "mean surface DSC",
         lambda surfaces, rules: surfaces.fraction_within(rules.surface_tolerance_mm),
         mean_metric,
-        rules=("surface_tolerance_mm", "surface_weights"),
+        rules=("surface_tolerance_mm",),
         in_all_files=True,
     ),
 )
@@ -169,24 +143,16 @@ def without_prediction() -> SurfaceRow:
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
     """Compare the surfaces of two masks of one shape, (z, y, x); the spacing has the same order.
 
-    The average surface distance is the mean over the voxels (or the area) of both surfaces. The surface DSC is the
+    The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the
     fraction of both surfaces that lies within the tolerance (bound included) of the other one.
-    Source: Nikolov et al. 2021 (surface DSC, areas); the HECKTOR 2021 overview (HD95).
+    Source: Nikolov et al. 2021 (surface DSC); the HECKTOR 2021 overview (HD95).
     """
     if not (reference.any() and predicted.any()):
         return row_of_empty_mask(has_reference=bool(reference.any()), has_prediction=bool(predicted.any()))
     box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
-    surfaces = _surfaces(reference[box], predicted[box], spacing_mm, by_area=rules.surface_weights == "area")
+    distances = surface_distances(surface_voxels(reference[box]), surface_voxels(predicted[box]), spacing_mm)
+    surfaces = Surfaces(distances)
     return SurfaceRow(MEASURED, {metric.key: metric.measure(surfaces, rules) for metric in SURFACE_METRICS})
-
-
-def _surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, *, by_area: bool) -> Surfaces:
-    if not by_area:
-        return Surfaces(surface_distances(surface_voxels(reference), surface_voxels(predicted), spacing_mm))
-    codes = cell_codes(reference), cell_codes(predicted)
-    first, second = ((code > 0) & (code < N_CODES - 1) for code in codes)
-    areas = cell_areas(spacing_mm)[codes[0][first]], cell_areas(spacing_mm)[codes[1][second]]
-    return Surfaces(surface_distances(first, second, spacing_mm), areas)
 
 
 def row_of_empty_mask(*, has_reference: bool, has_prediction: bool) -> SurfaceRow:

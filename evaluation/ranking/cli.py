@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     # Imported after the options, so that --help answers at once.
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.table import as_csv, as_text
+    from evaluation.ranking.table import as_csv, as_text, lines_of_runs
 
     teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
@@ -38,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     board["files"] = files_beside(options.output, board["files"])
     contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
-    for team, runs in board["runs"].items():
-        sys.stdout.write(f"{team}: ranked by {runs['chosen']}, the best of {len(runs['order'])} runs\n")
+    sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
     sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
     return 0
 

@@ -111,7 +111,7 @@ def leaderboard(
     table = table_of(teams.require_ranked_teams())
     board = rank_teams(table, profile.ranking)
     resampling = _resampling(teams, bootstraps, seed)
-    mean_of_teams = [mean_entry(table, resampling.draws, resampling.cohort)] if mean else []
+    mean_of_teams = [mean_entry(table, resampling.draws)] if mean else []
     return {
         "task": profile.algorithm.name,
         "edition": profile.edition,

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions import DEFAULT_PROFILE
@@ -15,6 +17,7 @@ from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import leaderboard
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
+from evaluation.ranking.table import BEST_MEDIAN_WORST
 from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
 from evaluation.results.board import team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
@@ -167,7 +170,22 @@ def _ordered(loaded: ComparableTeams, runs: Mapping[str, str]) -> list[str]:
 
 
 def _as_json(loaded: ComparableTeams, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
-    """The run that counts, and the values of all runs, the best first."""
+    """The run that counts, the values of all runs, the best first, and the best, median and worst of each metric."""
     estimates = {team.team: team.estimates for team in loaded.teams}
     values = [{"run": runs[key][0], "metrics": aggregates(estimates[key])} for key in order]
-    return {"chosen": runs[order[0]][0], "order": values}
+    summary = {
+        name: summarised([estimates[key][name].value for key in order], higher_is_better=metric.higher_is_better)
+        for name, metric in loaded.profile.metrics.items()
+    }
+    return {"chosen": runs[order[0]][0], "order": values, "summary": summary}
+
+
+def summarised(values: Sequence[float | None], *, higher_is_better: bool) -> dict[str, float | None]:
+    """The best, median and worst of the values of a team's runs, null without any or where infinite.
+
+    Of an even number the median is the mean of the middle two. Source: HECKTOR 2021, five runs.
+    """
+    known = sorted((value for value in values if value is not None), reverse=higher_is_better)
+    figures = (known[0], float(np.median(known)), known[-1]) if known else (None, None, None)
+    finite = (float(one) if one is not None and np.isfinite(one) else None for one in figures)
+    return dict(zip(BEST_MEDIAN_WORST, finite, strict=True))

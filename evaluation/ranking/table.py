@@ -9,6 +9,7 @@ from contract.files import csv_text
 from evaluation.results.documents import FIGURES, figure_of
 
 OUT_OF_COMPETITION: Final = "out of competition"
+BEST_MEDIAN_WORST: Final = ("best", "median", "worst")
 
 
 def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -40,6 +41,25 @@ def as_text(board: Mapping[str, Any]) -> str:
     lines += [f"{_tau_text(tau)} by {name} alone" for name, tau in board["tau"].items() if tau["mean"] is not None]
     lines += identical_lines(board)
     return "\n".join(lines) + "\n"
+
+
+def lines_of_runs(board: Mapping[str, Any]) -> list[str]:
+    """The run of each team that counts, the best, median and worst of each metric, and their means over teams."""
+    lines, summaries = [], [runs["summary"] for runs in board["runs"].values()]
+    for team, runs in board["runs"].items():
+        lines.append(f"{team}: ranked by {runs['chosen']}, the best of {len(runs['order'])} runs")
+        lines += [f"   {name}: {_of_runs(figures)}" for name, figures in runs["summary"].items()]
+    if len(summaries) > 1:
+        lines.append(f"mean of the runs of {len(summaries)} teams")
+        for name in board["metrics"]:
+            columns = {part: [of_team[name][part] for of_team in summaries] for part in BEST_MEDIAN_WORST}
+            means = {part: None if None in of else sum(of) / len(of) for part, of in columns.items()}
+            lines.append(f"   {name}: {_of_runs(means)}")
+    return lines
+
+
+def _of_runs(figures: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{part} {'-' if value is None else f'{value:.4f}'}" for part, value in figures.items())
 
 
 def identical_lines(board: Mapping[str, Any]) -> list[str]:

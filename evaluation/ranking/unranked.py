@@ -14,16 +14,15 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError
-from evaluation.metrics.overlap import WeightedSum, weighted_groups
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
 from evaluation.results.board import file_in_folder
 from evaluation.results.documents import ObserversDocument, check_document
 from evaluation.results.metrics_json import aggregates, estimate_of
-from evaluation.results.teams import ComparableTeams, StoredCohort
+from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import check_ranges
 from evaluation.statistics.bootstrap import Estimate
-from evaluation.statistics.intervals import interval, interval_of_fractions
+from evaluation.statistics.intervals import interval
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
@@ -94,7 +93,7 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     document = check_document(content, ObserversDocument, where)
     options = profile.completed(teams.teams[0].provenance.get("options"))
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
-    stated = {"volume_unit": "mm3", "surface_weights": document.surface_weights, "hd95": document.hd95}
+    stated = {"volume_unit": "mm3"}
     same = {
         f"{masks.prefix}{name}": estimate_of(document.aggregates[name])
         for name, metric in masks.metrics.items()
@@ -105,21 +104,13 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     return UnrankedEntry(source.team, source.reason, values)
 
 
-def mean_entry(table: TeamsTable, draws: Draws | None, cohort: StoredCohort | None) -> UnrankedEntry:
-    """The mean of the ranked teams by each metric, with the interval of that mean where there are `draws`.
-
-    The mean of the teams' recalls or balanced accuracies is a mean of fractions of the same patients, with the interval
-    of such means.
-    """
+def mean_entry(table: TeamsTable, draws: Draws | None) -> UnrankedEntry:
+    """The mean of the ranked teams by each metric, with the percentiles of that mean where there are `draws`."""
     estimates = {}
     for name, values in table.values.items():
         ends: tuple[float | None, float | None] = (None, None)
-        if draws is not None and cohort is not None:
-            groups = weighted_groups(WeightedSum([(1 / len(values), team.metrics[name]) for team in cohort.teams]))
-            if groups is not None and groups.are_fractions:
-                ends = interval_of_fractions(groups)
-            else:
-                ends = interval(np.mean([draws[team, name] for team in table.teams], axis=0))
+        if draws is not None:
+            ends = interval(np.mean([draws[team, name] for team in table.teams], axis=0))
         estimates[name] = Estimate(float(np.mean(values)), *ends)
     return UnrankedEntry(MEAN_OF_TEAMS, f"{len(table.teams)} ranked team{'s' * (len(table.teams) > 1)}", estimates)
 

@@ -134,6 +134,8 @@ def _is_by_ranks(board: Board, metric: str) -> bool:
 
 
 def _includes_zero(pair: Mapping[str, Any]) -> bool:
+    if pair.get("without_p"):
+        return True
     low, high = pair.get("ci95_low"), pair.get("ci95_high")
     return low is not None and high is not None and low <= 0 <= high
 

@@ -170,7 +170,7 @@ class RankStability(Document):
 class TeamPair(Document):
     """The test of whether `team` is better `than` another one.
 
-    `test` is the test that decides about this pair. Earlier versions lack it, the degrees of freedom or the interval.
+    `without_p` says why there is no p. Earlier versions lack the degrees of freedom or the interval.
     """
 
     team: str
@@ -182,7 +182,7 @@ class TeamPair(Document):
     ci95_high: float | None = None
     p: float | None = None
     p_holm: float | None
-    test: str = ""
+    without_p: str = ""
 
 
 class MetricTests(Document):

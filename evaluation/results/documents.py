@@ -137,8 +137,6 @@ class ObserversDocument(Document):
     observers: list[str] = Field(default_factory=list)
     cases: Count = 0
     cases_of_one_observer: list[str] = Field(default_factory=list)
-    hd95: str = ""
-    surface_weights: str = "voxel"
     surface_tolerance_mm: float | None = None
     bootstraps: Count = 0
     seed: Count = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -204,7 +204,6 @@ def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
 def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str]) -> dict[str, Any]:
     """The version, task, edition, rules and ranked metrics of an evaluation, and a checksum of its cases."""
     sums = {name: dict(metric.terms) for name, metric in task.metrics.items() if metric.terms}
-    names = "\n".join(sorted({case for answer in cohort.answers for case in answer.reference.targets}))
     return {
         "format": METRICS_FORMAT,
         "version": installed_version("hecktor"),
@@ -214,8 +213,13 @@ def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[st
         "options": {**task.options, **more_options},
         "ranked_metrics": list(task.ranking.official_metrics),
         **({"weighted_sums": sums} if sums else {}),
-        "case_set_sha256": hashlib.sha256(names.encode()).hexdigest(),
+        "case_set_sha256": case_set_digest(case for answer in cohort.answers for case in answer.reference.targets),
     }
+
+
+def case_set_digest(cases: Iterable[str]) -> str:
+    """The digest of the names of a set of cases."""
+    return hashlib.sha256("\n".join(sorted(set(cases))).encode(errors="replace")).hexdigest()
 
 
 def without_rows(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,8 @@ from contract.patient import listed
 from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
 from evaluation.metrics.overlap import WeightedMetric
-from evaluation.metrics.rules import Rules
-from evaluation.results.metrics_json import TeamMetrics
+from evaluation.metrics.rules import Rules, is_counted
+from evaluation.results.metrics_json import TeamMetrics, case_set_digest
 from evaluation.results.scored import metrics_over
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RawRow, RowMetrics, whole_cohort
@@ -88,11 +87,13 @@ def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
     """
     used = replace(profile, answers=_answers(team, profile))
     rows = {name: _restored(team, name, used) for name in used.answers}
-    names = "\n".join(sorted({row.case for of_answer in rows.values() for row in of_answer}))
-    if hashlib.sha256(names.encode(errors="replace")).hexdigest() != team.provenance.get("case_set_sha256"):
+    digest = case_set_digest(row.case for of_answer in rows.values() for row in of_answer)
+    if digest != team.provenance.get("case_set_sha256"):
         raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
-    skips = {name for name, one in used.answers.items() if one.rules.missing == "skip"}
-    counted = {name: tuple(row for row in of if name not in skips or row.error is None) for name, of in rows.items()}
+    counted = {
+        name: tuple(row for row in of_answer if is_counted(row.error, used.answers[name].rules.missing))
+        for name, of_answer in rows.items()
+    }
     measurements = {name: used.answers[name].scorer.measure(counted[name]) for name in rows}
     checked = ValidatedTeam(team, used, rows, counted, measurements)
     _check_stated(replace(checked, profile=replace(used, metrics=stated_metrics(team, profile))))

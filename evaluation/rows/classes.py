@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from evaluation.execution import AnyWorkers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
@@ -26,7 +26,7 @@ from evaluation.metrics.classification import (
     probability_metrics,
 )
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
-from evaluation.metrics.rules import MCNEMAR, ONE_CLASS_ONLY, Metric
+from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
 from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
 
 
@@ -115,14 +115,10 @@ def _binary(name: str, title: str, **facts: Any) -> Metric:
     return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **facts)
 
 
-def _is_class(place: int) -> Callable[[ClassRow], bool]:
-    return lambda row: row.actual == row.answer.classes[place]
-
-
 BINARY_METRICS: tuple[Metric, ...] = (
-    _binary("balanced_accuracy", "Balanced accuracy", second_test=MCNEMAR),
-    _binary("sensitivity", "Sensitivity", second_test=MCNEMAR, includes=_is_class(1)),
-    _binary("specificity", "Specificity", second_test=MCNEMAR, includes=_is_class(0)),
+    _binary("balanced_accuracy", "Balanced accuracy"),
+    _binary("sensitivity", "Sensitivity"),
+    _binary("specificity", "Specificity"),
     _binary("auc", "AUC"),
     _binary("brier", "Brier score", best=0.0),
     _binary("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
@@ -130,8 +126,8 @@ BINARY_METRICS: tuple[Metric, ...] = (
 )
 
 
-def _of_many(name: str, title: str, key: str, includes: Callable[[ClassRow], bool] = lambda _: True) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.many[key], second_test=MCNEMAR, includes=includes)
+def _of_many(name: str, title: str, key: str) -> Metric:
+    return Metric(name, title, "class", lambda cohort: cohort.many[key])
 
 
 MANY_CLASSES_METRICS: tuple[Metric, ...] = (
@@ -148,7 +144,7 @@ def class_metrics(answer: Answer) -> tuple[Metric, ...]:
 
 
 def _recall(value: ClassValue, code: int) -> Metric:
-    return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code), lambda row: row.actual == value)
+    return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
 
 
 def with_all_classes(answer: Answer) -> Answer:
@@ -172,7 +168,7 @@ class ClassScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return class_metrics(self.answer)
 
-    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: AnyWorkers) -> list[ClassRow]:
+    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: Workers) -> list[ClassRow]:
         return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,19 +12,17 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import Finding, GroundTruthError, PredictionError
-from contract.images.volumes import read_header
 from contract.patient import listed
-from evaluation.execution import DEATH, AnyWorkers, map_cases, processes_that_pay
+from evaluation.execution import DEATH, Workers, map_cases
 from evaluation.inputs.grids import Resampled
 from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
-from evaluation.metrics.areas import Spacing
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
-from evaluation.metrics.surface import compare_surfaces, without_prediction
+from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
 from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
@@ -118,14 +115,12 @@ class MaskScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return mask_metrics(self.rules.surfaces)
 
-    def score(self, reference: Reference[Path], submission: Submission, workers: AnyWorkers) -> list[MaskRow]:
+    def score(self, reference: Reference[Path], submission: Submission, workers: Workers) -> list[MaskRow]:
         """One row for each case, compared inside its bounding box if there is one."""
         pairs = [
             MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
             for answer in submission.answers
         ]
-        if workers is None:
-            workers = processes_that_pay(len(pairs), _voxels_of_first(pairs))
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
@@ -159,14 +154,6 @@ def _row_of_dead_worker(pair: MaskPair) -> MaskRow:
     read_labels(pair.reference, GroundTruthError)
     why = f"the process that compared this mask ended ({DEATH})"
     return compare_pair(replace(pair, answer=unusable(pair.answer.case, why)))
-
-
-def _voxels_of_first(pairs: Sequence[MaskPair]) -> int:
-    """The voxels of the first reference that can be read."""
-    for pair in pairs:
-        with suppress(GroundTruthError):
-            return read_header(pair.reference, error=GroundTruthError).geometry.voxel_count
-    return 0
 
 
 def _about_grids(rows: Sequence[MaskRow]) -> tuple[Finding, ...]:

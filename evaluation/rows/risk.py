@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from contract.editions import Answer
-from evaluation.execution import AnyWorkers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission, read_risk
@@ -101,7 +101,7 @@ class RiskScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_risk_table(source, self.answer, self.rules.direction, cases, not_evaluated)
 
-    def score(self, reference: Reference[FollowUp], submission: Submission, _workers: AnyWorkers) -> list[RiskRow]:
+    def score(self, reference: Reference[FollowUp], submission: Submission, _workers: Workers) -> list[RiskRow]:
         read = partial(submitted_value, read=read_risk)
         return [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
 

@@ -13,7 +13,7 @@ import numpy as np
 from contract.editions.values import described, is_integer, is_member, is_number, is_text
 from contract.errors import Finding, HecktorError, PredictionError
 from contract.images.volumes import MAX_VOXELS
-from evaluation.execution import AnyWorkers
+from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
 from evaluation.metrics.overlap import WeightedMetric
@@ -143,7 +143,7 @@ class Scorer(Protocol):
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         """A submission in plain files, matched to the cases."""
 
-    def score(self, reference: Reference[Any], submission: Submission, workers: AnyWorkers, /) -> Sequence[Any]:
+    def score(self, reference: Reference[Any], submission: Submission, workers: Workers, /) -> Sequence[Any]:
         """One row for each submitted answer."""
 
     def measure(self, rows: Sequence[Any]) -> RowMetrics:

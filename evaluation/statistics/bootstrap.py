@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 import numpy as np
 
 from contract.errors import MetricError
-from evaluation.metrics.overlap import Difference, Floats, WeightedGroups, WeightedMetric, weighted_groups
+from evaluation.metrics.overlap import Difference, Floats, MeanRecall, WeightedMetric
 from evaluation.statistics.gains import interval_of_difference
-from evaluation.statistics.intervals import interval, interval_of_fractions
+from evaluation.statistics.intervals import interval, interval_of_recalls
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -49,9 +49,9 @@ def estimate(
 ) -> Estimates:
     """Every metric over the cohort, with a 95% interval.
 
-    Fractions of patients and their weighted means have Wilson's intervals, joined by MOVER, differences of two metrics
-    that of their test (`gains`), all other metrics percentile intervals from resampled patients. All share the draws,
-    in which every metric is defined, so that a ranking can repeat them.
+    Recalls and their mean have Wilson's intervals, joined by MOVER, differences of two metrics that of their test
+    (`gains`), none where too few patients differ, all other metrics percentile intervals from resampled patients. All
+    share the draws, in which every metric is defined, so that a ranking can repeat them.
 
     Args:
         metrics: functions of weights (replicates, cases), NaN where undefined; infinite values count as values.
@@ -64,30 +64,25 @@ def estimate(
     whole = {name: float(metric(np.ones((1, n_cases)))[0]) for name, metric in metrics.items()}
     defined = {name: metric for name, metric in metrics.items() if not np.isnan(whole[name])}
     values, redraws = replicates(defined, n_cases, bootstraps, rng)
-    fractions = _groups_of_fractions(metrics)
     by_metric = {}
     for name, value in whole.items():
         if name not in defined:
             by_metric[name] = Estimate(None, None, None)
         elif bootstraps == 0:
             by_metric[name] = Estimate(value, None, None)
-        elif name in fractions:
-            by_metric[name] = Estimate(value, *interval_of_fractions(fractions[name]))
         else:
-            by_metric[name] = Estimate(value, *_resampled_interval(metrics[name], value, values[name], n_cases))
+            by_metric[name] = Estimate(value, *_interval(metrics[name], value, values[name], n_cases))
     return Estimates(by_metric, redraws)
 
 
-def _resampled_interval(metric: WeightedMetric, value: float, values: Floats, n_cases: int) -> tuple[float, float]:
+def _interval(
+    metric: WeightedMetric, value: float, values: Floats, n_cases: int
+) -> tuple[float, float] | tuple[None, None]:
+    if isinstance(metric, MeanRecall):
+        return interval_of_recalls(metric)
     if isinstance(metric, Difference):
         return interval_of_difference(metric, value, values, leave_one_out(metric, n_cases))
     return interval(values)
-
-
-def _groups_of_fractions(metrics: Mapping[str, WeightedMetric]) -> dict[str, WeightedGroups]:
-    """The groups of the metrics that are weighted means of fractions."""
-    groups = {name: weighted_groups(metric) for name, metric in metrics.items()}
-    return {name: one for name, one in groups.items() if one is not None and one.are_fractions}
 
 
 def estimate_unranked(
@@ -96,16 +91,19 @@ def estimate_unranked(
     """Metrics that do not rank with 95% intervals, or without one if most samples of this cohort leave it undefined.
 
     Metrics that are defined in each of a hundred probe samples share their draws. Each of the others has its own
-    draws, and a sample that leaves it undefined is drawn again. Fractions of patients need no samples.
+    draws, and a sample that leaves it undefined is drawn again. Recalls and their mean need no samples.
     """
-    fractions = _groups_of_fractions(metrics)
-    estimates = {
-        name: Estimate(
-            float(groups.contributions.sum()), *(interval_of_fractions(groups) if bootstraps else (None, None))
-        )
-        for name, groups in fractions.items()
+    ones = np.ones((1, n_cases))
+    recalls = {
+        name: (metric, float(metric(ones)[0]))
+        for name, metric in metrics.items()
+        if isinstance(metric, MeanRecall) and not np.isnan(metric(ones)[0])
     }
-    others = {name: metric for name, metric in metrics.items() if name not in fractions}
+    estimates = {
+        name: Estimate(value, *(interval_of_recalls(metric) if bootstraps else (None, None)))
+        for name, (metric, value) in recalls.items()
+    }
+    others = {name: metric for name, metric in metrics.items() if name not in recalls}
     probes = np.random.default_rng(seed).multinomial(n_cases, np.full(n_cases, 1 / n_cases), _PROBES)
     undefined = {name: float(np.isnan(metric(probes.astype(float))).mean()) for name, metric in others.items()}
     always = {name: metric for name, metric in others.items() if undefined[name] == 0}

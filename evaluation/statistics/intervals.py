@@ -1,13 +1,14 @@
-"""95% intervals: percentiles of replicates, and of fractions of patients, such as recalls, and their weighted means."""
+"""95% intervals: percentiles of replicates, and those of recalls and their mean."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.overlap import Floats, WeightedGroups
+from evaluation.metrics.overlap import Floats, MeanRecall
 
 _Z: Final = 1.959963984540054
 _TAILS: Final = (0.025, 0.975)
@@ -40,6 +41,13 @@ def quantiles(ordered: Floats, tail: float) -> Floats:
     return np.asarray(np.where((share > 0) & np.isinf(above), above, below + share * step))
 
 
+def quartiles(values: Sequence[float] | Floats) -> tuple[float, float, float]:
+    """The quartiles of one or more values, none of them NaN, see `quantiles`."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))[None]
+    q1, median, q3 = (float(quantiles(ordered, tail)[0]) for tail in (0.25, 0.5, 0.75))
+    return q1, median, q3
+
+
 def wilson_interval(found: float, cases: float) -> tuple[float, float]:
     """The 95% interval of a fraction of independent cases. Source: Wilson 1927, J Am Stat Assoc 22:209-212."""
     share, spread = found / cases, _Z**2 / cases
@@ -48,36 +56,18 @@ def wilson_interval(found: float, cases: float) -> tuple[float, float]:
     return 0.0 if found == 0 else middle - half, 1.0 if found == cases else middle + half
 
 
-def interval_of_fractions(groups: WeightedGroups) -> tuple[float, float]:
-    """The 95% interval of a weighted mean of fractions: Wilson's interval of each, joined by MOVER.
+def interval_of_recalls(metric: MeanRecall) -> tuple[float, float]:
+    """The 95% interval of a mean of k recalls p of separate classes: Wilson's interval of each, joined by MOVER.
 
-    With weights w, fractions p, their lower ends l and the correlations r of the fractions, the lower end is
-    sum w p - sqrt(sum_ij w_i w_j r_ij (p_i - l_i) (p_j - l_j)), the upper end likewise. Classes of one answer share no
-    patient, so that r is 0; those of two answers do. Unlike bootstrap samples, Wilson's interval knows that a class
-    with all of few patients right may have a recall below 1.
+    With the lower ends l of Wilson's intervals the lower end is the mean less sqrt(sum (p - l)^2) / k, the upper end
+    likewise. Unlike bootstrap samples, Wilson's interval knows that a class with all of few patients right may have a
+    recall below 1.
 
     Sources: Wilson 1927, J Am Stat Assoc 22:209-212; Zou and Donner 2008, Stat Med 27:1693-1702 (MOVER).
     """
-    sizes = groups.members.sum(axis=1)
-    found = (groups.members * groups.values).sum(axis=1)
-    fractions = found / sizes
+    members = metric.members[metric.members.any(axis=1)]
+    sizes, found = members.sum(axis=1), members @ metric.correct
+    recalls = found / sizes
     low, high = np.array([wilson_interval(n, of) for n, of in zip(found.tolist(), sizes.tolist(), strict=True)]).T
-    correlations = _correlations(groups, fractions)
-    value = float(groups.weights @ fractions)
-    below = _length(groups.weights * (fractions - low), correlations)
-    return value - below, value + _length(groups.weights * (high - fractions), correlations)
-
-
-def _length(parts: Floats, correlations: Floats) -> float:
-    return math.sqrt(max(0.0, float(parts @ correlations @ parts)))
-
-
-def _correlations(groups: WeightedGroups, fractions: Floats) -> Floats:
-    """Correlations of the fractions, (groups, groups); 0 for one that is 0 or 1, whose correlation is unknown."""
-    residuals = groups.members * (groups.values - fractions[:, None])
-    covariances = residuals @ residuals.T
-    scale = np.sqrt(np.diag(covariances))
-    known = np.outer(scale, scale)
-    correlations: Floats = np.divide(covariances, known, out=np.zeros(known.shape), where=known > 0)
-    np.fill_diagonal(correlations, 1.0)
-    return correlations
+    value, classes = float(recalls.mean()), len(recalls)
+    return value - math.hypot(*(recalls - low)) / classes, value + math.hypot(*(high - recalls)) / classes

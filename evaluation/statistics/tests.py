@@ -102,25 +102,6 @@ def _at_least_tiny(p: float) -> float:
     return max(float(p), SMALLEST_P)
 
 
-def mcnemar(correct: Booleans, counted: Booleans) -> PairwiseTest:
-    """McNemar's exact test: whether a team has more than half of the patients that only one of two teams has right.
-
-    Args:
-        correct: whether a team's answer is right, shape (teams, patients).
-        counted: whether the patient counts for the team, of the same shape; a pair of teams shares those of both.
-
-    The difference is between the fractions of correct patients. If both teams have the same patients right, p is 1.
-    Source: McNemar 1947, Psychometrika 12:153-157; the exact form is the sign test of the discordant pairs.
-    """
-    from scipy.stats import binom
-
-    right, wrong = (np.asarray(side & counted, dtype=np.float64) for side in (correct, ~correct))
-    alone = right @ wrong.T
-    shared = (right + wrong) @ (right + wrong).T
-    difference: Floats = (alone - alone.T) / np.maximum(1.0, shared)
-    return PairwiseTest(difference, np.asarray(binom.sf(alone - 1, alone + alone.T, 0.5)))
-
-
 def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     """Kendall's tau-b of each ranking with one reference; shape (replicates, teams) and (teams,) to (replicates,).
 

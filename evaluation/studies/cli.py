@@ -22,7 +22,6 @@ STUDIES: Final[dict[str, tuple[str, str]]] = {
     "boxes": ("boxes", "a box of 144 mm around the oropharynx, found from the PET below the brain"),
     "best-of-k": ("best_of_k", "scores of the best of k random predictions on a cohort"),
     "failures": ("failures", "whether an expected DSC predicts which masks failed"),
-    "runs": ("runs", "best, median and worst of each team's runs"),
 }
 
 

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from contract import labels
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
@@ -22,6 +20,7 @@ from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
 from evaluation.options import add_workers
+from evaluation.statistics.intervals import quartiles
 from evaluation.studies.outputs import StudyResult, by_name, measure_cases
 from evaluation.studies.scans import tumour_of
 
@@ -102,8 +101,8 @@ def _summary(group: Sequence[Values], columns: Mapping[str, list[str] | None]) -
         if texts is not None:
             line |= {f"{name} {text}": known.count(text) for text in texts}
         else:
-            quartiles = np.percentile(np.array(known, dtype=float), (50, 25, 75)) if known else (None,) * 3
-            line |= {f"{name}_{part}": of for part, of in zip(("median", "q1", "q3"), quartiles, strict=True)}
+            q1, median, q3 = quartiles([float(value) for value in known]) if known else (None,) * 3
+            line |= {f"{name}_median": median, f"{name}_q1": q1, f"{name}_q3": q3}
     return line
 
 

@@ -18,6 +18,7 @@ from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
+from evaluation.metrics.confidence import area_metric, confidence_metrics, risk_coverage
 from evaluation.metrics.overlap import Booleans, Floats, mean_metric, scores_of_case
 from evaluation.options import add_bootstrap
 from evaluation.results.metrics_json import aggregates
@@ -25,7 +26,6 @@ from evaluation.results.teams import ComparableTeams, load_teams
 from evaluation.rows.mask import LABELS, MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
 from evaluation.studies.outputs import StudyResult, interval_text
-from evaluation.studies.risk_coverage import area_metric, confidence_metrics, risk_coverage
 
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5

@@ -30,17 +30,23 @@ from evaluation.metrics.overlap import (
     ratio,
     scores_of_case,
 )
-from evaluation.metrics.rules import HD95_DEFINITIONS, SURFACE_WEIGHTS, MaskRules
+from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
 from evaluation.rows.mask import LABELS
 from evaluation.statistics.bootstrap import estimate_unranked
-from evaluation.statistics.intervals import quantiles
+from evaluation.statistics.intervals import quartiles
 from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases
 from evaluation.studies.votes import CompactMask, stacked
 
-MEASURES: Final = ("dsc", "hd95_mm", "asd_mm", "surface_dsc")
+# The measures of a pair of annotators, and the name of each one's median over cases.
+MEASURES: Final = {
+    "dsc": "dsc_median",
+    "hd95_mm": "hd95_median_mm",
+    "asd_mm": "asd_median_mm",
+    "surface_dsc": "surface_dsc_median",
+}
 
 Masks: TypeAlias = Mapping[str, npt.NDArray[np.uint8]]
 
@@ -101,8 +107,7 @@ def agreement_metrics(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[s
     """
     metrics: dict[str, WeightedMetric] = {}
     for label, measure in product(LABELS, MEASURES):
-        name, unit, _ = measure.partition("_mm")
-        metrics[f"{label}_{name}_median{unit}"] = median_metric(case_medians(rows, cases, label, measure))
+        metrics[f"{label}_{MEASURES[measure]}"] = median_metric(case_medians(rows, cases, label, measure))
     pairs = dict.fromkeys(row.observers for row in rows)
     drawn = [{row.case for row in rows if row.observers == pair} for pair in pairs]
     compared = [np.array([float(case in of_pair) for case in cases]) for of_pair in drawn]
@@ -146,8 +151,7 @@ class ObservedCase:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure the agreement of every pair of annotators."""
     folders = by_name(options.observers, "observer", 2)
-    settings = ("hd95", "surface_weights", "surface_tolerance_mm")
-    changes = {name: getattr(options, name) for name in settings}
+    changes = {"surface_tolerance_mm": options.surface_tolerance_mm}
     rules = parse_document(load_profile().mask_rules.model_dump() | changes, MaskRules, "options", error=HecktorError)
     items, alone = find_cases(folders)
     by_case = measure_cases(partial(compare_case, rules=rules), items, options.workers, "compared its masks")
@@ -204,13 +208,13 @@ def compare_case(item: ObservedCase, rules: MaskRules) -> list[Agreement]:
 
 def _quartiles(rows: Sequence[Agreement], cases: Sequence[str]) -> dict[str, Any]:
     """The quartiles over cases of each case's median, as published; null if infinite."""
-    quartiles: dict[str, Any] = {}
+    by_measure: dict[str, Any] = {}
     for label, measure in product(LABELS, MEASURES):
-        values = np.sort(case_medians(rows, cases, label, measure))
+        values = case_medians(rows, cases, label, measure)
         values = values[~np.isnan(values)]
-        q1, q3 = (float(quantiles(values[None], share)[0]) if values.size else None for share in (0.25, 0.75))
-        quartiles[f"{label}_{measure}"] = {"cases": int(values.size), "q1": q1, "q3": q3}
-    return quartiles
+        q1, _, q3 = quartiles(values) if values.size else (None,) * 3
+        by_measure[f"{label}_{measure}"] = {"cases": int(values.size), "q1": q1, "q3": q3}
+    return by_measure
 
 
 def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, Any]]:
@@ -224,15 +228,11 @@ def _pairs(rows: Sequence[Agreement], cases: Sequence[str]) -> list[dict[str, An
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the annotators, the rules of surfaces and the bootstrap."""
+    """Add the annotators, the tolerance of surfaces and the bootstrap."""
     add = parser.add_argument
     add("observers", type=name_path, nargs="+", metavar="NAME=DIR", help="an annotator's folder of masks")
     tolerance = "tolerance of the surface DSC in mm (default: %(default)s)"
     name = "surface_tolerance_mm"
     add("--tolerance-mm", type=number_within(0, 1000), default=2.0, dest=name, metavar="TOLERANCE_MM", help=tolerance)
-    hd95 = "definition of HD95 (default: %(default)s)"
-    add("--hd95", choices=HD95_DEFINITIONS, default=HD95_DEFINITIONS[0], help=hd95)
-    weights = "what weighs in distances: each surface voxel alike, or the area of the surface (default: %(default)s)"
-    add("--surface-weights", choices=SURFACE_WEIGHTS, default=SURFACE_WEIGHTS[0], help=weights)
     add_bootstrap(parser)
     add_workers(parser)

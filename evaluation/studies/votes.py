@@ -21,9 +21,9 @@ from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, answer_file, hostile
-from evaluation.metrics.areas import Spacing
 from evaluation.metrics.overlap import MM3_A_ML, Booleans, Box, Floats, foreground_box
 from evaluation.metrics.rules import EXACT
+from evaluation.metrics.surface import Spacing
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
 

@@ -10,6 +10,7 @@ from typing import Final
 from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition
 from contract.errors import GroundTruthError, HecktorError
+from contract.processes import usable_cpus
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
 from evaluation.pipeline import (
     BOUNDING_BOXES,
@@ -55,7 +56,7 @@ class PhaseOptions:
         """An evaluation by the rules of the phase, without intervals."""
         edition, task = self.edition.source, self.task.algorithm.name
         files = (ground_truth, submission, None, task, edition, predictions, self.bounding_boxes)
-        return EvaluationRequest(*files, bootstraps=0, workers=None)
+        return EvaluationRequest(*files, bootstraps=0, workers=usable_cpus())
 
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +71,25 @@ class Phase:
         return returned
 
 
-@pytest.fixture
+class InThisProcess(Executor):
+    """Does the work at once, in the test's own process."""
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(work(*arguments, **options))
+        except Exception as problem:  # noqa: BLE001 - the future raises it again
+            done.set_exception(problem)
+        return done
+
+
+@pytest.fixture(autouse=True)
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compare masks in the test's own process, where a monkeypatch applies."""
-    monkeypatch.setattr(
-        "evaluation.rows.comparison.map_cases", lambda work, items, workers, on_death: [work(item) for item in items]
-    )
+    """Compare masks in the test's own process, where a monkeypatch applies and no interpreter has to start.
+
+    Tests of the processes themselves override this fixture.
+    """
+    monkeypatch.setattr("evaluation.execution._executor", lambda *_: InThisProcess())
 
 
 @pytest.fixture

@@ -38,7 +38,6 @@ PROFILE = {
                 "iou_strict": True,
                 "matching": "one_to_one",
                 "surfaces": "gtvp",
-                "hd95": "max_directed",
                 "surface_tolerance_mm": 2.0,
                 "bounding_box": "optional",
             },
@@ -66,7 +65,7 @@ def ground_truth(tmp_path, grid):
     return tmp_path / "truth"
 
 
-def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch, in_this_process):
+def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
     """Within 2 mm both teams are perfect. Within 1 mm only `near` is; every voxel of `far` is 2 mm away."""
     monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
     profile = str(ground_truth.parent / "mine.json")
@@ -84,7 +83,7 @@ def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch, in_this_process):
     assert "wilcoxon_signed_rank" in board.content["comparisons"][METRICS[1]]["other_tests"]
 
 
-def test_rows_of_files_that_lack_a_new_value_still_rank(ground_truth, monkeypatch, in_this_process):
+def test_rows_of_files_that_lack_a_new_value_still_rank(ground_truth, monkeypatch):
     old = evaluate(
         ground_truth, task="segmentation", predictions=ground_truth, options={"surfaces": "gtvp"}, bootstraps=0
     )

@@ -50,13 +50,17 @@ def everyone(cohort: MaskCohort) -> np.ndarray:
 
 
 def separable(false_suv: float, true_suv: float, centres: int = 4) -> MaskCohort:
-    """40 patients with a primary, a true node of 10 ml and a false one of 4 ml, which differ in SUVmax."""
+    """40 patients with a primary, a true node of 10 ml and a false one of 3 or 5 ml, which differ in SUVmax."""
     return scored(
         [
             patient(
                 number,
                 f"C{number % centres}",
-                [lesion(1, 20, True), lesion(2, 10, True, true_suv + number % 3), lesion(2, 4, False, false_suv)],
+                [
+                    lesion(1, 20, True),
+                    lesion(2, 10, True, true_suv + number % 3),
+                    lesion(2, 3 + number % 2 * 2, False, false_suv),
+                ],
             )
             for number in range(40)
         ]
@@ -75,7 +79,7 @@ def test_the_score_of_2026_is_that_of_its_masks() -> None:
 
 
 def test_a_gate_that_separates_false_nodes_is_found() -> None:
-    """Unfiltered: DSC of GTVp 1, DSCagg 2 x 10 / (10 + 14) = 0.8333, F1 2 / (2 + 1) = 0.6667; filtered all are 1.
+    """Unfiltered: DSC of GTVp 1, DSCagg 2 x 20 / (20 + 28) = 0.8333, F1 2 / (2 + 1) = 0.6667; filtered all are 1.
 
     Score 0.5 + (0.8333 + 0.6667) / 4 = 0.875, and 1. SUVmax 3 to 3.5 separates; the volume of 4 ml is beyond the grid.
     """
@@ -84,7 +88,9 @@ def test_a_gate_that_separates_false_nodes_is_found() -> None:
     assert rules == PostprocessingRules(gtvn_suv_max=3.0)
     figures = gains(cohort, cohort.counts(rules), seed=1)[SCORE]
     assert (figures.unfiltered, figures.filtered) == (pytest.approx(0.875), pytest.approx(1))
-    assert (figures.difference.ci95_low, figures.difference.ci95_high) == (pytest.approx(0.125), pytest.approx(0.125))
+    assert figures.difference.ci95_low is not None
+    assert figures.difference.ci95_high is not None
+    assert 0.1 < figures.difference.ci95_low < 0.125 < figures.difference.ci95_high < 0.15
 
 
 def test_without_false_lesions_there_are_no_rules() -> None:

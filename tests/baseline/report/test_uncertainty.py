@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from baseline.report.sections import estimate_uncertainty, uncertainty_section
+from evaluation.metrics.confidence import area
 from evaluation.statistics.bootstrap import Estimate
-from evaluation.studies.risk_coverage import area
 from tests.baseline.report.records import uncertain_cohort, uncertainty_record
 
 PATIENTS = 40

@@ -90,15 +90,21 @@ def two_teams() -> TaskResults:
     alone = ranks(None, ann={"1": 4}, bea={"2": 4})
     board = {
         "official": "o",
-        "metrics": {"m": "M", "d_mm": "D (mm)"},
+        "metrics": {"m": "M", "gtvp_hd95_median_mm": "D (mm)"},
         "teams": [{"team": "ann"}, {"team": "bea"}],
         "stability": {
             "bootstraps": 4,
             "rankings": {"o": ranks(ann={"1": 3, "2": 1}, bea={"1": 1, "2": 3})},
-            "metrics": {"m": alone, "d_mm": ranks(0.25, ann={"1": 4}, bea={"2": 4})},
+            "metrics": {"m": alone, "gtvp_hd95_median_mm": ranks(0.25, ann={"1": 4}, bea={"2": 4})},
         },
-        "comparisons": {name: {"test": "wilcoxon_signed_rank", "pairs": pairs} for name in ("m", "d_mm")},
+        "comparisons": {
+            name: {"test": "wilcoxon_signed_rank", "pairs": pairs} for name in ("m", "gtvp_hd95_median_mm")
+        },
     }
-    ann = {"m": Estimate(0.8, 0.7, 0.9), "d_mm": Estimate(3.0, 2.0, math.inf), "gtvp_f1": Estimate(0.5, None, None)}
-    bea = {"m": Estimate(0.6, 0.5, 0.7), "d_mm": Estimate(math.inf, 9.0, math.inf)}
+    ann = {
+        "m": Estimate(0.8, 0.7, 0.9),
+        "gtvp_hd95_median_mm": Estimate(3.0, 2.0, math.inf),
+        "gtvp_f1": Estimate(0.5, None, None),
+    }
+    bea = {"m": Estimate(0.6, 0.5, 0.7), "gtvp_hd95_median_mm": Estimate(math.inf, 9.0, math.inf)}
     return TaskResults(SEGMENTATION, board, [team_of("ann", estimates=ann), team_of("bea", estimates=bea)])

@@ -30,7 +30,7 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     ]
     (metrics, *_) = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
-    lost = {"d_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
+    lost = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
     beside = [{"team": "null", "place": 2, "metrics": lost}]
     _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")

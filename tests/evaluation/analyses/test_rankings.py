@@ -57,26 +57,23 @@ def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams
 
 
 def test_the_second_test_stands_beside(two_teams) -> None:
-    """Kang's test beside the bootstrap for one metric; the other has no second test."""
+    """Kang's test beside the bootstrap for one metric, which has no p; the other has no second test."""
     boot = two_teams.board["comparisons"]["m"]
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
-    exchange = [{**pair, "p_holm": pair["p_holm"] / 2} for pair in pairs]
-    other_tests = {"kang": pairs, "exact_exchange": exchange}
-    decided = [{**pair, "test": "exact_exchange"} for pair in boot["pairs"]]
-    second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": other_tests}
-    comparisons = {"m": second, "d_mm": {**boot, "other_tests": {}}}
+    decided = [
+        {**pair, "p": None, "p_holm": None, "without_p": "too few patients differ to test"} for pair in boot["pairs"]
+    ]
+    second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
+    comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
     (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
-    assert [row.get("p_exchange") for row in tests.rows] == [0.02, 0.5, None, None]
-    assert list(tests.columns)[-2:] == ["p_second", "p_exchange"]
+    assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
+    assert list(tests.columns)[-1] == "p_second"
     assert tests.notes == (
-        (
-            "M: Student's t of the difference over its bootstrap deviation, beside it Kang's test, beside it the exact "
-            "exchange of the two teams' answers."
-        ),
+        "M: Student's t of the difference over its bootstrap deviation, beside it Kang's test.",
         "D (mm): Wilcoxon's signed-rank test.",
         (
-            "The exact exchange decides M in 1 of 1 pairs of teams: a class has fewer than five patients in whom one "
-            "team alone is right, or the deviation has fewer than five degrees of freedom."
+            "Too few patients differ to test M in 1 of 1 pairs of teams: the teams differ on fewer than five patients of "
+            "a class, or the deviation has fewer than five degrees of freedom."
         ),
     )

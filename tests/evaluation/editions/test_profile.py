@@ -44,11 +44,9 @@ def test_hecktor_2025_is_the_specification():
         "iou_strict": True,
         "matching": "one_to_one",
         "surfaces": "none",
-        "hd95": "max_directed",
         "surface_tolerance_mm": 2.0,
         "bounding_box": "optional",
         "gtvn_empty": "skip",
-        "surface_weights": "voxel",
     }
     assert edition.task(RFS.name).options == {"missing": "worst", "missing_risk": "non_concordant", "direction": "risk"}
     nested = edition.task(SEGMENTATION.name).ranking.schemes["nested_borda"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from contract.errors import HecktorError
-from evaluation.execution import dask_workers, map_cases
+from evaluation.execution import map_cases
 from tests.evaluation.tasks import SEGMENTATION
 
 pytest.importorskip("distributed")
@@ -93,7 +93,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster, tmp_path, monkey
     killer = threading.Thread(target=kill_one)
     killer.start()
     jobs = [(str(begun), number) for number in range(16)]
-    rows = map_cases(slow_double, jobs, dask_workers(cluster.address), on_death=lambda _: "lost")
+    rows = map_cases(slow_double, jobs, cluster.address, on_death=lambda _: "lost")
     killer.join()
     assert rows == [2 * number for number in range(16)]
     assert killed
@@ -108,10 +108,10 @@ def test_the_cluster_gives_the_table_of_local_processes(cluster, phase_of, blank
         phase.truth_mask(f"P{number}", reference)
         phase.mask(f"P{number}", np.roll(reference, number, axis=2))
     here = phase.run()
-    assert phase.run(scheduler=cluster.address) == here
+    assert phase.run(workers=cluster.address) == here
 
 
 def test_no_scheduler_is_an_error(monkeypatch):
     monkeypatch.setattr("evaluation.execution.CONNECT_TIMEOUT_S", 1)
-    with pytest.raises(HecktorError, match="no scheduler answers"):
-        map_cases(abs, [1], dask_workers("tcp://127.0.0.1:9"), on_death=lambda _: None)
+    with pytest.raises(HecktorError, match="nobody answers"):
+        map_cases(abs, [1], "tcp://127.0.0.1:9", on_death=lambda _: None)

@@ -110,7 +110,7 @@ def cohort(phase_of, blank, grid):
     return phase, mask
 
 
-def test_masks_beside_the_reference_and_resampled_ones_are_warnings(cohort, grid, in_this_process):
+def test_masks_beside_the_reference_and_resampled_ones_are_warnings(cohort, grid):
     """Of 2020 and 2021: they scored 0 without a word."""
     phase, mask = cohort
     phase.mask("A", mask, replace(grid, origin_mm=(300.0, 4.0, 7.0)))
@@ -140,7 +140,7 @@ def test_all_faulty_references_are_named_at_once(cohort, grid, blank):
 
 
 @pytest.mark.parametrize("which", ["predictions", "references"])
-def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, which, in_this_process):
+def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, which):
     """ITK would end each process, so that perfect masks scored 0."""
     phase, _ = cohort
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcller"))
@@ -152,7 +152,7 @@ def test_a_folder_whose_name_is_not_utf8_ends_the_run(cohort, tmp_path, grid, wh
 
 
 @pytest.mark.parametrize("which", ["prediction", "reference"])
-def test_two_placements_fail_the_case_or_the_run(cohort, grid, which, in_this_process):
+def test_two_placements_fail_the_case_or_the_run(cohort, grid, which):
     """ITK takes the qform and nibabel the sform, 11.6 mm away: the mask scored 1.0."""
     nibabel = pytest.importorskip("nibabel")  # in .venv alone
     phase, mask = cohort

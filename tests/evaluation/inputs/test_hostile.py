@@ -13,7 +13,6 @@ import pytest
 
 from contract.errors import OutputError, PredictionError
 from contract.images.volumes import Volume, write_mask, write_volume
-from evaluation.execution import map_cases
 from evaluation.inputs.submission import hostile
 from tests.evaluation.tasks import SEGMENTATION
 
@@ -99,7 +98,7 @@ def test_a_file_that_breaks_a_reader_fails_its_own_case_only(phase, blank, grid,
         ("rows.comparison.count_overlaps", ValueError),
     ],
 )
-def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, in_this_process, place, bug):
+def test_a_bug_of_ours_ends_the_run(phase, blank, grid, monkeypatch, place, bug):
     """It must not be scored as a case without a prediction."""
 
     def broken(*_):
@@ -142,26 +141,6 @@ def test_the_reason_is_without_the_path(problem, reason):
 def test_mistakes_of_the_program_are_no_hostile_files():
     with pytest.raises(AttributeError), hostile("m.mha"):
         raise AttributeError("no such name")
-
-
-NOISY = """
-import os
-
-def speak(number):
-    os.write(1, b"/secret/place\\n")
-    os.write(2, b"\\xff /secret/place\\n")
-    return number
-"""
-
-
-def test_workers_print_nothing(tmp_path, monkeypatch, capfd):
-    (tmp_path / "noisy_for_hostile.py").write_text(NOISY)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import noisy_for_hostile  # type: ignore[import-not-found]
-
-    assert map_cases(noisy_for_hostile.speak, [1, 2], 1, lambda item: -item) == [1, 2]
-    captured = capfd.readouterr()
-    assert "secret" not in captured.out + captured.err
 
 
 def test_the_last_line_of_an_unexpected_error_names_no_path(tmp_path):

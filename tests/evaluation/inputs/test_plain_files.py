@@ -115,7 +115,7 @@ def test_nearest_neighbour_resampling_is_an_option(masks, blank, grid):
     assert report["provenance"]["options"]["geometry"] == "resample_nearest"
 
 
-def test_a_prediction_of_too_many_voxels_is_not_resampled(masks, blank, grid, monkeypatch, in_this_process):
+def test_a_prediction_of_too_many_voxels_is_not_resampled(masks, blank, grid, monkeypatch):
     monkeypatch.setattr("evaluation.inputs.masks.MAX_PREDICTION_VOXELS", 100)
     write_mask(masks.folder / "A.mha", np.zeros((7, 10, 12), np.uint8), replace(grid, size=(12, 10, 7)))
     report = masks.run(predictions=masks.folder, options={"geometry": "resample_nearest"})

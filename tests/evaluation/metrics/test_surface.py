@@ -53,8 +53,6 @@ def test_the_oracle_agrees(rules, seed):
     assert row.values["hd95_mm"] == pytest.approx(max(np.percentile(there, 95), np.percentile(back, 95)))
     assert row.values["asd_mm"] == pytest.approx(both.mean())
     assert row.values["surface_dsc"] == pytest.approx((both <= 2.0 + 1e-9).mean())
-    pooled = compare_surfaces(first, second, SPACING, rules(hd95="pooled"))
-    assert pooled.values["hd95_mm"] == pytest.approx(np.percentile(both, 95))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -67,7 +65,7 @@ def test_tree_and_transform_agree(seed):
 
 @pytest.mark.parametrize(("axis", "step_mm"), list(enumerate(SPACING)))
 def test_single_voxels_lie_as_far_apart_as_their_spacing(rules, axis, step_mm):
-    """Two voxels, four apart along one axis of (z, y, x) = (3, 2, 1) mm: 12, 8 or 4 mm, whatever the definition."""
+    """Two voxels, four apart along one axis of (z, y, x) = (3, 2, 1) mm: 12, 8 or 4 mm."""
     first, second = np.zeros((6, 6, 6), bool), np.zeros((6, 6, 6), bool)
     first[1, 1, 1] = True
     second[tuple(np.eye(3, dtype=int)[axis] * 4 + 1)] = True

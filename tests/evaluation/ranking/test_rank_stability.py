@@ -107,6 +107,34 @@ def test_the_best_of_several_runs_counts(teams_of):
     assert values == sorted(values, reverse=True)
 
 
+def test_best_median_and_worst_of_runs(teams_of, capsys):
+    """Of six pairs: team a has 6, 3 and 0 right, team b 5 and 4, whose median is 4.5.
+
+    Means over teams: best (6 + 5) / 12, median (3 + 4.5) / 12, worst (0 + 4) / 12.
+    """
+    teams = teams_of(RFS)
+    orders = {"a1": [4, 3, 2, 1], "a2": [2, 3, 4, 1], "a3": [1, 2, 3, 4], "b1": [3, 4, 2, 1], "b2": [3, 4, 1, 2]}
+    for name, values in orders.items():
+        teams.add(name, all_recur, values)
+    paths = {name: str(path) for name, path in teams.files.items()}
+    runs = [f"{team}={','.join(path for name, path in paths.items() if name[0] == team)}" for team in "ab"]
+    board = teams.rank("--runs", runs[0], "--runs", runs[1], "--bootstraps", "0", files={})
+    of_b = board["runs"]["b"]["summary"]["c_index"]
+    assert [of_b[part] for part in ("best", "median", "worst")] == pytest.approx([5 / 6, 4.5 / 6, 4 / 6])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("mean of the runs of 2 teams") + 1] == (
+        f"   c_index: best {11 / 12:.4f}, median {7.5 / 12:.4f}, worst {4 / 12:.4f}"
+    )
+
+
+def all_recur(phase, values):
+    """Patient i recurs on day i."""
+    lines = [f"P{day},1,{day}" for day in range(1, len(values) + 1)]
+    phase.truth_table("PatientID,Relapse,RFS\n" + "\n".join(lines) + "\n")
+    for day, value in enumerate(values, start=1):
+        phase.value(f"P{day}", str(value))
+
+
 def test_the_table_says_what_the_json_says(teams_of, tmp_path):
     teams = teams_of(RFS)
     teams.add("a", risks, -np.arange(9))

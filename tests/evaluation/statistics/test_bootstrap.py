@@ -73,14 +73,15 @@ def test_intervals_of_fractions_of_patients_are_not_those_of_draws():
 
 
 def test_the_interval_of_a_difference_is_that_of_its_test():
-    """Of a mean: difference -+ t x deviation, n - 1 = 59 degrees of freedom at most; of two negatives the exchange.
+    """Of a mean: difference -+ t x deviation, n - 1 = 59 degrees of freedom at most; of two negatives there is none.
 
     One answer has both negatives right and the other none, in every draw: a percentile interval would be 0.5 to 0.5.
     """
     rng = np.random.default_rng(7)
-    first, second = (mean_metric(values) for values in rng.normal(0.5, 0.2, (2, 60)))
+    values = rng.normal(0.5, 0.2, (2, 60))
+    first, second = map(mean_metric, values)
     found = estimate({"d": Difference(first, second)}, 60, 4000, np.random.default_rng(8)).by_metric["d"]
-    gaps = first.values - second.values
+    gaps = values[0] - values[1]
     assert found.value == pytest.approx(gaps.mean())
     half = t.ppf(0.975, 59) * gaps.std(ddof=1) / np.sqrt(60)
     assert (found.ci95_low, found.ci95_high) == pytest.approx((gaps.mean() - half, gaps.mean() + half), abs=0.1 * half)
@@ -91,7 +92,7 @@ def test_the_interval_of_a_difference_is_that_of_its_test():
         estimate_unranked({"d": Difference(right, wrong)}, 60, 40, 8),
     ):
         one = found.by_metric["d"]
-        assert (one.value, one.ci95_low, one.ci95_high) == pytest.approx((0.5, 0, 1))
+        assert (one.value, one.ci95_low, one.ci95_high) == (0.5, None, None)
 
 
 def test_a_redraw_moves_no_other_replicate():

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.metrics.overlap import mean_metric, weighted_groups
+from evaluation.metrics.classification import binary_metrics
+from evaluation.metrics.overlap import WeightedSum, mean_metric
 from evaluation.statistics.bootstrap import leave_one_out, replicates
-from evaluation.statistics.exchange import paired_exchange
-from evaluation.statistics.gains import PairedGains, degrees_of_freedom, paired_gains
-from evaluation.statistics.intervals import interval
+from evaluation.statistics.gains import PairedGains, degrees_of_freedom, differing_patients, paired_gains
 
 NAN, INF = float("nan"), float("inf")
 PARTS = ("difference", "sd", "ci95_low", "ci95_high", "p")
@@ -50,34 +49,28 @@ def naive_pair(value_a, value_b, draws_a, draws_b, left_a, left_b):
 
     gaps = [gap(a, b) for a, b in zip(draws_a, draws_b, strict=True)]
     gaps = [one for one in gaps if not np.isnan(one)]
-    difference, low, high = gap(value_a, value_b), *interval(np.array(gaps))
-    finite = all(np.isfinite(one) for one in gaps)
-    sd = np.std(gaps, ddof=1) if finite else NAN
-    if difference == 0 and not any(gaps):
-        p = back = 1.0
-    elif finite and sd > 0:
-        df = naive_freedom([gap(a, b) for a, b in zip(left_a, left_b, strict=True)])
-        p = stats.t.sf(difference / sd, df)
-        back, reach = 1 - p, stats.t.ppf(0.975, df) * sd
-        low, high = difference - reach, difference + reach
-    else:
-        p, back = ((sum(sign * one <= 0 for one in gaps) + 1) / (len(gaps) + 1) for sign in (1, -1))
-    low, high = 0.0 if p > 0.025 and low > 0 else low, 0.0 if back > 0.025 and high < 0 else high
-    return [difference, sd, low, high, min(1.0, p)]
+    difference = gap(value_a, value_b)
+    sd = np.std(gaps, ddof=1) if all(np.isfinite(one) for one in gaps) else NAN
+    df = naive_freedom([gap(a, b) for a, b in zip(left_a, left_b, strict=True)])
+    if not sd > 0 or df < 5:
+        return [difference, sd, NAN, NAN, NAN]
+    reach = stats.t.ppf(0.975, df) * sd
+    return [difference, sd, difference - reach, difference + reach, max(stats.t.sf(difference / sd, df), 2.0**-12)]
 
 
 def test_a_pair_by_hand():
     """Gains of 0.1, 0.2, 0.3 have a deviation of 0.1; 0.2 / 0.1 = 2.
 
-    Left out, the cases give 0.1, 0.2, 0.3 and 0.2: influences 0.1, 0, -0.1, 0. V = 0.02, sum of fourth powers 0.0002,
-    less V^2 / 4 = 0.0001, so 2 x 0.0004 / 0.0001 = 8, but four cases have at most 3 degrees of freedom.
-    P(t_3 > 2) = 0.0697, and the interval is 0.2 -+ 3.1824 x 0.1.
+    Left out, the cases give 0.1, 0.2, 0.3 and five times 0.2: influences 0.1, 0, -0.1 and 0. V = 0.02, sum of fourth
+    powers 0.0002, less V^2 / 8 = 0.00005, so 2 x 0.0004 / 0.00015 = 5.333 degrees of freedom. P(t_5.333 > 2) = 0.0492,
+    and the interval is 0.2 -+ 2.5230 x 0.1.
     """
-    gains = two(0.2, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.2])
-    assert figures(gains) == pytest.approx([0.2, 0.1, -0.1182, 0.5182, 0.0697], abs=5e-5)
-    assert figures(gains, 1, 0) == pytest.approx([-0.2, 0.1, -0.5182, 0.1182, 0.9303], abs=5e-5)
-    assert gains.df[0, 1] == 3
-    assert np.diag(gains.p).tolist() == [1, 1]
+    gains = two(0.2, [0.1, 0.2, 0.3], [0.1, 0.2, 0.3, *[0.2] * 5])
+    assert gains.df[0, 1] == pytest.approx(16 / 3)
+    p, reach = stats.t.sf(2, 16 / 3), stats.t.ppf(0.975, 16 / 3) * 0.1
+    assert (p, reach) == pytest.approx((0.0492, 0.2523), abs=5e-5)
+    assert figures(gains) == pytest.approx([0.2, 0.1, 0.2 - reach, 0.2 + reach, p])
+    assert figures(gains, 1, 0) == pytest.approx([-0.2, 0.1, -0.2 - reach, -0.2 + reach, 1 - p])
 
 
 def test_the_influence_of_few_cases_leaves_few_degrees_of_freedom():
@@ -98,46 +91,56 @@ def test_the_influence_of_few_cases_leaves_few_degrees_of_freedom():
     assert degrees_of_freedom(np.array([[NAN, NAN]]))[0] == 1
 
 
-def test_without_a_deviation_the_share_of_replicates_decides():
-    """Gain in all of 9 replicates: (0 + 1) / 10, and 10 / 10 for the other side; 3 infinite gains and 1 tie: 2 / 5.
+@pytest.mark.parametrize(
+    ("gains", "left_out"),
+    [
+        ([0.1, 0.2, 0.3], [0.1, 0.2, 0.3, 0.2]),  # four cases have at most three degrees of freedom
+        ([0.1] * 1000, [0.1] * 12),  # no deviation; the mean of 1000 gains of 0.1 is not 0.1 in floating point
+        ([0.1, INF, 0.2], [0.1, 0.2, 0.3, *[0.2] * 5]),
+        ([NAN, NAN], [0.1, 0.2, 0.3, *[0.2] * 5]),
+        ([1e-16, -1e-16, 0.0], [1e-16] * 12),  # two teams that differ by rounding alone
+    ],
+)
+def test_where_too_few_patients_differ_there_is_no_p(gains, left_out):
+    found = two(0.2, gains, left_out)
+    assert found.difference[0, 1] == 0.2
+    assert np.isnan([*figures(found)[2:], *figures(found, 1, 0)[2:]]).all()
 
-    The mean of 1000 gains of 0.1 is not 0.1 in floating point. An interval agrees with its p: above 0.025 it holds 0.
+
+def test_five_patients_of_each_class_must_differ():
+    """Of ten negatives and fifty positives one team has four or five negatives more, and every second positive less.
+
+    Also in a weighted sum of recalls; one with other parts has no such limit.
     """
-    for count, low, p in ((9, 0, 1 / 10), (1000, 0.1, 1 / 1001)):
-        assert figures(two(0.1, [0.1] * count, [0.1] * 12)) == pytest.approx([0.1, 0, low, 0.1, p])
-        assert two(0.1, [0.1] * count).p[1, 0] == 1
-    infinite = two(INF, [INF, INF, 0.0, INF])
-    assert infinite.p[0, 1] == pytest.approx(2 / 5)
-    assert (infinite.difference[0, 1], infinite.ci95_high[0, 1]) == (INF, INF)
-    assert np.isnan(infinite.sd[0, 1])
-    finite = two(0.2, [0.2, INF, -0.1])
-    assert figures(finite)[::4] == pytest.approx([0.2, 2 / 4])
+    positive = np.arange(60) >= 10
+    first = np.ones(60, np.bool_)
+    for more in (4, 5):
+        second = np.where(positive, np.arange(60) % 2 == 0, np.arange(60) >= more)
+        both = [binary_metrics(positive, one)["balanced_accuracy"] for one in (first, second)]
+        assert differing_patients(both).tolist() == [[INF, more], [more, INF]]
+        assert differing_patients([WeightedSum([(0.1, one), (0.9, one)]) for one in both])[0, 1] == more
+        draws, _ = replicates(dict(enumerate(both)), 60, 100, np.random.default_rng(0))
+        left_out = np.stack([leave_one_out(one, 60) for one in both])
+        values = np.array([one(np.ones((1, 60)))[0] for one in both])
+        found = paired_gains(values, np.stack(list(draws.values())), left_out, differing_patients(both))
+        assert found.df[0, 1] >= 5
+        assert np.isnan(found.p[0, 1]) == (more < 5)
+    mean = mean_metric(np.linspace(0, 1, 60))
+    assert differing_patients([WeightedSum([(0.1, one), (0.9, mean)]) for one in both])[0, 1] == INF
 
 
 def test_no_p_is_below_that_of_all_answers_exchanged():
-    """Four patients: 1 / 16, whatever the draws, and the interval then holds 0; of two teams that differ by rounding 1."""
-    for gains in (two(0.1, [0.1] * 1000, [0.1] * 4), two(0.1, [0.1, 0.1 + 1e-9] * 50, [0.1, 0.1, 0.1, 0.1 + 1e-9])):
-        assert gains.p[0, 1] == 1 / 16
-        assert gains.ci95_low[0, 1] == 0 < gains.ci95_high[0, 1]
-
-
-def test_equal_teams_give_1():
-    """Also infinite ones, and ones that differ by rounding alone."""
-    for value, drawn in ((0.5, [0.4, 0.6]), (INF, [INF, 0.3])):
-        same = np.array([value, value]), np.array([drawn, drawn]), np.zeros((2, 3))
-        assert paired_gains(*same).p.tolist() == [[1, 1], [1, 1]]
-    assert figures(two(1e-16, [1e-16, -1e-16, 0.0])) == [0, 0, 0, 0, 1]
+    """Eight patients: 1 / 2^8, however small the deviation."""
+    assert two(0.1, [0.1, 0.1 + 1e-9] * 50, [0.1, 0.2, 0.3, *[0.2] * 5]).p[0, 1] == 2**-8
 
 
 def test_undefined_replicates_do_not_count():
     some, all_of_them = (
-        two(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, NAN]),
-        two(0.2, [0.1, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1]),
+        two(0.2, [0.1, NAN, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5, NAN]),
+        two(0.2, [0.1, 0.2, 0.3], [0.1, 0.3, 0.2, 0.1, *[0.2] * 5]),
     )
     assert figures(some) == pytest.approx(figures(all_of_them))
-    nothing = two(0.2, [NAN, NAN])
-    assert nothing.p[0, 1] == 1
-    assert np.isnan(figures(nothing)[1:4]).all()
+    assert some.df[0, 1] > 5
 
 
 @settings(max_examples=40, deadline=None)
@@ -161,14 +164,14 @@ def test_all_pairs_at_once_agree_with_loops(seed, odd, digits):
 def test_what_always_holds(seed, teams, scale):
     """Both directions share one p; units change nothing; a larger gain over the same draws has a smaller p."""
     rng = np.random.default_rng(seed)
-    values, draws, left_out = rng.normal(size=teams), rng.normal(size=(teams, 50)), rng.normal(size=(teams, 9))
+    values, draws, left_out = rng.normal(size=teams), rng.normal(size=(teams, 50)), rng.normal(size=(teams, 40))
     found = paired_gains(values, draws, left_out)
     off_diagonal = ~np.eye(teams, dtype=bool)
     np.testing.assert_allclose((found.p + found.p.T)[off_diagonal], 1, rtol=1e-9)
     np.testing.assert_array_equal(found.difference, -found.difference.T)
     np.testing.assert_array_equal(found.sd, found.sd.T)
     np.testing.assert_allclose(found.ci95_low, -found.ci95_high.T, atol=1e-12)
-    assert (found.p > 0).all()
+    assert (found.p[off_diagonal] > 0).all()
     np.testing.assert_allclose(paired_gains(scale * values, scale * draws, scale * left_out).p, found.p, rtol=1e-5)
     values[0] += 1
     assert (paired_gains(values, draws, left_out).p[0, 1:] < found.p[0, 1:]).all()
@@ -177,7 +180,7 @@ def test_what_always_holds(seed, teams, scale):
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(3, 60), st.sampled_from([2, 12]), st.sampled_from([0.0, 0.01, 0.3]))
 def test_an_interval_without_0_is_one_with_p_up_to_a_fortieth(seed, cases, digits, odd):
-    """Of means, of teams that differ little, of infinite figures, and where the exchange of answers decides."""
+    """Of means, of teams that differ little, of infinite figures; where there is no p there is no interval."""
     rng = np.random.default_rng(seed)
     values = (rng.normal(0.5, 0.2, (4, cases)) + np.array([[0.0], [0.1], [0.2], [0.0]])).round(digits)
     values[3] = values[0] + rng.choice([0, 0.25], cases)
@@ -187,11 +190,10 @@ def test_an_interval_without_0_is_one_with_p_up_to_a_fortieth(seed, cases, digit
     drawn[rng.random(drawn.shape) < odd] = INF
     left_out = np.stack([leave_one_out(one, cases) for one in metrics.values()])
     gains = paired_gains(values.mean(axis=1), drawn, left_out)
-    exchange = paired_exchange([weighted_groups(one) for one in metrics.values()], gains.rests_on_few)
-    for found in (gains, gains.decided_by(exchange)):
-        off_diagonal = ~np.eye(4, dtype=bool)
-        np.testing.assert_array_equal((found.ci95_low > 0)[off_diagonal], (found.p <= 0.025)[off_diagonal])
-        np.testing.assert_array_equal((found.ci95_high < 0)[off_diagonal], (found.p.T <= 0.025)[off_diagonal])
+    tested = ~np.isnan(gains.p)
+    np.testing.assert_array_equal(tested, ~np.isnan(gains.ci95_low))
+    np.testing.assert_array_equal((gains.ci95_low > 0)[tested], (gains.p <= 0.025)[tested])
+    np.testing.assert_array_equal((gains.ci95_high < 0)[tested], (gains.p.T <= 0.025)[tested])
 
 
 def test_a_mean_is_compared_like_a_paired_t_test():

@@ -1,4 +1,4 @@
-"""Intervals of fractions and their means: by hand, exact coverage, and what must always hold."""
+"""Intervals of recalls and their means: by hand, exact coverage, and what must always hold."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from evaluation.metrics.classification import NO_CLASS, binary_metrics, many_classes_metrics
-from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, weighted_groups
-from evaluation.statistics.intervals import interval_of_fractions, wilson_interval
+from evaluation.metrics.overlap import WeightedSum, mean_metric, on_cohort, recalls_alone
+from evaluation.statistics.intervals import interval_of_recalls, wilson_interval
 
 
 def recalls(sizes, right):
@@ -18,10 +18,6 @@ def recalls(sizes, right):
     actual = np.repeat(np.arange(len(sizes)), sizes)
     correct = np.concatenate([np.arange(size) < count for size, count in zip(sizes, right, strict=True)])
     return many_classes_metrics(actual, np.where(correct, actual, NO_CLASS), len(sizes))["balanced_accuracy"]
-
-
-def ends(metric):
-    return interval_of_fractions(weighted_groups(metric))
 
 
 def test_wilson_s_interval_is_that_of_scipy():
@@ -40,7 +36,7 @@ def test_two_classes_by_hand():
     MOVER: 0.75 - sqrt(0.6576^2 + 0.1246^2) / 2 = 0.4153 and 0.75 + 0.1246 / 2 = 0.8123. A bootstrap sample always has
     all of the small class right, so that its percentile interval would begin near 0.69.
     """
-    assert ends(recalls([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
+    assert interval_of_recalls(recalls([2, 58], [2, 29])) == pytest.approx((0.4153, 0.8123), abs=5e-5)
 
 
 @pytest.mark.parametrize("n", [50, 100, 400])
@@ -51,47 +47,36 @@ def test_coverage_of_a_balanced_accuracy(n):
     covered = 0.0
     for one in range(sizes[0] + 1):
         for two in np.flatnonzero(second > 1e-6):
-            low, high = ends(recalls(sizes, (one, two)))
+            low, high = interval_of_recalls(recalls(sizes, (one, two)))
             covered += first[one] * second[two] * (low <= np.mean(truth) <= high)
     assert 0.935 < covered < 0.97
-
-
-def test_fractions_of_the_same_patients_are_correlated():
-    """Two copies of one answer know no more than one; independent fractions would give an interval 1 / sqrt(2) as wide.
-
-    Of an answer with all of a class right the correlation is unknown, and its part counts as independent.
-    """
-    one = recalls([10, 20, 30], [7, 9, 24])
-    assert ends(WeightedSum([(0.5, one), (0.5, one)])) == pytest.approx(ends(one))
-    low, high = ends(WeightedSum([(0.5, recalls([10, 20], [10, 20]))] * 2))
-    assert high == 1
-    alone = [1 - wilson_interval(size, size)[0] for size in (10, 20)]
-    assert low == pytest.approx(1 - np.sqrt(sum(2 * (part / 4) ** 2 for part in alone)))
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(0, 1)), min_size=2, max_size=4))
 def test_intervals_lie_around_the_value_and_in_the_range(classes):
     sizes = [size for size, _ in classes]
     metric = recalls(sizes, [round(size * share) for size, share in classes])
-    low, high = ends(metric)
+    low, high = interval_of_recalls(metric)
     value = float(metric(np.ones((1, sum(sizes))))[0])
     assert -1e-12 <= low <= value + 1e-12
     assert value - 1e-12 <= high <= 1 + 1e-12
 
 
-def test_metrics_as_weighted_groups():
-    """Contributions add up to the metric, also on a larger cohort; other metrics have no groups."""
+def test_a_class_without_patients_is_left_out():
+    """Of classes of 2, 0 and 58 patients the interval is that of the two."""
+    assert interval_of_recalls(recalls([2, 0, 58], [2, 0, 29])) == interval_of_recalls(recalls([2, 58], [2, 29]))
+
+
+def test_recalls_on_a_larger_cohort_and_in_a_sum():
     positive, correct = np.arange(8) < 3, np.arange(8) % 3 > 0
     metrics = binary_metrics(positive, correct)
     places = np.array([0, 2, 3, 4, 6, 7, 9, 10])
-    for metric in (*metrics.values(), mean_metric(np.array([0.5, np.nan, 1, 0, 0, 0.25, 0.25, 1]))):
-        value = metric(np.ones((1, 8)))[0]
-        assert weighted_groups(metric).contributions.sum() == pytest.approx(value)
+    weights = np.random.default_rng(0).integers(0, 3, (5, 11)).astype(float)
+    for metric in metrics.values():
         larger = on_cohort(metric, places, 11)
-        weights = np.random.default_rng(0).integers(0, 3, (5, 11)).astype(float)
         np.testing.assert_allclose(larger(weights), metric(weights[:, places]))
-        assert weighted_groups(larger).contributions.sum() == pytest.approx(value)
-    assert weighted_groups(lambda weights: weights.sum(axis=1)) is None
-    assert weighted_groups(WeightedSum([(1.0, metrics["sensitivity"]), (1.0, lambda w: w.sum(axis=1))])) is None
-    assert weighted_groups(recalls([4, 0], [2, 0])) is None
-    assert not weighted_groups(mean_metric(np.array([0.5]))).are_fractions
+        assert interval_of_recalls(larger) == interval_of_recalls(metric)
+    mean, recall = mean_metric(np.array([0.5])), metrics["sensitivity"]
+    inner = WeightedSum([(0.4, recall), (0.6, metrics["specificity"])])
+    assert recalls_alone(WeightedSum([(0.5, inner), (0.5, recall)])) == [recall, metrics["specificity"], recall]
+    assert recalls_alone(WeightedSum([(0.5, inner), (0.5, mean)])) == recalls_alone(mean) == []

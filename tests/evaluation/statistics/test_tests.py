@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evaluation.statistics.tests import holm, kendall_tau, mcnemar, signed_ranks
+from evaluation.statistics.tests import holm, kendall_tau, signed_ranks
 
 NAN, INF = float("nan"), float("inf")
 
@@ -111,23 +111,6 @@ def test_signed_ranks_of_whole_millimetres_reject_five_in_a_hundred(cases):
 def test_a_tiny_p_is_not_0():
     """With 4,000 gains of one sign z is 54.8 and the normal tail is below the smallest floating-point number."""
     assert 0 < p_of(np.arange(1, 4001), np.zeros(4000))[0] < 1e-300
-
-
-def test_mcnemar_by_hand():
-    """The first alone is right 5 times, the second once: P(5 or 6 heads of 6) = 7/64; P(1 or more) = 63/64.
-
-    Only the last three patients count for the third team, which is right in none of them. It shares with the first
-    (wrong, right, wrong) one discordant patient: P(1 head of 1) = 1/2.
-    """
-    correct = np.array([[1, 1, 1, 1, 1, 0, 1, 0], [0, 0, 0, 0, 0, 1, 1, 0], [1, 1, 1, 1, 1, 0, 0, 0]], dtype=bool)
-    counted = np.ones_like(correct)
-    counted[2, :5] = False
-    found = mcnemar(correct, counted)
-    assert (found.p[0, 1], found.p[1, 0]) == pytest.approx((7 / 64, 63 / 64))
-    assert (found.difference[0, 1], found.difference[1, 0]) == pytest.approx((4 / 8, -4 / 8))
-    assert (found.p[0, 2], found.p[2, 0]) == pytest.approx((1 / 2, 1))
-    assert found.difference[0, 2] == pytest.approx(1 / 3)
-    assert np.diag(found.p).tolist() == [1, 1, 1]
 
 
 @settings(max_examples=30)

@@ -31,27 +31,13 @@ def test_the_best_of_82_random_risks_on_101_patients_with_40_events():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_as_random_risks_through_the_c_index_itself(seed):
-    """Times on few days, so that recurrences and censorings tie; mean, spread and tail of 3,000 naive draws."""
+    """Times on few days, so that recurrences and censorings tie."""
     rng = np.random.default_rng(seed)
     days, events = rng.integers(0, 5, 14).astype(float), rng.random(14) < 0.6
+    drawn = random_c_index(days, events)(20, np.random.default_rng(seed))
+    risks = np.random.default_rng(seed).random((14, 20)).T
     once = np.ones((1, 14))
-    naive = [c_index_metric(SurvivalCohort(days, events, rng.random(14)), "tie")(once)[0] for _ in range(3000)]
-    drawn = random_c_index(days, events)(100_000, rng)
-    assert drawn.mean() == pytest.approx(np.mean(naive), abs=0.012)
-    assert drawn.std() == pytest.approx(np.std(naive), rel=0.06)
-    assert np.quantile(drawn, 0.95) == pytest.approx(np.quantile(naive, 0.95), abs=0.03)
-
-
-def test_recurrences_at_one_time_share_the_later_patients():
-    """Two recurrences E at day 1, two patients L later: the orders of risk EELL, ELEL, ELLE, LEEL, LELE, LLEE are
-    equally likely, with 0, 1, 2, 2, 3 and 4 pairs of an L below an E. Independent draws would give 1/9 for 0.
-    """
-    drawn = random_c_index(np.array([1.0, 1, 2, 2]), np.array([True, True, False, False]))(
-        60_000, np.random.default_rng(4)
-    )
-    values, counts = np.unique(drawn * 4, return_counts=True)
-    assert values.tolist() == [0, 1, 2, 3, 4]
-    assert counts / 60_000 == pytest.approx([1 / 6, 1 / 6, 1 / 3, 1 / 6, 1 / 6], abs=0.01)
+    assert drawn == pytest.approx([c_index_metric(SurvivalCohort(days, events, one), "tie")(once)[0] for one in risks])
 
 
 def test_balanced_accuracy_of_coins():

@@ -78,12 +78,10 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
 
 
 @pytest.mark.parametrize("edition", known_profiles())
-def test_runs_and_failures_of_a_challenge(tmp_path, edition):
+def test_failures_of_a_challenge(tmp_path, edition):
     write_challenge(tmp_path / "challenge", edition, ChallengeSize(teams=2, cases=30, bootstraps=5, rankings=0))
     for task in load_profile(edition).tasks.values():
         files = sorted((tmp_path / "challenge" / f"task{task.algorithm.number}").glob("*/metrics.json"))
-        found = study(tmp_path / "out", "runs", f"A={files[0]},{files[1]}", f"B={files[1]}")
-        assert set(found["means_over_teams"]) == set(task.metrics)
         if task.algorithm.mask is not None:
             cases = sorted({row["case"] for row in json.loads(files[0].read_text())["results"]})
             lines = [f"{case},{0.5 + 0.01 * place}" for place, case in enumerate(cases)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evaluation.metrics.overlap import Floats, WeightedMetric, weighted_ratio
+from evaluation.metrics.overlap import Floats, WeightedMetric, spearman_metric, weighted_ratio
 
 
 def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, WeightedMetric]:
@@ -26,21 +26,6 @@ def confidence_metrics(expected: Floats, true_dsc: Floats) -> dict[str, Weighted
         "excess_aurc": lambda weights: own(weights) - best(weights),
         "below_random": lambda weights: weighted_ratio(weights, risk, ones) - own(weights),
     }
-
-
-def spearman_metric(first: Floats, second: Floats) -> WeightedMetric:
-    """Spearman's rank correlation (ties share their mean rank), NaN if either side is constant."""
-    order = [(one < one[:, None]) + (one == one[:, None]) / 2 for one in (first, second)]
-
-    def weighted(weights: Floats) -> Floats:
-        a, b = (weights @ below.T for below in order)
-        count = weights.sum(1, keepdims=True)
-        a, b = (ranks - (weights * ranks).sum(1, keepdims=True) / count for ranks in (a, b))
-        spread = np.sqrt((weights * a**2).sum(1) * (weights * b**2).sum(1))
-        product = (weights * a * b).sum(1)
-        return np.asarray(np.divide(product, spread, out=np.full(len(product), np.nan), where=spread > 1e-9))
-
-    return weighted
 
 
 def risk_coverage(confidence: Floats, risk: Floats, weights: Floats | None = None) -> Floats:

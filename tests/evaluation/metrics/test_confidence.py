@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from evaluation.studies.risk_coverage import area, area_metric, risk_coverage, spearman_metric
+from evaluation.metrics.confidence import area, area_metric, risk_coverage
+from evaluation.metrics.overlap import spearman_metric
 
 
 def test_three_cases_by_hand() -> None:
