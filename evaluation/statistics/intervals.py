@@ -16,13 +16,9 @@ _TAILS: Final = (0.025, 0.975)
 
 def interval(values: Floats) -> tuple[float, float]:
     """The 95% percentile interval of replicates, see `quantiles`."""
-    low, high = interval_bounds(np.sort(values)[None])
-    return float(low[0]), float(high[0])
-
-
-def interval_bounds(ordered: Floats) -> tuple[Floats, Floats]:
-    """As `interval` for each row of (rows, replicates), see `quantiles`."""
-    return quantiles(ordered, _TAILS[0]), quantiles(ordered, _TAILS[1])
+    ordered = np.sort(values)[None]
+    low, high = (float(quantiles(ordered, tail)[0]) for tail in _TAILS)
+    return low, high
 
 
 def quantiles(ordered: Floats, tail: float) -> Floats:
