@@ -122,7 +122,6 @@ class MetricsDocument(Document):
 
     aggregates: dict[str, MetricFigures]
     centres: dict[str, CentreBlock] = Field(default_factory=dict)
-    analyses: dict[str, Any] = Field(default_factory=dict)
     cases: CaseCounts
     warnings: list[str]
     provenance: Provenance

@@ -20,10 +20,10 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.lesions import compare_lesions
-from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, foreground_box
+from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, restored_row
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
@@ -124,18 +124,14 @@ class MaskScorer:
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
-        """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
+        """Overlap, lesions and surfaces."""
         not_in_mean = {
             f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if getattr(row, f"{name}_dsc") is None)
             for name in LABELS
         }
-        counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
-        volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / MM3_A_ML for row in counted)
-        by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
         return RowMetrics(
             measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
-            analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
             findings=_about_grids(rows) + about_changes(rows),
         )
 
