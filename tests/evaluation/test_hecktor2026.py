@@ -331,7 +331,7 @@ def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):
     shown = ["--results", str(results), "--cases", "--cohort", str(cohort), "--workers", "0"]
     assert report([*shown, "--output", str(page)]) == 0
     text = page.read_text()
-    for words in ("T and N balanced accuracy", "ours leads with a score of", "GTVn DSC", "T stage T1 · N stage N0"):
+    for words in ("T and N balanced accuracy", "ours wins with score ", "GTVn DSC", "T stage T1 · N stage N0"):
         assert words in text, words
     listing = find_cohort(ViewerRequest(cohort, results)).listing
     assert listing["edition"] == EDITION.title, "the edition is that of the results"
