@@ -131,7 +131,6 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     unranked: Mapping[str, Result | tuple[Result, str]] | None = None,
     beside: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
-    tau: Sequence[str] = (),
     methods: Path | str | None = None,
 ) -> RankingResult:
     """Rank teams from their evaluations, as `hecktor rank` does.
@@ -150,7 +149,6 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             `study observers`, alone or with the reason as `(result, reason)`.
         beside: the earlier name of `unranked`.
         mean: also show the mean of all ranked teams, without a rank.
-        tau: metrics by which Kendall's tau is also given; they need not rank.
         methods: CSV file with a column `team` and descriptors of its method.
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
@@ -171,7 +169,6 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             seed=seed,
             without_rows=without_rows,
             mean=mean,
-            tau=tau,
             methods=None if methods is None else Path(methods),
         )
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, permutations, product
+from itertools import combinations, product
 from typing import Any, Final
 
 import numpy as np
@@ -14,13 +14,9 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, answer_of, box_summary, rounded
 from evaluation.metrics.overlap import Floats
-from evaluation.statistics.tests import kendall_tau
 
 FEWEST_TEAMS: Final = 3
 OFFICIAL: Final = "Official rank"
-_ALL_ORDERS_UP_TO: Final = 7
-_RANDOM_ORDERS: Final = 1999
-_SEED: Final = 2025
 
 
 @dataclass(frozen=True)
@@ -99,9 +95,8 @@ def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[A
         name=f"correlation-{between.replace(' ', '-')}",
         title=f"Correlation {between}",
         caption=(
-            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
-            f"exact without ties, otherwise from permutations (with more than {_ALL_ORDERS_UP_TO} teams from "
-            f"{_RANDOM_ORDERS:,} random ones, so that p is at least {1 / (_RANDOM_ORDERS + 1):g})."
+            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: exact "
+            "for a few teams without ties, otherwise by the normal distribution (scipy)."
         ),
         columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
         rows=rows,
@@ -111,24 +106,9 @@ def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[A
 
 
 def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
-    """Kendall's tau-b and its two-sided p; both None if one side ties all teams.
-
-    Without ties p is exact. With ties it is the fraction of the orders of one side whose tau is at least as far from
-    0: of all orders up to seven teams, else of 1,999 random ones with the observed order added.
-    """
-    tau = float(kendall_tau(first[None, :], second)[0])
-    if np.isnan(tau):
-        return None, None
-    size = first.size
-    if all(np.unique(side).size == size for side in (first, second)):
-        return tau, float(kendalltau(first, second, method="exact").pvalue)
-    if size <= _ALL_ORDERS_UP_TO:
-        orders = np.array(list(permutations(range(size))))
-    else:
-        drawn = np.random.default_rng(_SEED).permuted(np.tile(np.arange(size), (_RANDOM_ORDERS, 1)), axis=1)
-        orders = np.vstack([np.arange(size), drawn])
-    as_far = np.abs(kendall_tau(first[orders], second)) >= abs(tau) - 1e-12
-    return tau, float(as_far.mean())
+    """Kendall's tau-b and its two-sided p, exact without ties; both None if one side ties all teams."""
+    test = kendalltau(first, second)
+    return (None, None) if np.isnan(test.statistic) else (float(test.statistic), float(test.pvalue))
 
 
 def _profile(title: str, of: str, columns: Sequence[_Ranks]) -> list[Analysis]:

@@ -67,8 +67,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--unranked", type=_unranked, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
     add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
-    tau = "also give Kendall's tau by this metric, which need not rank; may be repeated"
-    add("--tau", metavar="METRIC", help=tau, **repeated)
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
     seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"

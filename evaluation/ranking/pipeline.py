@@ -53,7 +53,6 @@ class RankingRequest:
     seed: int | None = None
     without_rows: bool = False
     mean: bool = False
-    tau: Sequence[str] = ()
 
 
 def rank_results(request: RankingRequest) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
         observers_entry(one, observers[one.team], loaded) if one.team in observers else unranked_entry(one, loaded)
         for one in request.unranked
     ]
-    board = leaderboard(ranked, request.bootstraps, request.seed, unranked=entries, mean=request.mean, taus=request.tau)
+    board = leaderboard(ranked, request.bootstraps, request.seed, unranked=entries, mean=request.mean)
     files = {name: path for name, path in (*request.teams, *unranked_files) if isinstance(path, Path)}
     files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
     shown = loaded.select({**counted, **{name: name for name in unranked}})
@@ -115,7 +114,6 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
         "metrics.json": request.teams,
         "--runs": request.runs,
         "--unranked": request.unranked,
-        "--tau": request.tau,
         "--without-rows": request.without_rows,
         "--seed": request.seed is not None,
         "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,

@@ -22,7 +22,7 @@ def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def as_text(board: Mapping[str, Any]) -> str:
-    """The table for the screen, then rank stability, the taus that were asked for, and teams with identical answers."""
+    """The table for the screen, then rank stability with Kendall's taus, and identical answers."""
     metrics, entries = board["metrics"], in_places(board)
     width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["unranked"]]))
     others = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
@@ -38,7 +38,6 @@ def as_text(board: Mapping[str, Any]) -> str:
         lines.append(f"{entry.get('rank', '-'):>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + note)
     lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
     lines += _stability_lines(board, width)
-    lines += [f"{_tau_text(tau)} by {name} alone" for name, tau in board["tau"].items() if tau["mean"] is not None]
     lines += identical_lines(board)
     return "\n".join(lines) + "\n"
 
@@ -86,15 +85,17 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
     if stable is None:
         return [f"no rank stability: {board['without_stability_because']}"]
     official = stable["rankings"][board["official"]]
-    lines = [f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first"]
+    lines = [
+        f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first (a tie counts for each)"
+    ]
     for entry in board["teams"]:
         ranks = official["teams"][entry["team"]]
         first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
         lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
-    tau = official["kendall_tau"]
-    if tau["mean"] is not None:
-        lines.append(_tau_text(tau))
-    return lines
+    taus = {"": official["kendall_tau"]}
+    for name, of in stable["metrics"].items():
+        taus[f" by {board['metrics'].get(name, name)} alone"] = of["kendall_tau"]
+    return [*lines, *(f"{_tau_text(tau)}{by}" for by, tau in taus.items() if tau["mean"] is not None)]
 
 
 def as_csv(board: Mapping[str, Any]) -> str:

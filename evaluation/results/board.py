@@ -158,7 +158,7 @@ class SchemeStability(Document):
 
 
 class RankStability(Document):
-    """Stability of every scheme and every metric alone."""
+    """Stability of every scheme and every metric alone, also of metrics that have a tau without ranking."""
 
     bootstraps: Annotated[int, Field(ge=1)]
     seed: Count = 0
@@ -202,7 +202,7 @@ class IdenticalAnswers(Document):
 
 
 class LeaderboardDocument(Document):
-    """leaderboard.json of one task. Earlier versions lack unranked entries, taus, files and identical answers.
+    """leaderboard.json of one task. Earlier versions lack unranked entries, files and identical answers.
 
     `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
     from files; `methods` the descriptors of each team's method by column.
@@ -219,7 +219,6 @@ class LeaderboardDocument(Document):
     stability: RankStability | None = None
     comparisons: dict[str, MetricTests] | None = None
     without_stability_because: str = ""
-    tau: dict[str, KendallTau] = Field(default_factory=dict)
     provenance: dict[str, Any] = Field(default_factory=dict)
     runs: dict[str, Any] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
@@ -241,7 +240,7 @@ def read_board(path: Path) -> dict[str, Any]:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return {"unranked_entries": [], "tau": {}, "files": {}, "methods": {}, **board}
+    return {"unranked_entries": [], "files": {}, "methods": {}, **board}
 
 
 def _with_new_names(board: Any, where: str) -> Any:

@@ -267,14 +267,18 @@ def _aggregate(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric
     return Metric(name, title, "mask", of, rules=rules)
 
 
+def _dsc_agg(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric]) -> Metric:
+    return Metric(name, title, "mask", of, has_tau=True, rules=("volume_unit",))
+
+
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
     _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
     _mean("gtvn_dsc_mean", "GTVn mean DSC", "gtvn_dsc", "gtvn_empty"),
-    _aggregate("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn"), "volume_unit"),
+    _dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn")),
     _aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
-    _aggregate("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp"), "volume_unit"),
-    _aggregate("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean, "volume_unit"),
+    _dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp")),
+    _dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
     _aggregate("gtvn_precision_agg", "GTVn aggregated precision", lambda one: one.lesion_ratio(1), *_LESION_RULES),
     _aggregate("gtvn_recall_agg", "GTVn aggregated recall", lambda cohort: cohort.lesion_ratio(2), *_LESION_RULES),
     _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),

@@ -191,8 +191,8 @@ def test_faults_of_a_table_are_named(printed, lines, message):
 
 
 def test_an_option_that_needs_rows_is_refused(printed):
-    with pytest.raises(HecktorError, match="--table: together with --tau"):
-        printed(TWO, task="2", tau=["auc"])
+    with pytest.raises(HecktorError, match="--table: together with --seed"):
+        printed(TWO, task="2", seed=1)
 
 
 def test_descriptors_stand_beside_the_scores(tmp_path, printed):

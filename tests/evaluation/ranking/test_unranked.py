@@ -258,25 +258,15 @@ def test_an_impossible_agreement_of_annotators(tmp_path, changes, message):
         observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": figures})
 
 
-def test_tau_of_a_ranked_metric_equals_the_one_of_the_stability(files, tmp_path):
-    number, paths = files
-    metric = next(
-        iter(load_profile(json.loads(paths[0].read_text())["provenance"]["edition"]).task(str(number)).metrics)
-    )
-    board = rank(number, paths, tmp_path, "--tau", metric)
-    assert board["stability"]["redraws"] == 0
-    assert board["tau"] == {metric: board["stability"]["metrics"][metric]["kendall_tau"]}
-
-
 def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
     """Two teams: tau is 1 in each sample with the order of the whole cohort and -1 in the others, counted here from the
     rows and the same draws.
     """
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
     paths = sorted((tmp_path / "task1").glob("*/metrics.json"))
-    board = rank(1, paths, tmp_path, "--tau", "gtvp_dsc_agg", "--tau", "gtvn_recall_agg")
-    assert "gtvp_dsc_agg" not in board["metrics"]
-    assert set(board["tau"]) == {"gtvp_dsc_agg", "gtvn_recall_agg"}
+    board = rank(1, paths, tmp_path)
+    stable = board["stability"]["metrics"]
+    assert set(stable) - set(board["metrics"]) == {"gtvp_dsc_agg", "dsc_agg_mean"}
 
     streams = np.random.default_rng(board["stability"]["seed"]).spawn(30)
     weights = np.stack([np.bincount(stream.integers(0, 40, 40), minlength=40) for stream in streams])
@@ -288,28 +278,9 @@ def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
         )
         values.append([2 * w @ both / (w @ (mine + theirs)) for w in [np.ones(40), *weights]])
     order = np.sign(np.subtract(*values))
-    assert board["tau"]["gtvp_dsc_agg"]["mean"] == pytest.approx((order[1:] * order[0]).mean())
-    assert board["tau"]["gtvp_dsc_agg"]["replicates"] == 30
-    assert "by gtvp_dsc_agg alone" in capsys.readouterr().out
-
-
-def test_tau_of_what_is_not_measured(tmp_path):
-    write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
-    paths = sorted((tmp_path / "task3").glob("*/metrics.json"))
-    with pytest.raises(HecktorError, match=r"--tau: unknown metric 'dsc'"):
-        rank(3, paths, tmp_path, "--tau", "dsc")
-    with pytest.raises(HecktorError, match="calibration_in_the_large has its optimum at 0"):
-        rank(3, paths, tmp_path, "--tau", "calibration_in_the_large")
-    with pytest.raises(HecktorError, match="no bootstrap rankings"):
-        rank(3, paths, tmp_path, "--tau", "auc", "--bootstraps", "0")
-    content = json.loads(paths[1].read_text())
-    for row in content["results"]:
-        row["predicted_probability"] = None
-    (tmp_path / "plain.json").write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match="states auc"):
-        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--names", "a", "plain")
-    for name in ("auc", "brier", "calibration_error", "calibration_in_the_large"):
-        del content["aggregates"][name]
-    (tmp_path / "plain.json").write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match="plain has no auc"):
-        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--tau", "auc", "--names", "a", "plain")
+    tau = stable["gtvp_dsc_agg"]["kendall_tau"]
+    assert tau["mean"] == pytest.approx((order[1:] * order[0]).mean())
+    assert tau["replicates"] == 30
+    printed = capsys.readouterr().out
+    assert "by gtvp_dsc_agg alone" in printed
+    assert "by GTVp mean DSC alone" in printed

@@ -33,7 +33,7 @@ def results(valid_metrics: Any, tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(valid_metrics("masks")))
     files = [str(folder / team / "metrics.json") for team in "AB"]
-    unranked = ["--unranked", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean", "--tau", "gtvp_dsc_agg"]
+    unranked = ["--unranked", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
     rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
     return folder.parent
 
@@ -77,10 +77,10 @@ def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str)
 
 
 def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> None:
-    """Without rows out of competition, taus of further metrics, and intervals of differences."""
+    """Without rows out of competition and intervals of differences."""
     file = results / "task1" / "leaderboard.json"
     board = json.loads(file.read_text())
-    del board["unranked_entries"], board["tau"]
+    del board["unranked_entries"]
     for comparison in board["comparisons"].values():
         for pair in comparison["pairs"]:
             del pair["sd"], pair["ci95_low"], pair["ci95_high"]

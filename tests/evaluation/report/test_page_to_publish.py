@@ -173,7 +173,7 @@ def test_the_page_has_the_official_order(results, tmp_path: Path) -> None:
     (folder / "leaderboard.json").write_text(json.dumps(board))
     text = page_of(folder, tmp_path / "page.html")
     assert rows_of(text) == [other, first]
-    assert f"{other} leads" in text
+    assert f"{other} wins with " in text
 
 
 def test_a_page_of_another_program_is_not_replaced(results, tmp_path: Path) -> None:
