@@ -1,4 +1,4 @@
-"""Groups of patients, by centre or by a column of a table, and every metric of each group."""
+"""Groups of patients, by centre or by a column of a table, and the ranked metrics of each group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import CENTRE, Grouping, TaskResults, team_names
-from evaluation.analyses.tables import is_in_mm, metric_titles, rounded
+from evaluation.analyses.tables import is_in_mm, rounded
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.metrics_json import TeamMetrics, group_blocks
 
@@ -81,7 +81,7 @@ def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -
 
 
 def by_group(results: TaskResults) -> list[Analysis]:
-    """Metrics by centre and by each further grouping, in separate analyses for fractions and distances.
+    """Ranked metrics by centre and by each further grouping, in separate analyses for fractions and distances.
 
     A grouping without a group of at least two cases is left out.
     """
@@ -98,7 +98,8 @@ def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
         return []
     analyses = []
     for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
-        metrics = {key: of for key, of in metric_titles(results).items() if is_in_mm(key, results) == bool(suffix)}
+        ranked = {str(key): str(of) for key, of in results.board["metrics"].items()}
+        metrics = {key: of for key, of in ranked.items() if is_in_mm(key, results) == bool(suffix)}
         title = f"{metrics_title} by {grouping.title}"
         analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
     return [analysis for analysis in analyses if analysis.rows]
@@ -134,7 +135,7 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            f"Each metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
+            f"Each ranked metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
             "ranked teams. Infinite and undefined values have no bar and are left out of the mean. Groups of a single "
             "case are left out."
         ),
