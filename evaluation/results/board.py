@@ -23,23 +23,18 @@ _LONGEST_NAME: Final = 200
 
 
 def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
-    """The folders with a leaderboard.json, and the number of each in the report.
+    """The numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or else the folder `results` itself.
 
-    These are `task1`, `task2`, ...; without any the folder `results` itself, or else the folders directly in it. They
-    have the number of the task that their leaderboard names. Raises HecktorError: no leaderboard.
+    Raises HecktorError: no leaderboard.
     """
-    numbered = {int(path.name[4:]): path for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal()}
-    folders: list[tuple[int | None, Path]] = [(number, path) for number, path in sorted(numbered.items())]
-    others: list[tuple[int | None, Path]] = [(None, path) for path in sorted(results.glob("*"))]
-    for places in (folders, [(None, results)], others):
-        found = [(number, path) for number, path in places if (path / LEADERBOARD_JSON).is_file()]
-        if found:
-            break
-    else:
-        expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in a folder for each task"
-        found_none = f"found no {_TASK}1/{LEADERBOARD_JSON}" if results.is_dir() else "no such folder"
+    numbers = sorted(int(path.name[4:]) for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal())
+    folders = [*((number, results / f"{_TASK}{number}") for number in numbers), (None, results)]
+    found = [(number, path) for number, path in folders if (path / LEADERBOARD_JSON).is_file()]
+    if not found:
+        expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in {_TASK}1, {_TASK}2, ... for several tasks"
+        found_none = f"found no {LEADERBOARD_JSON}" if results.is_dir() else "no such folder"
         raise HecktorError(results.name, found_none, expected)
-    return found
+    return [one for one in found if one[0] is not None] or found
 
 
 def file_in_folder(path: Path) -> str:
@@ -47,15 +42,10 @@ def file_in_folder(path: Path) -> str:
     return f"{path.parent.resolve().name}/{path.name}"
 
 
-def metrics_path(folder: Path, results: Path, team: str, files: Mapping[str, str]) -> Path | None:
-    """The metrics.json of a team; None if it has none.
-
-    `files` are the paths that the leaderboard in `folder` states, relative to it. Results that were moved since are
-    also found in a folder with the team's name, beside the leaderboard or directly in `results`.
-    """
+def metrics_path(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
+    """A team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder there."""
     places = [_without_links(folder / files[team])] if team in files else []
-    places += [one / team / platform.METRICS_JSON for one in (folder, results)]
-    return next((path for path in places if path.is_file()), None)
+    return next((path for path in [*places, folder / team / platform.METRICS_JSON] if path.is_file()), None)
 
 
 def files_beside(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
@@ -209,7 +199,7 @@ class LeaderboardDocument(Document):
     """
 
     task: Text
-    edition: str = ""
+    edition: Text
     official: Text
     ties: Literal["min", "average", "max", "dense"]
     metrics: dict[str, Text]
@@ -219,7 +209,7 @@ class LeaderboardDocument(Document):
     stability: RankStability | None = None
     comparisons: dict[str, MetricTests] | None = None
     without_stability_because: str = ""
-    provenance: dict[str, Any] = Field(default_factory=dict)
+    provenance: dict[str, Any]
     runs: dict[str, Any] = Field(default_factory=dict)
     files: dict[str, Text] = Field(default_factory=dict)
     methods: dict[str, dict[Text, str]] = Field(default_factory=dict)
