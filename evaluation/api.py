@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -129,7 +128,6 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     seed: int | None = None,
     without_rows: bool = False,
     unranked: Mapping[str, Result | tuple[Result, str]] | None = None,
-    beside: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     methods: Path | str | None = None,
 ) -> RankingResult:
@@ -147,20 +145,16 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
         unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
-        beside: the earlier name of `unranked`.
         mean: also show the mean of all ranked teams, without a rank.
         methods: CSV file with a column `team` and descriptors of its method.
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
-    if beside is not None:
-        sys.stderr.write("warning: beside is now called unranked\n")
-    given = {**(beside or {}), **(unranked or {})}
     board = rank_results(
         RankingRequest(
             teams=[(name, _source(result)) for name, result in results.items()] if isinstance(results, Mapping) else [],
             table=None if isinstance(results, Mapping) else Path(results),
-            unranked=[_unranked(name, entry) for name, entry in given.items()],
+            unranked=[_unranked(name, entry) for name, entry in (unranked or {}).items()],
             task=task,
             edition=edition,
             official=official,

@@ -181,7 +181,6 @@ def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
 
 
 def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a pair; a leaderboard of an older version lacks the interval."""
     return {key: rounded(pair.get(key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 

@@ -63,7 +63,7 @@ class MaskRules(Document):
 class RiskRules(Document):
     """How risks are compared.
 
-    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile of format 2
+    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile
     may leave it out, since the edition's declaration states it.
     """
 

@@ -78,7 +78,6 @@ class SurfaceMetric:
         over_cases: `median_metric` or `mean_metric`.
         unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
         rules: the profile's rules that change its meaning.
-        in_all_files: whether rows of every version hold the value; rows without another value lack its metric.
     """
 
     key: str
@@ -88,7 +87,6 @@ class SurfaceMetric:
     over_cases: Callable[[Floats], WeightedMetric]
     unit: str = ""
     rules: tuple[str, ...] = ()
-    in_all_files: bool = False
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -112,7 +110,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, _: surfaces.hd95(),
         median_metric,
         "mm",
-        in_all_files=True,
     ),
     SurfaceMetric(
         "asd_mm",
@@ -121,7 +118,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, _: surfaces.mean(),
         median_metric,
         "mm",
-        in_all_files=True,
     ),
     SurfaceMetric(
         "surface_dsc",
@@ -130,7 +126,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, rules: surfaces.fraction_within(rules.surface_tolerance_mm),
         mean_metric,
         rules=("surface_tolerance_mm",),
-        in_all_files=True,
     ),
 )
 

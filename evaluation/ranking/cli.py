@@ -65,7 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
     add("--unranked", type=_unranked, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
-    add("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
     add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
@@ -88,8 +87,3 @@ def _unranked(text: str) -> UnrankedSource:
     from evaluation.ranking.unranked import unranked_source
 
     return unranked_source(text)
-
-
-def _beside(text: str) -> UnrankedSource:
-    sys.stderr.write("warning: --beside is now called --unranked\n")
-    return _unranked(text)

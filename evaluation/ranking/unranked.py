@@ -91,7 +91,7 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     document = check_document(content, ObserversDocument, where)
-    options = profile.completed(teams.teams[0].provenance.get("options"))
+    options = teams.teams[0].provenance["options"]
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
     stated = {"volume_unit": "mm3"}
     same = {

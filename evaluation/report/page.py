@@ -21,8 +21,7 @@ from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard, winner_in_words
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
-# In the pages of this program; those of version 0.2 have only the second one.
-_OWN_PAGES: Final = (b'<meta name="generator" content="hecktor">', b'id="page-colours"')
+_OWN_PAGE: Final = b'<meta name="generator" content="hecktor">'
 _PICTURE_FILES: Final = frozenset({".jpg", ".js"})
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
@@ -76,7 +75,7 @@ def page_file(output: Path) -> Path:
     existing = next(folder for folder in page.absolute().parents if folder.exists())
     if not existing.is_dir():
         raise OutputError("--output", f"found the file {existing.name}", "an HTML file, or a folder for index.html")
-    if page.is_file() and not any(mark in page.read_bytes() for mark in _OWN_PAGES):
+    if page.is_file() and _OWN_PAGE not in page.read_bytes():
         raise OutputError("--output", f"found {page.name} of another program", "another name, or remove that file")
     pictures = pictures_of(page)
     others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -158,19 +157,19 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test of whether `team` is better `than` another one.
+    """The test of whether `team` is better `than` another one; `without_p` says why there is no p.
 
-    `without_p` says why there is no p. Earlier versions lack the degrees of freedom or the interval.
+    Further tests have neither deviation nor interval, and a difference of their own.
     """
 
     team: str
     than: str
-    difference: float | None = None
+    difference: float | None
     sd: float | None = None
     df: float | None = None
     ci95_low: float | None = None
     ci95_high: float | None = None
-    p: float | None = None
+    p: float | None
     p_holm: float | None
     without_p: str = ""
 
@@ -192,7 +191,7 @@ class IdenticalAnswers(Document):
 
 
 class LeaderboardDocument(Document):
-    """leaderboard.json of one task. Earlier versions lack unranked entries, files and identical answers.
+    """leaderboard.json of one task.
 
     `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
     from files; `methods` the descriptors of each team's method by column.
@@ -204,25 +203,25 @@ class LeaderboardDocument(Document):
     ties: Literal["min", "average", "max", "dense"]
     metrics: dict[str, Text]
     teams: list[RankedEntry]
-    unranked_entries: list[EntryWithoutRank] = Field(default_factory=list)
+    unranked_entries: list[EntryWithoutRank]
     unranked: list[TeamWithoutValue]
-    stability: RankStability | None = None
-    comparisons: dict[str, MetricTests] | None = None
+    stability: RankStability | None
+    comparisons: dict[str, MetricTests] | None
     without_stability_because: str = ""
     provenance: dict[str, Any]
-    runs: dict[str, Any] = Field(default_factory=dict)
-    files: dict[str, Text] = Field(default_factory=dict)
-    methods: dict[str, dict[Text, str]] = Field(default_factory=dict)
-    identical_answers: list[IdenticalAnswers] = Field(default_factory=list)
+    runs: dict[str, Any]
+    files: dict[str, Text]
+    methods: dict[str, dict[Text, str]]
+    identical_answers: list[IdenticalAnswers]
 
 
 def read_board(path: Path) -> dict[str, Any]:
-    """The content of a leaderboard.json with today's names of its parts; older names get a notice.
+    """The content of a leaderboard.json.
 
     Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
     where = file_in_folder(path)
-    board = _with_new_names(read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where), where)
+    board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
     document = check_document(board, LeaderboardDocument, where)
     _check_entries(document, where)
     _check_uncertainty(document, where)
@@ -230,20 +229,6 @@ def read_board(path: Path) -> dict[str, Any]:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return {"unranked_entries": [], "files": {}, "methods": {}, **board}
-
-
-def _with_new_names(board: Any, where: str) -> Any:
-    if not isinstance(board, dict) or "beside" not in board:
-        return board
-    sys.stderr.write(f"warning: {where}: beside is now called unranked_entries, and other_tests in comparisons\n")
-    board = {"unranked_entries" if key == "beside" else key: value for key, value in board.items()}
-    comparisons = board.get("comparisons")
-    if isinstance(comparisons, dict):
-        for name, tests in comparisons.items():
-            if isinstance(tests, dict):
-                renamed = {"other_tests" if key == "beside" else key: value for key, value in tests.items()}
-                comparisons[name] = renamed
     return board
 
 

@@ -129,7 +129,7 @@ class MetricsDocument(Document):
 
 
 class ObserversDocument(Document):
-    """observers.json; earlier versions lack some keys."""
+    """observers.json."""
 
     study: Literal["observers"]
     version: str = ""

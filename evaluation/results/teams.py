@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
-from contract.patient import difference_of_ids, listed
+from contract.patient import listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.metrics.overlap import WeightedMetric
@@ -243,18 +243,9 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
     edition = first.provenance.get("edition")
     if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
         raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
-    for team in teams:
-        cases, unknown = team.cases, team.cases.get("unknown", ())
-        # An earlier version scored predictions that belong to no case.
-        if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
-            difference = difference_of_ids(unknown, cases["missing"])
-            expected = f"some of the cases {listed(cases['missing'])}{difference}"
-            raise HecktorError(team.source, f"predictions of {listed(unknown)}", expected)
     for team in teams[1:]:
         for key in MUST_AGREE:
             mine, theirs = first.provenance.get(key), team.provenance.get(key)
-            if key == "options":
-                mine, theirs = profile.completed(mine), profile.completed(theirs)
             if mine != theirs:
                 mine, theirs = _differences(mine, theirs)
                 raise HecktorError(

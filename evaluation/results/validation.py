@@ -102,20 +102,17 @@ def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
 
 def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
     """The answers with the rules that the team's file states."""
-    options = profile.completed(team.provenance.get("options"))
+    options = team.provenance["options"]
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
     return {name: replace(one, rules=_rules(team, one, nested.get(name))) for name, one in profile.answers.items()}
 
 
 def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
-    # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    known = set(type(answer.rules).model_fields) - {"bounding_box"}
+    known = set(type(answer.rules).model_fields)
     if not isinstance(options, dict) or not known <= set(options):
         raise HecktorError(team.source, "its options are not those of the edition", ", ".join(sorted(known)))
     stated = {name: options[name] for name in known}
-    return parse_rules(
-        {**answer.rules.model_dump(), **stated}, answer.answer.kind, f"{team.source}: provenance.options"
-    )
+    return parse_rules(stated, answer.answer.kind, f"{team.source}: provenance.options")
 
 
 def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:

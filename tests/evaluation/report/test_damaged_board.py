@@ -76,40 +76,12 @@ def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str)
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> None:
-    """Without rows out of competition and intervals of differences."""
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    del board["unranked_entries"]
-    for comparison in board["comparisons"].values():
-        for pair in comparison["pairs"]:
-            del pair["sd"], pair["ci95_low"], pair["ci95_high"]
-    file.write_text(json.dumps(board))
-    assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
-
-
 @pytest.mark.parametrize(
     ("output", "page"), [("out", "out/index.html"), ("out.html", "out.html"), ("a.b", "a.b/index.html")]
 )
 def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output: str, page: str) -> None:
     assert report(["--results", str(results), "--output", str(tmp_path / output)]) == 0
     assert (tmp_path / page).read_text().lower().startswith("<!doctype html>")
-
-
-def test_older_names_of_a_leaderboard(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Version 0.2 wrote `beside` for unranked entries and for the further tests of a metric."""
-    arguments = ["--results", str(results), "--output"]
-    assert report([*arguments, str(tmp_path / "new.html")]) == 0
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    board["beside"] = board.pop("unranked_entries")
-    for tests in board["comparisons"].values():
-        tests["beside"] = tests.pop("other_tests")
-    file.write_text(json.dumps(board))
-    capsys.readouterr()
-    assert report([*arguments, str(tmp_path / "old.html")]) == 0
-    assert capsys.readouterr().err.startswith("warning: task1/leaderboard.json: beside is now called unranked_entries")
-    assert (tmp_path / "old.html").read_text() == (tmp_path / "new.html").read_text()
 
 
 @pytest.mark.parametrize("name", ["../../outside", "..", "A/..", "/outside", "A\\B", "A\x00"])
