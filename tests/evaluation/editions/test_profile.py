@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -222,3 +224,12 @@ def test_a_metric_needs_the_name_of_its_answer(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
         load_profile(str(path))
+
+
+def test_parsing_a_profile_loads_no_image_library():
+    code = (
+        "import sys; from evaluation.editions import known_profiles; from evaluation.editions.profile import "
+        "load_profile; [load_profile(one) for one in known_profiles()]; print({'SimpleITK', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
