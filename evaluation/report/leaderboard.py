@@ -46,6 +46,8 @@ def _verdict(board: Board, winner: str, others: Sequence[str]) -> str:
         return "not tested against the other teams"
     wins = _wins(board)
     unclear = [other for other in others if not _is_separable(wins, winner, other)]
+    if len(unclear) == len(others) > _MOST_NAMES:
+        return "not separable from any other team"
     if unclear:
         return f"not separable from {_few_names(unclear)}"
     in_all = all((winner, other) in of_metric for of_metric in wins for other in others)

@@ -125,6 +125,12 @@ def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) 
     assert max(right) <= 688
 
 
+def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
+    page.emulate_media(media="print")
+    opened(page, small_report)
+    expect(page.locator(".scroll", has=page.locator("> table.board")).first).to_have_css("break-inside", "avoid")
+
+
 def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:
     """Sixteen columns on A4 across: 842 x 595 points, and 269 mm or 1,017 CSS pixels between the margins."""
     heads = ["Rank", "Team", *(f"GTVn aggregated DSC {number}" for number in range(14))]

@@ -99,7 +99,9 @@ def test_a_winner_may_be_better_in_some_metrics_only():
 
 def test_more_than_three_inseparable_teams_are_counted():
     board = {**lines(), "teams": [entry(f"t{place}", place) for place in range(1, 7)]}
-    assert winner_in_words(board).endswith("not separable from t2, t3, t4 and 2 more.")
+    assert winner_in_words(board).endswith("not separable from any other team.")
+    board["comparisons"] = lines(("t1", "t6"))["comparisons"]
+    assert winner_in_words(board).endswith("not separable from t2, t3, t4 and 1 more.")
 
 
 def test_teams_are_better_than_those_with_p_below_005(board):
