@@ -21,25 +21,32 @@ if TYPE_CHECKING:
     from evaluation.ranking.unranked import UnrankedSource
 
 LEADERBOARD_CSV: Final = "leaderboard.csv"
+LEADERBOARD_TEX: Final = "leaderboard.tex"
+CASES_CSV: Final = "cases.csv"
+_OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     # Imported after the options, so that --help answers at once.
+    from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.table import as_csv, as_text, lines_of_runs
+    from evaluation.ranking.table import as_csv, as_text, in_places, lines_of_runs
 
     teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
-    given = {name: value for name, value in vars(options).items() if name not in {"metrics", "names", "output"}}
+    given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
     board = rank_results(RankingRequest(teams, **given))
     check_owner(options.output / LEADERBOARD_JSON, board["task"])
+    contents = {CASES_CSV: cases_csv(board["files"])} if options.cases else {}
     board["files"] = files_beside(options.output, board["files"])
-    contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    contents |= {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    if options.latex:
+        contents[LEADERBOARD_TEX] = as_latex(board, in_places(board))
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
-    sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
+    sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0
 
 
@@ -79,6 +86,8 @@ def _parser() -> argparse.ArgumentParser:
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
+    add("--latex", action="store_true", help="also write leaderboard.tex, a table of the package booktabs")
+    add("--cases", action="store_true", help="also write cases.csv: every team's values of every single patient")
     add("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contract.files import csv_text
+from evaluation.ranking.paper import decimals_of, with_interval
 from evaluation.results.documents import FIGURES, figure_of
 
 OUT_OF_COMPETITION: Final = "out of competition"
@@ -94,6 +95,8 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
         lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
     taus = {"": official["kendall_tau"]}
     for name, of in stable["metrics"].items():
+        if name in stable["rankings"]:
+            continue
         taus[f" by {board['metrics'].get(name, name)} alone"] = of["kendall_tau"]
     return [*lines, *(f"{_tau_text(tau)}{by}" for by, tau in taus.items() if tau["mean"] is not None)]
 
@@ -102,17 +105,20 @@ def as_csv(board: Mapping[str, Any]) -> str:
     """The leaderboard as CSV: one line for each team and each unranked entry, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
+    values have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`;
     `without_rows` if a team has none, so that its values could not be checked; and `method_...` for each descriptor of
     the methods. With unranked entries a last column gives their reasons; they have no rank.
     """
     unchecked = any(entry.get("without_rows") for entry in in_places(board))
     official = board["official"]
     stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
-    lines = []
-    for entry in in_places(board):
+    entries, lines = in_places(board), []
+    decimals = {name: decimals_of(entries, name) for name in board["metrics"]}
+    for entry in entries:
         line: dict[str, Any] = {"rank": entry.get("rank"), "team": entry["team"]}
         for name, figures in entry["metrics"].items():
-            line |= {f"{name}_{part}": figure_of(figures, part) for part in (*FIGURES, "rank")}
+            line |= {f"{name}_{part}": _rounded(figure_of(figures, part), decimals[name]) for part in FIGURES}
+            line |= {f"{name}_rank": figures.get("rank"), f"{name}_text": with_interval(figures, decimals[name])}
         for name, figures in entry.get("rankings", {}).items():
             line |= {f"{name}_{part}": value for part, value in figures.items()}
         if entry["team"] in stable:
@@ -129,6 +135,10 @@ def as_csv(board: Mapping[str, Any]) -> str:
     ]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
     return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines, for_people=True)
+
+
+def _rounded(value: float | None, decimals: int | None) -> float | None:
+    return value if value is None or decimals is None else round(value, decimals)
 
 
 def _methods(board: Mapping[str, Any], team: str) -> dict[str, str]:
