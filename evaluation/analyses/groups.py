@@ -118,7 +118,7 @@ def _side_by_side(
     first = ranked[0]
     shown = {
         f"{first.team} (first)": [first],
-        **{team.team: [team] for team in results.unranked_entries if grouping.blocks.get(team.team)},
+        **{team.team: [team] for team in results.out_of_competition if grouping.blocks.get(team.team)},
     }
     shown[MEAN] = ranked
     rows: list[dict[str, Any]] = []
@@ -168,8 +168,8 @@ def _value(grouping: Grouping, team: TeamMetrics, group: str, metric: str) -> fl
 def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     """Lines on teams without values by group, and on scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
-    unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
-    lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
+    outside = [str(one["team"]) for one in results.board.get("out_of_competition", ())]
+    lacking = [name for name in (*team_names([results]), *outside) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
     cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))

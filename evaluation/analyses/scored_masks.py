@@ -55,7 +55,7 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     if results is None or results.task.mask is None:
         return {}
     name, by_case = results.task.mask.name, dict[str, dict[str, Mapping[str, Any]]]()
-    for team in (*results.teams, *results.unranked_entries):
+    for team in (*results.teams, *results.out_of_competition):
         for row in results.rows_of(team, name):
             by_case.setdefault(row["case"], {})[team.team] = row
     geometry = results.options_of(results.teams[0], name).get("geometry", "exact")

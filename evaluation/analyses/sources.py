@@ -77,7 +77,7 @@ class TaskResults:
 
     To a leaderboard that is read from a file, `deciding` adds the metrics that decide its official ranking.
 
-    `prefixes` of the metrics' names are by answer; a task with one answer has none. `unranked_entries` holds the
+    `prefixes` of the metrics' names are by answer; a task with one answer has none. `out_of_competition` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
     name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `validated`
     the restored rows of all that have some, `groups` the cases by columns of tables.
@@ -87,7 +87,7 @@ class TaskResults:
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    unranked_entries: Sequence[TeamMetrics] = ()
+    out_of_competition: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
     validated: Sequence[ValidatedTeam] = ()
@@ -101,7 +101,7 @@ class TaskResults:
     @property
     def groupings(self) -> list[Grouping]:
         """The cases by centre, and by columns of tables."""
-        blocks = {team.team: team.centres for team in (*self.teams, *self.unranked_entries)}
+        blocks = {team.team: team.centres for team in (*self.teams, *self.out_of_competition)}
         return [Grouping(CENTRE, self.centres, blocks), *self.groups]
 
     @property
@@ -215,9 +215,9 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
     task = _task_of(board, where, place, profile.declaration)
-    names = [str(entry["team"]) for entry in (*board["teams"], *board["unranked"])]
-    unranked = [str(entry["team"]) for entry in board["unranked_entries"]]
-    paths = {name: path for name in (*names, *unranked) if (path := metrics_path(folder, name, board["files"]))}
+    names = [str(entry["team"]) for entry in (*board["teams"], *board["incomplete"])]
+    outside = [str(entry["team"]) for entry in board["out_of_competition"]]
+    paths = {name: path for name in (*names, *outside) if (path := metrics_path(folder, name, board["files"]))}
     rules = profile.task(task.name)
     deciding = deciding_metrics(board["official"], rules.ranking)
     board[DECIDING] = [name for name in board["metrics"] if name in deciding]
@@ -249,7 +249,7 @@ def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskR
 
 def _check_values(board: Mapping[str, Any], metrics: Mapping[str, TeamMetrics], where: str) -> None:
     """Raise HecktorError if a metrics.json states other values than the leaderboard, such as those of another team."""
-    for entry in (*board["teams"], *board["unranked_entries"]):
+    for entry in (*board["teams"], *board["out_of_competition"]):
         team = metrics.get(entry["team"])
         for name, figures in entry["metrics"].items() if team is not None else ():
             ranked, stated = figure_of(figures), getattr(team.estimates.get(name), "value", None)
@@ -286,9 +286,9 @@ def team_names(results: Sequence[TaskResults]) -> list[str]:
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
 
 
-def with_unranked(results: Sequence[TaskResults]) -> list[str]:
+def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
     """Every team, and after them the entries without a rank."""
-    entries = [entry for result in results for entry in result.board.get("unranked_entries", ())]
+    entries = [entry for result in results for entry in result.board.get("out_of_competition", ())]
     return list(dict.fromkeys([*team_names(results), *(str(entry["team"]) for entry in entries)]))
 
 

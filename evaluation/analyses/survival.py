@@ -18,7 +18,7 @@ from scipy import stats
 from evaluation.analyses.analysis import NOT_IN_OVERVIEWS, Analysis
 from evaluation.analyses.tables import AnswerRows, rounded, teams_note
 from evaluation.metrics.overlap import Booleans, Floats
-from evaluation.metrics.survival import DAYS_A_YEAR
+from evaluation.metrics.survival import DAYS_PER_YEAR
 
 _YEARS: Final = (1, 2, 3, 4, 5)
 _GROUPS: Final = ("higher risk", "lower risk")
@@ -87,7 +87,7 @@ def survival_curve(curve: SurvivalCurve | None) -> list[dict[str, float]]:
     if curve is None:
         return []
     places = sorted({0, *(np.flatnonzero(np.diff(curve.free) < 0) + 1).tolist(), curve.days.size - 1})
-    figures = np.column_stack([curve.days / DAYS_A_YEAR, curve.free, curve.low, curve.high])[places]
+    figures = np.column_stack([curve.days / DAYS_PER_YEAR, curve.free, curve.low, curve.high])[places]
     return [dict(zip(("years", "free", "low", "high"), line, strict=True)) for line in figures.tolist()]
 
 
@@ -96,7 +96,7 @@ def restricted_mean_years(curve: SurvivalCurve | None, horizon_days: float) -> f
     if curve is None:
         return None
     widths = np.diff(np.minimum([*curve.days, math.inf], horizon_days))
-    return float(widths @ curve.free) / DAYS_A_YEAR
+    return float(widths @ curve.free) / DAYS_PER_YEAR
 
 
 def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
@@ -159,7 +159,7 @@ def _at_risk(table: AnswerRows, splits: list[_Split]) -> Analysis:
             members = split.members(group)
             days, relapse = split.days[members], split.relapse[members]
             mean = rounded(restricted_mean_years(split.estimates[group], horizon)) if horizon > 0 else None
-            counts = {f"at_risk_{year}y": int((days >= year * DAYS_A_YEAR).sum()) for year in _YEARS}
+            counts = {f"at_risk_{year}y": int((days >= year * DAYS_PER_YEAR).sum()) for year in _YEARS}
             figures = {"patients": days.size, "recurred": int(relapse.sum()), "p": p, "mean_years": mean}
             rows.append({"team": split.team, "group": group, **figures, **counts})
     return Analysis(

@@ -53,8 +53,8 @@ def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     return {str(one["team"]): float((one if metric is None else one["metrics"][metric])["rank"]) for one in teams}
 
 
-def _unranked(results: TaskResults) -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = results.board.get("unranked_entries", ())
+def _out_of_competition(results: TaskResults) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = results.board.get("out_of_competition", ())
     return entries
 
 
@@ -102,7 +102,9 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             rows.append({**place, **summary})
             # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.
             others = [
-                (str(entry["team"]), entry["metrics"][name]["value"]) for entry in _unranked(one) for name in names
+                (str(entry["team"]), entry["metrics"][name]["value"])
+                for entry in _out_of_competition(one)
+                for name in names
             ]
             rows += [{**place, "team": team, "value": rounded(value)} for team, value in others if value is not None]
     analysis = Analysis(

@@ -21,7 +21,7 @@ Integers: TypeAlias = npt.NDArray[np.intp]
 WeightedMetric: TypeAlias = Callable[[Floats], Floats]
 Box: TypeAlias = tuple[slice, slice, slice]
 
-MM3_A_ML: Final = 1000.0
+MM3_PER_ML: Final = 1000.0
 VOLUME_BINS: Final = 5
 
 # DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
@@ -220,9 +220,9 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
     """2 a b / (a + b) of two metrics, each 0 or more; 0 where both are, NaN where one is undefined."""
 
     def weighted(weights: Floats) -> Floats:
-        mine, theirs = first(weights), second(weights)
-        total = mine + theirs
-        return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
+        one, other = first(weights), second(weights)
+        total = one + other
+        return np.where(total == 0, 0.0, ratio(2 * one * other, total))
 
     return weighted
 

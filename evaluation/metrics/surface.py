@@ -191,8 +191,8 @@ def _by_transform(these: Booleans, others: Booleans, spacing_mm: Spacing) -> Flo
 
 def _by_tree(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     # Grid points lie in equal planes, on which balancing a tree wastes time.
-    mine, theirs = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
-    return _to_nearest(mine, theirs, second[first]), _to_nearest(theirs, mine, first[second])
+    first_mm, second_mm = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
+    return _to_nearest(first_mm, second_mm, second[first]), _to_nearest(second_mm, first_mm, first[second])
 
 
 def _to_nearest(points: Floats, others: Floats, on_both: Booleans) -> Floats:

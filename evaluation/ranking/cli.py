@@ -18,7 +18,7 @@ from evaluation.results.board import LEADERBOARD_JSON, files_beside
 from evaluation.results.documents import check_owner
 
 if TYPE_CHECKING:
-    from evaluation.ranking.unranked import UnrankedSource
+    from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 
 LEADERBOARD_CSV: Final = "leaderboard.csv"
 LEADERBOARD_TEX: Final = "leaderboard.tex"
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
-    add("--unranked", type=_unranked, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
+    add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _unranked(text: str) -> UnrankedSource:
-    from evaluation.ranking.unranked import unranked_source
+def _out_of_competition(text: str) -> OutOfCompetitionSource:
+    from evaluation.ranking.out_of_competition import out_of_competition_source
 
-    return unranked_source(text)
+    return out_of_competition_source(text)

@@ -13,8 +13,8 @@ from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
+from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
-from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entries
 from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, StoredCohort, absent_metrics
 from evaluation.rows.scorer import whole_cohort
@@ -80,14 +80,14 @@ def leaderboard(
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     *,
-    unranked: Sequence[UnrankedEntry] = (),
+    out_of_competition: Sequence[EntryOutOfCompetition] = (),
     mean: bool = False,
 ) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
-    evaluation, and so the draws of its intervals. `unranked` entries and the `mean` of all ranked teams are shown
-    without a change to the ranking. Raises HecktorError: no team with every ranked metric.
+    evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
+    shown without a change to the ranking. Raises HecktorError: no team with every ranked metric.
     """
     profile = teams.profile
     table = table_of(teams.require_ranked_teams())
@@ -101,8 +101,8 @@ def leaderboard(
         "ties": profile.ranking.ties,
         "metrics": {name: metric.title for name, metric in profile.metrics.items()},
         "teams": [_entry(teams.ranked[index], index, board, profile) for index in board.order],
-        "unranked_entries": unranked_entries([*unranked, *mean_of_teams], teams),
-        "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
+        "out_of_competition": placed_entries([*out_of_competition, *mean_of_teams], teams),
+        "incomplete": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.incomplete],
         **_uncertainty(table, resampling),
         "provenance": {
             **{key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},

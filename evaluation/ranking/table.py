@@ -1,4 +1,4 @@
-"""The leaderboard as text and as CSV, with unranked entries in their places."""
+"""The leaderboard as text and as CSV, with entries out of competition in their places."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ BEST_MEDIAN_WORST: Final = ("best", "median", "worst")
 
 
 def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Teams in official order, with the unranked entries in their places; these have no `rank`."""
+    """Teams in official order, with the entries out of competition in their places; these have no `rank`."""
     entries = list(board["teams"])
     # From the last place on, so that an insertion moves no later place.
-    for row in reversed(board["unranked_entries"]):
+    for row in reversed(board["out_of_competition"]):
         entries.insert(row["place"], row)
     return entries
 
@@ -25,7 +25,7 @@ def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def as_text(board: Mapping[str, Any]) -> str:
     """The table for the screen, then rank stability with Kendall's taus, and identical answers."""
     metrics, entries = board["metrics"], in_places(board)
-    width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["unranked"]]))
+    width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["incomplete"]]))
     others = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
     titles = [*metrics.values(), *(f"by {name}" for name in others)]
     widths = [max(20, len(title)) for title in titles]
@@ -37,7 +37,7 @@ def as_text(board: Mapping[str, Any]) -> str:
         note = f"  ({entry['reason'] or OUT_OF_COMPETITION})" if "reason" in entry else ""
         note += "  without rows" * entry.get("without_rows", False)
         lines.append(f"{entry.get('rank', '-'):>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + note)
-    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
+    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["incomplete"]]
     lines += _stability_lines(board, width)
     lines += identical_lines(board)
     return "\n".join(lines) + "\n"
@@ -102,12 +102,12 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
 
 
 def as_csv(board: Mapping[str, Any]) -> str:
-    """The leaderboard as CSV: one line for each team and each unranked entry, in its place.
+    """The leaderboard as CSV: one line for each team and each entry out of competition, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
     values have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`;
     `without_rows` if a team has none, so that its values could not be checked; and `method_...` for each descriptor of
-    the methods. With unranked entries a last column gives their reasons; they have no rank.
+    the methods. With entries out of competition a last column gives their reasons; they have no rank.
     """
     unchecked = any(entry.get("without_rows") for entry in in_places(board))
     official = board["official"]
@@ -131,10 +131,12 @@ def as_csv(board: Mapping[str, Any]) -> str:
         lines.append(line)
     lines += [
         {"team": team, **board.get("methods", {}).get(team, {})}
-        for team in (entry["team"] for entry in board["unranked"])
+        for team in (entry["team"] for entry in board["incomplete"])
     ]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines, for_people=True)
+    return csv_text(
+        [*columns, *(["out_of_competition"] if board["out_of_competition"] else [])], lines, for_people=True
+    )
 
 
 def _rounded(value: float | None, decimals: int | None) -> float | None:

@@ -127,10 +127,10 @@ def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))
-    for entry in reversed(board.get("unranked_entries", ())):
+    for entry in reversed(board.get("out_of_competition", ())):
         descriptors = _descriptors(described.get(entry["team"], {}), columns)
         rows.insert(entry["place"], _beside(entry, metrics, descriptors, len(heads), colours))
-    rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
+    rows += [_incomplete(entry, len(heads), colours) for entry in board["incomplete"]]
     falling = [str(title) for name, title in board["metrics"].items() if _is_best_high(board, name)]
     falling += [head for head in heads if head.startswith("Better than")]
     caption = f"{_CAPTION}{_BETTER if beaten else ''}"
@@ -200,7 +200,7 @@ def _beside(
     return Row(cells, {"team": team}, "outside")
 
 
-def _unranked(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
+def _incomplete(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
     team = str(entry["team"])
     reason = Cell(escape(f"not ranked: no {', '.join(entry['without'])}"), span=width - 2)
     return Row([Cell("-"), _team(team, colours, ""), reason], {"team": team})

@@ -204,7 +204,7 @@ def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
 def _patients(results: TaskResults) -> frozenset[str]:
     """All names of cases that the results hold, also those that teams made up."""
     names: set[str] = set()
-    for team in (*results.teams, *results.unranked_entries):
+    for team in (*results.teams, *results.out_of_competition):
         names.update(str(row["case"]) for row in team.rows)
         for entries in team.cases.values():
             names.update(_names_in(entries))

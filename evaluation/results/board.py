@@ -98,8 +98,8 @@ class RankedEntry(Document):
     rankings: dict[str, SchemeFigures]
 
 
-class EntryWithoutRank(Document):
-    """An unranked entry; `place` is the number of ranked teams above it."""
+class OutOfCompetitionEntry(Document):
+    """An entry out of competition; `place` is the number of ranked teams above it."""
 
     team: TeamName
     reason: str = ""
@@ -108,7 +108,7 @@ class EntryWithoutRank(Document):
     place: Count
 
 
-class TeamWithoutValue(Document):
+class IncompleteTeam(Document):
     """A team that lacks ranked metrics, which `without` names."""
 
     team: TeamName
@@ -203,8 +203,8 @@ class LeaderboardDocument(Document):
     ties: Literal["min", "average", "max", "dense"]
     metrics: dict[str, Text]
     teams: list[RankedEntry]
-    unranked_entries: list[EntryWithoutRank]
-    unranked: list[TeamWithoutValue]
+    out_of_competition: list[OutOfCompetitionEntry]
+    incomplete: list[IncompleteTeam]
     stability: RankStability | None
     comparisons: dict[str, MetricTests] | None
     without_stability_because: str = ""
@@ -236,7 +236,7 @@ def _check_entries(board: LeaderboardDocument, where: str) -> None:
     """Names stand once; all teams have every metric and the same rankings."""
     if not board.teams or not board.metrics:
         raise HecktorError(where, "no ranked team or metric", "at least one")
-    names = [entry.team for entries in (board.teams, board.unranked_entries, board.unranked) for entry in entries]
+    names = [entry.team for entries in (board.teams, board.out_of_competition, board.incomplete) for entry in entries]
     for name in names:
         if names.count(name) > 1:
             raise HecktorError(where, f"team {name!r} twice", "one entry a team")
@@ -245,8 +245,8 @@ def _check_entries(board: LeaderboardDocument, where: str) -> None:
         _require_keys(entry.metrics, board.metrics, f"{place}.metrics")
         _require_keys(entry.rankings, {board.official, *board.teams[0].rankings}, f"{place}.rankings")
         _require_keys(board.teams[0].rankings, entry.rankings, f"{where}.teams[0].rankings")
-    for number, row in enumerate(board.unranked_entries):
-        place = f"{where}.unranked_entries[{number}]"
+    for number, row in enumerate(board.out_of_competition):
+        place = f"{where}.out_of_competition[{number}]"
         _require_keys(row.metrics, board.metrics, f"{place}.metrics")
         if row.place > len(board.teams):
             raise HecktorError(f"{place}.place", f"found {row.place}", f"at most {len(board.teams)}")

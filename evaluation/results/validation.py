@@ -150,12 +150,12 @@ def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
         first = teams[0]
         who = f"{first.team.team} and {other.team.team}"
         for name, answer in first.profile.answers.items():
-            mine, theirs = first.rows[name], other.rows[name]
-            odd = sorted({row.case for row in mine} ^ {row.case for row in theirs})
+            pair = first.rows[name], other.rows[name]
+            odd = sorted(set.symmetric_difference(*({row.case for row in rows} for rows in pair)))
             if odd:
                 raise HecktorError(who, f"scored on different cases of {name}: {listed(odd)}", "the same cases")
             reference_of = answer.scorer.reference_of
-            for one, two in zip(mine, theirs, strict=True):
+            for one, two in zip(*pair, strict=True):
                 if reference_of(one) != reference_of(two):
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
 

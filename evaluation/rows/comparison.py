@@ -58,10 +58,10 @@ def compare_pair(pair: MaskPair) -> MaskRow:
         predicted, resampled = region.cut(mask.array), mask.resampled
     except PredictionError as problem:
         predicted = problem.message
-    mine, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
-    row = compare_masks(pair.answer.case, mine, predicted, spacing_mm, pair.rules)
+    reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
+    row = compare_masks(pair.answer.case, reference_mask, predicted, spacing_mm, pair.rules)
     if row.error is None and is_poor(row):
-        row = replace(row, common_otherwise=common_otherwise(mine, mask.array, region))
+        row = replace(row, common_otherwise=common_otherwise(reference_mask, mask.array, region))
     return replace(row, failed=row.error is not None and pair.answer.tried, resampled=resampled)
 
 
@@ -74,11 +74,11 @@ def compare_masks(
     """
     error = predicted if isinstance(predicted, str) else None
     box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
-    mine = reference[box].astype(np.uint8)
-    theirs = np.zeros_like(mine) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
+    reference_mask = reference[box].astype(np.uint8)
+    predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
-    overlaps = count_overlaps(mine, theirs, _N_LABELS)
-    lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
+    overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
+    lesions = compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules)
     row = MaskRow(
         case=case,
         voxel_volume_mm3=x_mm * y_mm * z_mm,
@@ -92,7 +92,7 @@ def compare_masks(
         surfaces={
             name: without_prediction()
             if error is not None
-            else compare_surfaces(mine == LABELS[name], theirs == LABELS[name], spacing_mm, rules)
+            else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
             for name in SURFACES_OF[rules.surfaces]
         },
     )

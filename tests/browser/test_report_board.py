@@ -100,7 +100,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
         figures = {name: {"value": 0.7, "ci95_low": None, "ci95_high": None} for name in results.board["metrics"]}
         entry = {"team": "Baseline", "reason": "", "metrics": figures, "place": 3}
         board = cast("dict[str, Any]", results.board)
-        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "unranked_entries": [entry]}
+        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "out_of_competition": [entry]}
     twice = [made.results[0], replace(made.results[0], task=made.results[0].task.numbered(2))]
     shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")

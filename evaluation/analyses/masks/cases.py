@@ -9,7 +9,7 @@ import numpy as np
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, box_summary, rounded
-from evaluation.metrics.overlap import MM3_A_ML, Floats
+from evaluation.metrics.overlap import MM3_PER_ML, Floats
 from evaluation.metrics.surface import LOST
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
@@ -61,7 +61,7 @@ def boxes_by_case(table: AnswerRows) -> list[Analysis]:
 
 
 def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
-    volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+    volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
         {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(dsc[:, place])}
         | _extremes("dsc", dsc[:, place])
@@ -87,7 +87,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
     rows: list[dict[str, Any]] = []
     values_of = _values(table, "dsc")
     for label, values in values_of.items():
-        volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+        volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
         answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
         for place, case in enumerate(table.cases):
             failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())

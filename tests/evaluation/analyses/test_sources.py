@@ -106,7 +106,7 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
         find_masks(None, ["a"], {"b": path.parent})
 
 
-@pytest.mark.parametrize("part", ["teams", "unranked_entries"])
+@pytest.mark.parametrize("part", ["teams", "out_of_competition"])
 @pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
 def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
     """A report shows rows and values beside each other, so they must agree as in a ranking."""
@@ -136,7 +136,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
         (None, ": found [], expected an object"),
         ({"teams": []}, ": no ranked team or metric, expected at least one"),
         (
-            {"unranked": [{"team": "a", "without": []}]},
+            {"incomplete": [{"team": "a", "without": []}]},
             ": team 'a' twice, expected one entry a team",
         ),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
@@ -169,8 +169,8 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
         "ties": "min",
         "metrics": {"x": "X"},
         "teams": [{"team": team, **ranked} for team in teams],
-        "unranked_entries": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
-        "unranked": [],
+        "out_of_competition": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
+        "incomplete": [],
     }
 
 
@@ -195,7 +195,7 @@ def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> 
     path = mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
-    assert [team.team for team in results.unranked_entries] == ["out"]
+    assert [team.team for team in results.out_of_competition] == ["out"]
     masks = find_masks(results, ["a", "b"], {})
     assert masks == {"a": {"CHUM-001": path}}
 
@@ -238,7 +238,7 @@ def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [team.team for team in results.unranked_entries] == ["ensemble"]
+    assert [team.team for team in results.out_of_competition] == ["ensemble"]
 
 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:

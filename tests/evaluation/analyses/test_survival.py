@@ -14,12 +14,12 @@ from evaluation.analyses.survival import (
     survival_by_risk,
     survival_curve,
 )
-from evaluation.metrics.survival import DAYS_A_YEAR
+from evaluation.metrics.survival import DAYS_PER_YEAR
 from tests.evaluation.tasks import RFS, RISK
 
 
 def row(risk: float | None, years: float, relapse: bool) -> dict[str, Any]:
-    return {"risk": risk, "rfs_days": years * DAYS_A_YEAR, "relapse": relapse}
+    return {"risk": risk, "rfs_days": years * DAYS_PER_YEAR, "relapse": relapse}
 
 
 # The median risk is 3.5: 6, 5 and 4 are high.
@@ -70,13 +70,13 @@ def test_patients_and_teams_without_a_risk(table) -> None:
 
 def test_kaplan_meier_by_hand() -> None:
     """At risk 5, 4, 2 at years 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
-    days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_A_YEAR, np.array([True, True, False, True, False])
+    days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_PER_YEAR, np.array([True, True, False, True, False])
     estimate = kaplan_meier(days, events)
     curve = survival_curve(estimate)
     assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
     assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
     assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
-    assert restricted_mean_years(estimate, 3 * DAYS_A_YEAR) == pytest.approx(1 + 0.8 + 0.6)
+    assert restricted_mean_years(estimate, 3 * DAYS_PER_YEAR) == pytest.approx(1 + 0.8 + 0.6)
     assert survival_curve(kaplan_meier(days[:0], events[:0])) == []
     assert restricted_mean_years(None, 3.0) is None
 
@@ -106,7 +106,7 @@ def test_lifelines_agrees(seed: int) -> None:
     interval = theirs.confidence_interval_survival_function_.to_numpy().T
     assert np.array([estimate.low, estimate.high]) == pytest.approx(interval)
     for horizon in (15.0, 700.0, float(days.max())):
-        mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_A_YEAR
+        mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_PER_YEAR
         assert restricted_mean_years(estimate, horizon) == pytest.approx(mean)
     test = logrank_test(days[group], days[~group], events[group], events[~group])
     assert log_rank_p(days, events, group) == pytest.approx(test.p_value)

@@ -76,7 +76,7 @@ def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
         {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
         {"team": "IOV", "metrics": {"m": {"value": None}}},
     ]
-    first = replace(first, board={**first.board, "unranked_entries": entries})
+    first = replace(first, board={**first.board, "out_of_competition": entries})
     spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
     assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
         ("Task 1: T", "nnU-Net", 0.817)

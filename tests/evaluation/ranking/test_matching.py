@@ -45,7 +45,7 @@ def test_a_damaged_file_is_named_by_its_folder(metrics_of, tmp_path, monkeypatch
     content = bad.read_text()
     for damage, says in ((content[:200], "not valid JSON"), ("", "not valid JSON"), (None, "not found in Beta")):
         bad.unlink() if damage is None else bad.write_text(damage)
-        for more in ([str(bad)], ["--unranked", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
+        for more in ([str(bad)], ["--out-of-competition", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
             with pytest.raises(HecktorError, match=rf"Beta/metrics\.json.*: {says}"):
                 main([str(good), *more, "--output", str(tmp_path / "out")])
     bad.write_text(content[:200])

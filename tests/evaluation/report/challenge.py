@@ -125,7 +125,7 @@ def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dic
         "ties": "min",
         "metrics": dict(metrics),
         "teams": entries,
-        "unranked": [],
+        "incomplete": [],
         "stability": {
             "bootstraps": 100,
             "rankings": {"nested_borda": standing, "flat_borda": standing},

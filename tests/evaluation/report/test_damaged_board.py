@@ -33,7 +33,7 @@ def results(valid_metrics: Any, tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(valid_metrics("masks")))
     files = [str(folder / team / "metrics.json") for team in "AB"]
-    unranked = ["--unranked", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
+    unranked = ["--out-of-competition", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
     rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
     return folder.parent
 
@@ -90,7 +90,7 @@ def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path:
     (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
     file = results / "task1" / "leaderboard.json"
     valid = file.read_text()
-    for part in ("teams", "unranked_entries"):
+    for part in ("teams", "out_of_competition"):
         board = json.loads(valid)
         board[part][0]["team"] = name
         file.write_text(json.dumps(board))
@@ -113,7 +113,7 @@ def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path:
         lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
         lambda: rank([*ranked, "--names", name]),
         lambda: (
-            rank([*ranked, "--unranked", f"{name or 'x'}={ranked[0]}"])
+            rank([*ranked, "--out-of-competition", f"{name or 'x'}={ranked[0]}"])
             if name.strip()
             else rank([*ranked, "--names", name])
         ),

@@ -40,7 +40,7 @@ def board():
         "ties": "min",
         "metrics": {"m": "Metric"},
         "teams": [entry(team, place + 1) for place, team in enumerate(TEAMS)],
-        "unranked": [],
+        "incomplete": [],
         "stability": None,
         "comparisons": {"m": {"test": "t", "pairs": pairs}},
     }
@@ -120,7 +120,7 @@ def test_a_board_without_tests_has_no_column_of_them(board):
 def test_rows_out_of_competition_stand_in_their_place(board):
     """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["unranked_entries"] = [
+    board["out_of_competition"] = [
         {"team": "pair", "reason": "", "metrics": {"m": of}, "place": 0},
         {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
     ]
@@ -134,7 +134,7 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(boar
     """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
     assert "searched" not in leaderboard(board, COLOURS)
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["unranked_entries"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    board["out_of_competition"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
     board["methods"] = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
     html = leaderboard(board, COLOURS)
     rows = cells(html)
@@ -146,7 +146,7 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(boar
 
 def test_unranked_and_unchecked_teams_are_marked(board):
     board["teams"][1]["without_rows"] = True
-    board["unranked"] = [{"team": "eve", "without": ["m"]}]
+    board["incomplete"] = [{"team": "eve", "without": ["m"]}]
     rows = cells(leaderboard(board, COLOURS))[1:]
     assert rows[1][1] == "bea (values not checked: no rows)"
     assert rows[4] == ["-", "eve", "not ranked: no m"]

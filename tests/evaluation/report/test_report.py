@@ -185,7 +185,7 @@ def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
     """The second team is out of competition; the file of contours holds its own, and another run's is refused."""
     folder = demo / "demo" / "task1"
     files = {team: str(folder / team / "metrics.json") for team in TEAMS}
-    unranked = ["--unranked", f"withdrawn={files[TEAMS[1]]}:no paper"]
+    unranked = ["--out-of-competition", f"withdrawn={files[TEAMS[1]]}:no paper"]
     rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
     for case in ("A-1", "B-2"):
         write_mask(demo / "own" / f"{case}.mha", mask_of(case, 2 if case == "A-1" else 9), GRID)
