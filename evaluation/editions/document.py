@@ -230,7 +230,9 @@ def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, wh
 def require_rankable(metric: Metric, where: str) -> None:
     """Raise HecktorError for a metric whose optimum lies between its bounds."""
     if not metric.can_rank:
-        raise HecktorError(where, f"{metric.name} has its optimum at {metric.best:g}", "a metric that can rank teams")
+        raise HecktorError(
+            where, f"{metric.name} has its optimum at {metric.best:g} and cannot rank teams", "another metric"
+        )
 
 
 def check_measured(metrics: Mapping[str, MetricProfile], known: Known, where: str) -> None:

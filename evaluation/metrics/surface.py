@@ -136,7 +136,7 @@ def without_prediction() -> SurfaceRow:
 
 
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
-    """Compare the surfaces of two masks of one shape, (z, y, x); the spacing has the same order.
+    """Compare the surfaces of two masks of the same shape; shape and spacing are (z, y, x).
 
     The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the
     fraction of both surfaces that lies within the tolerance (bound included) of the other one.

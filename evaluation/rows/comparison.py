@@ -68,7 +68,7 @@ def compare_pair(pair: MaskPair) -> MaskRow:
 def compare_masks(
     case: str, reference: npt.NDArray[Any], predicted: npt.NDArray[Any] | str, spacing_mm: Spacing, rules: MaskRules
 ) -> MaskRow:
-    """The row of two masks of one shape, (z, y, x), with values 0, 1 and 2; the spacing has the same order.
+    """The row of two masks of the same shape with values 0, 1 and 2; shape and spacing are (z, y, x).
 
     `predicted` is a text, the reason, if there is no usable prediction.
     """
