@@ -250,8 +250,10 @@ def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskR
 def _check_values(board: Mapping[str, Any], metrics: Mapping[str, TeamMetrics], where: str) -> None:
     """Raise HecktorError if a metrics.json states other values than the leaderboard, such as those of another team."""
     for entry in (*board["teams"], *board["out_of_competition"]):
-        team = metrics.get(entry["team"])
-        for name, figures in entry["metrics"].items() if team is not None else ():
+        if entry["team"] not in metrics:
+            continue
+        team = metrics[entry["team"]]
+        for name, figures in entry["metrics"].items():
             ranked, stated = figure_of(figures), getattr(team.estimates.get(name), "value", None)
             if ranked != stated:
                 found = f"{name} of {entry['team']!r} is {_shown(ranked)}"

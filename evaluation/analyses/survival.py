@@ -106,9 +106,9 @@ def log_rank_p(days: Floats, events: Booleans, group: Booleans) -> float | None:
     """
     if group.all() or not group.any():
         return None
-    sides = [stats.CensoredData(days[of & events], right=days[of & ~events]) for of in (group, ~group)]
+    inside, outside = (stats.CensoredData(days[of & events], right=days[of & ~events]) for of in (group, ~group))
     with np.errstate(invalid="ignore"):
-        p = float(stats.logrank(*sides).pvalue)
+        p = float(stats.logrank(inside, outside).pvalue)
     return None if math.isnan(p) else p
 
 
