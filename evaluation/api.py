@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,13 +16,13 @@ from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import PredictedMask, read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
-from evaluation.metrics.overlap import MM3_A_ML, Overlap, scores_of_case
+from evaluation.metrics.overlap import MM3_PER_ML, Overlap, scores_of_case
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import SurfaceRow
 from evaluation.pipeline import EvaluationRequest, evaluate_submission
 from evaluation.ranking import DEFAULT_RANKINGS
+from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 from evaluation.ranking.pipeline import RankingRequest, rank_results
-from evaluation.ranking.unranked import UnrankedSource
 from evaluation.results.metrics_json import parse_metrics
 from evaluation.rows.comparison import compare_masks
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
@@ -51,7 +50,7 @@ class RankingResult:
 
     order: tuple[str, ...]
     ranks: Mapping[str, float]
-    unranked: tuple[str, ...]
+    incomplete: tuple[str, ...]
     content: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,10 +127,8 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     without_rows: bool = False,
-    unranked: Mapping[str, Result | tuple[Result, str]] | None = None,
-    beside: Mapping[str, Result | tuple[Result, str]] | None = None,
+    out_of_competition: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
-    tau: Sequence[str] = (),
     methods: Path | str | None = None,
 ) -> RankingResult:
     """Rank teams from their evaluations, as `hecktor rank` does.
@@ -146,23 +143,18 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         bootstraps: bootstrap rankings; 0 for none.
         seed: seed of the bootstrap; None takes the seed of the first team's evaluation.
         without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
-        unranked: entries that are shown without a rank, by name: a result as above or the observers.json of
+        out_of_competition: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
-        beside: the earlier name of `unranked`.
         mean: also show the mean of all ranked teams, without a rank.
-        tau: metrics by which Kendall's tau is also given; they need not rank.
         methods: CSV file with a column `team` and descriptors of its method.
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
-    if beside is not None:
-        sys.stderr.write("warning: beside is now called unranked\n")
-    given = {**(beside or {}), **(unranked or {})}
     board = rank_results(
         RankingRequest(
             teams=[(name, _source(result)) for name, result in results.items()] if isinstance(results, Mapping) else [],
             table=None if isinstance(results, Mapping) else Path(results),
-            unranked=[_unranked(name, entry) for name, entry in given.items()],
+            out_of_competition=[_out_of_competition(name, entry) for name, entry in (out_of_competition or {}).items()],
             task=task,
             edition=edition,
             official=official,
@@ -171,17 +163,16 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             seed=seed,
             without_rows=without_rows,
             mean=mean,
-            tau=tau,
             methods=None if methods is None else Path(methods),
         )
     )
     ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}
-    return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["unranked"]), board)
+    return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["incomplete"]), board)
 
 
-def _unranked(name: str, given: Result | tuple[Result, str]) -> UnrankedSource:
+def _out_of_competition(name: str, given: Result | tuple[Result, str]) -> OutOfCompetitionSource:
     result, reason = given if isinstance(given, tuple) else (given, "")
-    return UnrankedSource(name, _source(result), reason)
+    return OutOfCompetitionSource(name, _source(result), reason)
 
 
 def _source(result: Result) -> Path | Mapping[str, Any]:
@@ -249,13 +240,15 @@ def score_masks(
     edition.
     """
     rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
-    mine, theirs, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
-    row = compare_masks("", mine, theirs.array, (z, y, x), rules)
+    reference_mask, predicted_mask, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
+    row = compare_masks("", reference_mask, predicted_mask.array, (z, y, x), rules)
     return MaskScores(
         _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3, rules.gtvp_empty),
         _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3, rules.gtvn_empty),
         row.gtvn_lesions,
-        () if theirs.resampled is None else (str(theirs.resampled.finding(Path(str(prediction)).name)),),
+        ()
+        if predicted_mask.resampled is None
+        else (str(predicted_mask.resampled.finding(Path(str(prediction)).name)),),
     )
 
 
@@ -292,6 +285,6 @@ def _label_scores(overlap: Overlap, surface: SurfaceRow, voxel_mm3: float, empty
         surface.values["hd95_mm"],
         surface.values["asd_mm"],
         surface.values["surface_dsc"],
-        overlap.reference * voxel_mm3 / MM3_A_ML,
-        overlap.predicted * voxel_mm3 / MM3_A_ML,
+        overlap.reference * voxel_mm3 / MM3_PER_ML,
+        overlap.predicted * voxel_mm3 / MM3_PER_ML,
     )

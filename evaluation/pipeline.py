@@ -248,7 +248,6 @@ def report_of(
     report = {
         "aggregates": metrics_json.aggregates(estimates.by_metric, with_half_width=True),
         "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
-        "analyses": cohort.analyses,
         "cases": metrics_json.case_counts(cohort),
         "warnings": [
             *map(str, findings),

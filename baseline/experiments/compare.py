@@ -171,7 +171,7 @@ def _ranked(
     write_json(references.with_name(LEADERBOARD_JSON), board)
     board[DECIDING] = deciding_metrics(task.ranking.official, task.ranking)
     prefixes = {name: one.prefix for name, one in task.answers.items()} if task.has_several_answers else {}
-    order = [entry["team"] for entry in (*board["teams"], *board["unranked"])]
+    order = [entry["team"] for entry in (*board["teams"], *board["incomplete"])]
     return TaskResults(task.algorithm, board, [read_metrics(paths[team], team) for team in order], prefixes)
 
 

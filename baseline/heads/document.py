@@ -17,7 +17,7 @@ from baseline.heads.record import FORMAT_VERSION
 
 # Nested cross-validations of each head, each with other splits; the first one is recorded in full.
 REPEATS: Final = 5
-PATIENTS_A_REPEAT: Final = 20
+PATIENTS_PER_REPEAT: Final = 20
 _NESTED: Final = "nested"
 _REPEAT: Final = "repeat"
 _Item = tuple[Target, HeadCohort, str, int]
@@ -54,7 +54,7 @@ def repeats_for(patients: int) -> int:
 
     Of fewer than 40 patients the spread between splits says nothing that the interval over patients does not.
     """
-    return max(1, min(REPEATS, patients // PATIENTS_A_REPEAT))
+    return max(1, min(REPEATS, patients // PATIENTS_PER_REPEAT))
 
 
 def _part(item: _Item, seed: int) -> tuple[tuple[str, str, int], Any]:

@@ -86,11 +86,12 @@ def _mask_row(
     if error is not None:
         gtvp, gtvn = Overlap(0, patient.primary_voxels, 0), Overlap(0, sum(patient.node_voxels), 0)
         lesions = LesionCounts(0, 0, len(patient.node_voxels))
+        lesion_dsc: list[float | None] = [None] * len(patient.node_voxels)
     else:
         gtvp = _overlap(patient.primary_voxels, ease, rng)
         if patient.primary_voxels == 0 and rng.random() < 0.3:
             gtvp = Overlap(0, 0, int(rng.integers(20, 900)))
-        gtvn, lesions = _nodes(patient, ease, rules, rng)
+        gtvn, lesions, lesion_dsc = _nodes(patient, ease, rules, rng)
     without = error is not None
     overlaps = {"gtvp": gtvp, "gtvn": gtvn}
     surfaces = {
@@ -107,6 +108,8 @@ def _mask_row(
         error=error,
         failed=failed,
         surfaces=surfaces,
+        gtvn_lesion_voxels=patient.node_voxels,
+        gtvn_lesion_dsc=tuple(lesion_dsc),
     )
     return row.with_scores(rules)
 
@@ -122,8 +125,8 @@ def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
 
 def _nodes(
     patient: SimulatedPatient, ease: float, rules: MaskRules, rng: np.random.Generator
-) -> tuple[Overlap, LesionCounts]:
-    """The overlap of all nodes, and the lesions; small nodes are missed more often."""
+) -> tuple[Overlap, LesionCounts, list[float | None]]:
+    """The overlap of all nodes, the lesions, and the DSC of each; small nodes are missed more often."""
     overlaps = []
     for voxels in patient.node_voxels:
         size = 0.35 * (np.log(voxels * patient.voxel_volume_mm3) - 8.0)
@@ -136,7 +139,12 @@ def _nodes(
         sum(patient.node_voxels),
         sum(one.predicted for one in overlaps) + int(false.sum()),
     )
-    return total, LesionCounts(detected, present - detected + len(false), len(overlaps) - detected)
+    dsc = [_dsc(one) if _iou(one) > rules.iou_threshold else None for one in overlaps]
+    return total, LesionCounts(detected, present - detected + len(false), len(overlaps) - detected), dsc
+
+
+def _dsc(overlap: Overlap) -> float:
+    return 2 * overlap.intersection / (overlap.reference + overlap.predicted)
 
 
 def _iou(overlap: Overlap) -> float:
@@ -149,7 +157,7 @@ def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceRow:
     sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
     if not all(sides.values()):
         return row_of_empty_mask(**sides)
-    dsc = 2 * overlap.intersection / (overlap.reference + overlap.predicted)
+    dsc = _dsc(overlap)
     asd = float(0.2 + 4.0 * (1 - dsc) * rng.lognormal(0, 0.3))
     hd95 = 3.2 * asd * float(rng.lognormal(0, 0.2))
     return SurfaceRow(MEASURED, {"hd95_mm": hd95, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})

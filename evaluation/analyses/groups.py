@@ -1,4 +1,4 @@
-"""Groups of patients, by centre or by a column of a table, and every metric of each group."""
+"""Groups of patients, by centre or by a column of a table, and the ranked metrics of each group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import CENTRE, Grouping, TaskResults, team_names
-from evaluation.analyses.tables import is_in_mm, metric_titles, rounded
+from evaluation.analyses.tables import is_in_mm, rounded
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.results.metrics_json import TeamMetrics, group_blocks
 
@@ -81,7 +81,7 @@ def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -
 
 
 def by_group(results: TaskResults) -> list[Analysis]:
-    """Metrics by centre and by each further grouping, in separate analyses for fractions and distances.
+    """Ranked metrics by centre and by each further grouping, in separate analyses for fractions and distances.
 
     A grouping without a group of at least two cases is left out.
     """
@@ -98,7 +98,8 @@ def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
         return []
     analyses = []
     for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
-        metrics = {key: of for key, of in metric_titles(results).items() if is_in_mm(key, results) == bool(suffix)}
+        ranked = {str(key): str(of) for key, of in results.board["metrics"].items()}
+        metrics = {key: of for key, of in ranked.items() if is_in_mm(key, results) == bool(suffix)}
         title = f"{metrics_title} by {grouping.title}"
         analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
     return [analysis for analysis in analyses if analysis.rows]
@@ -117,7 +118,7 @@ def _side_by_side(
     first = ranked[0]
     shown = {
         f"{first.team} (first)": [first],
-        **{team.team: [team] for team in results.unranked_entries if grouping.blocks.get(team.team)},
+        **{team.team: [team] for team in results.out_of_competition if grouping.blocks.get(team.team)},
     }
     shown[MEAN] = ranked
     rows: list[dict[str, Any]] = []
@@ -134,7 +135,7 @@ def _side_by_side(
         name=name,
         title=title,
         caption=(
-            f"Each metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
+            f"Each ranked metric by {grouping.key}, for the first team, entries out of competition and the mean of all "
             "ranked teams. Infinite and undefined values have no bar and are left out of the mean. Groups of a single "
             "case are left out."
         ),
@@ -167,8 +168,8 @@ def _value(grouping: Grouping, team: TeamMetrics, group: str, metric: str) -> fl
 def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     """Lines on teams without values by group, and on scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
-    unranked = [str(one["team"]) for one in results.board.get("unranked_entries", ())]
-    lacking = [name for name in (*team_names([results]), *unranked) if name not in {*known, MEAN}]
+    outside = [str(one["team"]) for one in results.board.get("out_of_competition", ())]
+    lacking = [name for name in (*team_names([results]), *outside) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
     cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))

@@ -76,7 +76,7 @@ def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, 
     teams: list[tuple[str, Mapping[str, Mapping[str, Any]]]] = [
         (team.team, {name: vars(estimate) for name, estimate in team.estimates.items()}) for team in results.teams
     ]
-    beside = sorted(results.board.get("unranked_entries", ()), key=lambda entry: int(entry["place"]))
+    beside = sorted(results.board.get("out_of_competition", ()), key=lambda entry: int(entry["place"]))
     for inserted, entry in enumerate(beside):
         teams.insert(int(entry["place"]) + inserted, (str(entry["team"]), entry["metrics"]))
     return teams

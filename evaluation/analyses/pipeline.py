@@ -12,13 +12,12 @@ from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_corr
 from evaluation.analyses.metrics import other_metrics, ranked_metrics
 from evaluation.analyses.rankings import rank_stability, significance
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.survival import survival_by_group, survival_by_risk
+from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import answer_rows
-from evaluation.analyses.tasks import between_answers
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:
-    """The analyses of one task: of the leaderboard, of each answer's rows, of groups, and between answers."""
+    """The analyses of one task: of the leaderboard, of each answer's rows, and of groups."""
     return [
         *ranked_metrics(results),
         *rank_stability(results),
@@ -26,7 +25,6 @@ def task_analyses(results: TaskResults) -> list[Analysis]:
         *(analysis for answer in results.task.answers for analysis in answer_analyses(results, answer)),
         *by_group(results),
         *other_metrics(results),
-        *between_answers(results),
     ]
 
 
@@ -46,5 +44,5 @@ def answer_analyses(results: TaskResults, answer: Answer) -> list[Analysis]:
             *dsc_correlations(table, against, with_scans=bool(results.scans)),
         ]
     if answer.kind == "risk":
-        return [*survival_by_risk(table), *survival_by_group(table, results.groupings)]
+        return survival_by_risk(table)
     return confusion(table)

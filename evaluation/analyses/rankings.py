@@ -50,7 +50,7 @@ def _blobs(board: Mapping[str, Any]) -> Analysis:
         title="Stability of the ranks",
         caption=(
             f"How often each team took each rank in {stable['bootstraps']} bootstrap rankings (area), and the 95% "
-            "interval of its rank. Tau is Kendall's correlation of the bootstrap "
+            "interval of its rank; a tie counts for each team. Tau is Kendall's correlation of the bootstrap "
             "rankings with the ranking of all patients."
         ),
         columns={
@@ -83,14 +83,15 @@ def _tau_text(tau: Mapping[str, Any]) -> str:
 
 
 def _taus(results: TaskResults) -> Analysis:
-    """Kendall's tau by every scheme, by each ranked metric alone, and by metrics that `rank --tau` names."""
+    """Kendall's tau by every scheme and by each metric alone."""
     board, stable = results.board, results.board["stability"]
     official = board["official"]
     schemes = {name: scheme_title(name, board) for name in stable["rankings"]}
     named = {f"{schemes[name]}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
     named |= {f"{title} alone": stable["metrics"][name] for name, title in _other_metrics(board).items()}
     taus = {name: of["kendall_tau"] for name, of in named.items()}
-    taus |= {f"{title_of(name, results)} alone": tau for name, tau in board.get("tau", {}).items()}
+    others = {name: of["kendall_tau"] for name, of in stable["metrics"].items() if name not in board["metrics"]}
+    taus |= {f"{title_of(name, results)} alone": tau for name, tau in others.items()}
     rows = [
         {"ranking": name, **{part: rounded(tau[part]) for part in ("mean", "ci95_low", "ci95_high")}}
         for name, tau in taus.items()
@@ -180,7 +181,6 @@ def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
 
 
 def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
-    """The figures of a pair; a leaderboard of an older version lacks the interval."""
     return {key: rounded(pair.get(key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 

@@ -13,7 +13,7 @@ from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import read_json, without_apostrophe
+from contract.files import without_apostrophe
 from contract.images.folders import list_masks
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
@@ -23,7 +23,7 @@ from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
-from evaluation.results.documents import FIGURES, MAX_METRICS_BYTES, figure_of
+from evaluation.results.documents import FIGURES, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
 from evaluation.results.validation import ValidatedTeam, identical_answers
@@ -77,7 +77,7 @@ class TaskResults:
 
     To a leaderboard that is read from a file, `deciding` adds the metrics that decide its official ranking.
 
-    `prefixes` of the metrics' names are by answer; a task with one answer has none. `unranked_entries` holds the
+    `prefixes` of the metrics' names are by answer; a task with one answer has none. `out_of_competition` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
     name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `validated`
     the restored rows of all that have some, `groups` the cases by columns of tables.
@@ -87,7 +87,7 @@ class TaskResults:
     board: Mapping[str, Any]
     teams: Sequence[TeamMetrics]
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    unranked_entries: Sequence[TeamMetrics] = ()
+    out_of_competition: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
     validated: Sequence[ValidatedTeam] = ()
@@ -101,7 +101,7 @@ class TaskResults:
     @property
     def groupings(self) -> list[Grouping]:
         """The cases by centre, and by columns of tables."""
-        blocks = {team.team: team.centres for team in (*self.teams, *self.unranked_entries)}
+        blocks = {team.team: team.centres for team in (*self.teams, *self.out_of_competition)}
         return [Grouping(CENTRE, self.centres, blocks), *self.groups]
 
     @property
@@ -144,48 +144,35 @@ class PatientFiles:
 
 
 def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
-    """The profile and declaration of the edition that the first leaderboard states, or of the default edition.
+    """The edition that the first leaderboard states, of the package or with its text; without results the default one.
 
-    `name` is needed for an edition that is not in the package, from leaderboards of versions that did not hold its
-    text; older ones state none. Raises HecktorError: no leaderboard, an unreadable one, no edition of this name, or
-    another one than the leaderboard's.
+    Raises HecktorError: no leaderboard, an unreadable one, or `name` is another edition than the leaderboard's.
     """
     if results_dir is None:
         return load_profile(name or DEFAULT_EDITION)
-    _, folder = leaderboard_folders(results_dir)[0]
-    where = file_in_folder(folder / LEADERBOARD_JSON)
-    board = read_json(folder / LEADERBOARD_JSON, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
-    board = board if isinstance(board, dict) else {}
-    stated, provenance = str(board.get("edition", "")), board.get("provenance")
-    own = provenance.get(OWN_EDITION) if isinstance(provenance, dict) else None
-    profile = stated_profile({"edition": stated, OWN_EDITION: own}, name, where)
-    if stated and profile.name != stated:
-        raise HecktorError("--edition", f"found {profile.name}", f"{stated}, which {where} states")
+    path = leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
+    board, where = read_board(path), file_in_folder(path)
+    own = board["provenance"].get(OWN_EDITION)
+    profile = stated_profile({"edition": board["edition"], OWN_EDITION: own}, name, where)
+    if profile.name != board["edition"]:
+        raise HecktorError("--edition", f"found {profile.name}", f"{board['edition']}, which {where} states")
     return profile
 
 
 def find_results(results_dir: Path, profile: EvaluationProfile) -> list[TaskResults]:
-    """Results below `task1/`, `task2/`, ...: `leaderboard.json`, and `metrics.json` in a folder for each team.
+    """The results of each task: `leaderboard.json` in the folder itself, or in `task1/`, `task2/`, ...
 
-    Without these folders the leaderboard may lie in `results_dir` itself or in any folder there, and the teams' folders
-    beside it, in `results_dir` or where the leaderboard says (`evaluation.results.board`).
+    Each team's metrics.json is where the leaderboard says (`files`), or in a folder with the team's name beside it. A
+    leaderboard names its task, so that two folders may hold the same task: HNTS-MRG 2024 has the segmentation before
+    and during therapy, HECKTOR 2021 two tasks of survival. A leaderboard without any metrics.json stands alone,
+    unchecked. `baselines.csv` of `hecktor study baselines` gives SUVmax.
 
-    A leaderboard names the task that it belongs to, so that two folders may hold the same task: HNTS-MRG 2024 has the
-    segmentation before and during therapy, HECKTOR 2021 two tasks of survival.
-
-    A leaderboard without any metrics.json of its teams stands alone, unchecked. `baselines.csv` of `hecktor study
-    baselines` beside them gives SUVmax. Raises HecktorError: no task, a leaderboard
-    or table that cannot be read, or a team without valid metrics or with other values than those that were ranked.
+    Raises HecktorError: no leaderboard, a file that cannot be read, or a team without valid metrics or with other
+    values than those that were ranked.
     """
     scans = read_scans(results_dir / SCANS_CSV) if (results_dir / SCANS_CSV).is_file() else {}
-    results: dict[int, TaskResults] = {}
-    for place, folder in leaderboard_folders(results_dir):
-        one = _task_results(folder, results_dir, place, profile)
-        if one.task.number in results:
-            expected = "one, or folders task1, task2, ... for them"
-            raise HecktorError(results_dir.name, f"found two leaderboards of task {one.task.name}", expected)
-        results[one.task.number] = one
-    return with_scans([results[number] for number in sorted(results)], scans)
+    folders = leaderboard_folders(results_dir)
+    return with_scans([_task_results(folder, place, profile) for place, folder in folders], scans)
 
 
 def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, float]]) -> list[TaskResults]:
@@ -193,27 +180,20 @@ def with_scans(results: Sequence[TaskResults], scans: Mapping[str, Mapping[str, 
 
     Raises HecktorError: there is a task with masks, but none with the volumes of the table.
     """
-    others = {one.key: _other_volume(one, scans) for one in results if one.task.mask is not None}
-    if others and all(others.values()):
-        raise HecktorError(SCANS_CSV, *next(iter(others.values())))
-    return [one if others.get(one.key) else replace(one, scans=scans) for one in results]
+    faults = {one.key: _other_volume(one, one.task.mask.name, scans) for one in results if one.task.mask is not None}
+    if faults and all(faults.values()):
+        raise HecktorError(SCANS_CSV, *next(iter(faults.values())))
+    return [one if faults.get(one.key) else replace(one, scans=scans) for one in results]
 
 
-def _other_volume(results: TaskResults, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
-    """What was found and expected in the first case whose GTVp has another volume than the one that was scored.
-
-    Empty without such a case. Masks that were compared inside a bounding box may have been larger.
-    """
-    mask = results.task.mask
+def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[str, float]]) -> tuple[str, ...]:
+    """The first case whose GTVp has another volume than the scored one, empty without any; boxes cut masks."""
     teams = [team for team in results.teams if IN_BOX not in team.provenance.get("options", {})]
-    rows = [row for team in teams for row in results.rows_of(team, mask.name)] if mask is not None else []
-    for row in rows:
+    for row in (row for team in teams for row in results.rows_of(team, mask)):
         volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / 1000
         if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
-            return (
-                f"GTVp of {row['case']} {volume:.4g} ml",
-                f"the {scored:.4g} ml that were scored; is this another cohort?",
-            )
+            expected = f"the {scored:.4g} ml that were scored; is this another cohort?"
+            return f"GTVp of {row['case']} {volume:.4g} ml", expected
     return ()
 
 
@@ -222,64 +202,59 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
     table = read_table(path, HecktorError)
     if "case" not in table.header:
         raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")
-    scans = {}
-    columns = [name for name in table.header if name != "case"]
+    scans: dict[str, dict[str, float]] = {}
     for index, row in enumerate(table.rows):
-        where = table.where(index)
-        numbers = {name: number(row[name], f"{where}: {name}", "a number", HecktorError) for name in columns}
-        scans[without_apostrophe(row["case"])] = {name: value for name, value in numbers.items() if value is not None}
+        texts = [(name, text) for name, text in row.items() if name != "case"]
+        figures = [
+            (name, number(text, f"{table.where(index)}: {name}", "a number", HecktorError)) for name, text in texts
+        ]
+        scans[without_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
     return scans
 
 
-def _task_results(folder: Path, results_dir: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
+def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
     task = _task_of(board, where, place, profile.declaration)
-    names, unranked = _names([*board["teams"], *board["unranked"]]), _names(board["unranked_entries"])
-    paths = {name: metrics_path(folder, results_dir, name, board["files"]) for name in (*names, *unranked)}
-    found = {name: path for name, path in paths.items() if path is not None}
+    names = [str(entry["team"]) for entry in (*board["teams"], *board["incomplete"])]
+    outside = [str(entry["team"]) for entry in board["out_of_competition"]]
+    paths = {name: path for name in (*names, *outside) if (path := metrics_path(folder, name, board["files"]))}
     rules = profile.task(task.name)
     deciding = deciding_metrics(board["official"], rules.ranking)
     board[DECIDING] = [name for name in board["metrics"] if name in deciding]
-    if not found:
+    if not paths:
         return _of_board_alone(task, board, where)
     for name in names:
-        if name not in found:
+        if name not in paths:
             wanted = board["files"].get(name, f"{name}/{platform.METRICS_JSON} beside it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
-    loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in found.items()])
-    _check_values(board, loaded.teams, where)
+    loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in paths.items()])
+    _check_values(board, {team.team: team for team in loaded.teams}, where)
     board["identical_answers"] = identical_answers(loaded.validated)
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
-    folders = {name: path.parent for name, path in found.items()}
+    folders = {name: path.parent for name, path in paths.items()}
     return TaskResults(task, board, teams, prefixes, entries, folders=folders, validated=loaded.validated)
 
 
 def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskResults:
     """The results of a leaderboard without any metrics.json: the ranked teams with the metrics that rank."""
-    provenance = {key: value for key, value in board.get("provenance", {}).items() if value is not None}
-    teams = [
-        TeamMetrics(str(entry["team"]), _estimates(entry), (), {}, (), provenance, where) for entry in board["teams"]
-    ]
+    provenance = {key: value for key, value in board["provenance"].items() if value is not None}
+    teams = []
+    for entry in board["teams"]:
+        figures = entry["metrics"].items()
+        estimates = {name: Estimate(*(figure_of(of, part) for part in FIGURES)) for name, of in figures}
+        teams.append(TeamMetrics(str(entry["team"]), estimates, (), {}, (), provenance, where))
     return TaskResults(task, board, teams)
 
 
-def _estimates(entry: Mapping[str, Any]) -> dict[str, Estimate]:
-    return {
-        name: Estimate(*(figure_of(figures, part) for part in FIGURES)) for name, figures in entry["metrics"].items()
-    }
-
-
-def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where: str) -> None:
+def _check_values(board: Mapping[str, Any], metrics: Mapping[str, TeamMetrics], where: str) -> None:
     """Raise HecktorError if a metrics.json states other values than the leaderboard, such as those of another team."""
-    metrics = {team.team: team for team in teams}
-    for entry in (*board["teams"], *board["unranked_entries"]):
-        team = metrics.get(entry["team"])
-        if team is None:
+    for entry in (*board["teams"], *board["out_of_competition"]):
+        if entry["team"] not in metrics:
             continue
+        team = metrics[entry["team"]]
         for name, figures in entry["metrics"].items():
-            ranked = figure_of(figures)
-            stated = team.estimates[name].value if name in team.estimates else None
+            ranked, stated = figure_of(figures), getattr(team.estimates.get(name), "value", None)
             if ranked != stated:
                 found = f"{name} of {entry['team']!r} is {_shown(ranked)}"
                 raise HecktorError(where, found, f"{_shown(stated)}, as {team.source} states; rank the files again")
@@ -287,10 +262,6 @@ def _check_values(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where:
 
 def _shown(value: float | None) -> str:
     return "absent" if value is None else f"{value:.6g}"
-
-
-def _names(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [str(entry["team"]) for entry in entries]
 
 
 def _task_of(board: Mapping[str, Any], where: str, place: int | None, edition: Edition) -> Algorithm:
@@ -317,9 +288,9 @@ def team_names(results: Sequence[TaskResults]) -> list[str]:
     return list(dict.fromkeys(team.team for result in results for team in result.teams))
 
 
-def with_unranked(results: Sequence[TaskResults]) -> list[str]:
+def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
     """Every team, and after them the entries without a rank."""
-    entries = [entry for result in results for entry in result.board.get("unranked_entries", ())]
+    entries = [entry for result in results for entry in result.board.get("out_of_competition", ())]
     return list(dict.fromkeys([*team_names(results), *(str(entry["team"]) for entry in entries)]))
 
 

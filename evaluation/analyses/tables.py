@@ -61,12 +61,6 @@ def answer_title(answer: Answer) -> str:
     return " ".join([first, *(word.lower() if word.istitle() and len(word) > 1 else word for word in others)])
 
 
-def answer_of(name: str, results: TaskResults) -> Answer | None:
-    """The answer that a metric is measured for; None for a weighted sum over answers and for an unknown metric."""
-    measured = _measured(name, results)
-    return None if measured is None else measured[0]
-
-
 def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
     for answer in results.task.answers:
         prefix = results.prefixes.get(answer.name, "")

@@ -1,10 +1,10 @@
-"""Teams across tasks, or across the answers of one task: correlation, profile of ranks, spread of values."""
+"""Teams across tasks: correlation of their ranks, spread of values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, permutations, product
+from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -12,20 +12,16 @@ from scipy.stats import kendalltau
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, answer_of, box_summary, rounded
+from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
 from evaluation.metrics.overlap import Floats
-from evaluation.statistics.tests import kendall_tau
 
 FEWEST_TEAMS: Final = 3
 OFFICIAL: Final = "Official rank"
-_ALL_ORDERS_UP_TO: Final = 7
-_RANDOM_ORDERS: Final = 1999
-_SEED: Final = 2025
 
 
 @dataclass(frozen=True)
 class _Ranks:
-    """Each team's rank under one title, such as a task or a metric; `by` says what is ranked."""
+    """Each team's rank in one task; `by` says what is ranked."""
 
     title: str
     by: str
@@ -33,7 +29,7 @@ class _Ranks:
 
 
 def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
-    """Correlation by the official rank and by each metric that two tasks share; profile; spread of shared metrics."""
+    """Correlation by the official rank and by each metric that two tasks share; spread of shared metrics."""
     official = [_Ranks(_task_title(one), OFFICIAL, _ranks(one, None)) for one in results]
     by_metric = [
         _Ranks(_task_title(one), str(title), _ranks(one, name))
@@ -44,27 +40,7 @@ def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
     pairs = [(a, b) for a, b in combinations(columns, 2) if a.by == b.by and a.title != b.title]
     if len(results) < 2:
         return []
-    # The tasks' numbers fit above narrow columns.
-    short = [replace(column, title=f"Task {one.task.number}") for column, one in zip(official, results, strict=True)]
-    return [
-        *_correlation("between tasks", pairs),
-        *_profile("Profile of each team over the tasks", "Task", short),
-        *_spread(results),
-    ]
-
-
-def between_answers(results: TaskResults) -> list[Analysis]:
-    """The same for the answers of one task, by the ranked metrics of each."""
-    metrics = results.board["metrics"]
-    answers = {name: answer for name in metrics if (answer := answer_of(name, results)) is not None}
-    columns = {name: _Ranks(str(metrics[name]), str(metrics[name]), _ranks(results, name)) for name in answers}
-    pairs = [(columns[a], columns[b]) for a, b in combinations(columns, 2) if answers[a] is not answers[b]]
-    if len(results.task.answers) < 2:
-        return []
-    return [
-        *_correlation("between answers", pairs),
-        *_profile("Profile of each team over the metrics", "Metric", list(columns.values())),
-    ]
+    return [*_correlation(pairs), *_spread(results)]
 
 
 def _task_title(results: TaskResults) -> str:
@@ -77,33 +53,28 @@ def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     return {str(one["team"]): float((one if metric is None else one["metrics"][metric])["rank"]) for one in teams}
 
 
-def _unranked(results: TaskResults) -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = results.board.get("unranked_entries", ())
+def _out_of_competition(results: TaskResults) -> Sequence[Mapping[str, Any]]:
+    entries: Sequence[Mapping[str, Any]] = results.board.get("out_of_competition", ())
     return entries
 
 
-def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
+def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
     rows = []
     for first, second in pairs:
         common = [team for team in first.of_team if team in second.of_team]
         if len(common) >= FEWEST_TEAMS:
             ranks = [np.array([one.of_team[team] for team in common]) for one in (first, second)]
             tau, p = tau_and_p(*ranks)
-            by = {"by": first.by} if first.by == second.by else {}
-            rows.append(
-                {"first": first.title, "second": second.title, **by, "teams": len(common)}
-                | {"tau": rounded(tau), "p": rounded(p)}
-            )
-    by_head = {"by": "By"} if any("by" in row for row in rows) else {}
+            row = {"first": first.title, "second": second.title, "by": first.by, "teams": len(common)}
+            rows.append({**row, "tau": rounded(tau), "p": rounded(p)})
     analysis = Analysis(
-        name=f"correlation-{between.replace(' ', '-')}",
-        title=f"Correlation {between}",
+        name="correlation-between-tasks",
+        title="Correlation between tasks",
         caption=(
-            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: "
-            f"exact without ties, otherwise from permutations (with more than {_ALL_ORDERS_UP_TO} teams from "
-            f"{_RANDOM_ORDERS:,} random ones, so that p is at least {1 / (_RANDOM_ORDERS + 1):g})."
+            "Kendall's tau-b of the ranks of the teams that both rank, with the two-sided p of no correlation: exact "
+            "for a few teams without ties, otherwise by the normal distribution (scipy)."
         ),
-        columns={"first": "First", "second": "Second", **by_head, "teams": "Teams", "tau": "Tau", "p": "p"},
+        columns={"first": "First", "second": "Second", "by": "By", "teams": "Teams", "tau": "Tau", "p": "p"},
         rows=rows,
         source="HNTS-MRG 2024 overview, correlation of both tasks",
     )
@@ -111,51 +82,9 @@ def _correlation(between: str, pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[A
 
 
 def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None]:
-    """Kendall's tau-b and its two-sided p; both None if one side ties all teams.
-
-    Without ties p is exact. With ties it is the fraction of the orders of one side whose tau is at least as far from
-    0: of all orders up to seven teams, else of 1,999 random ones with the observed order added.
-    """
-    tau = float(kendall_tau(first[None, :], second)[0])
-    if np.isnan(tau):
-        return None, None
-    size = first.size
-    if all(np.unique(side).size == size for side in (first, second)):
-        return tau, float(kendalltau(first, second, method="exact").pvalue)
-    if size <= _ALL_ORDERS_UP_TO:
-        orders = np.array(list(permutations(range(size))))
-    else:
-        drawn = np.random.default_rng(_SEED).permuted(np.tile(np.arange(size), (_RANDOM_ORDERS, 1)), axis=1)
-        orders = np.vstack([np.arange(size), drawn])
-    as_far = np.abs(kendall_tau(first[orders], second)) >= abs(tau) - 1e-12
-    return tau, float(as_far.mean())
-
-
-def _profile(title: str, of: str, columns: Sequence[_Ranks]) -> list[Analysis]:
-    """Each team's rank in every column; the colour is the fraction of the other teams that it leaves behind."""
-    teams = list(dict.fromkeys(team for column in columns for team in column.of_team))
-    rows: list[dict[str, Any]] = [
-        {"team": team, "of": column.title, "rank": rank, "teams": len(column.of_team)}
-        | {"behind": rounded(sum(other > rank for other in column.of_team.values()) / (len(column.of_team) - 1))}
-        for team, column in product(teams, columns)
-        if (rank := column.of_team.get(team)) is not None and len(column.of_team) > 1
-    ]
-    analysis = Analysis(
-        name="profile",
-        title=title,
-        caption="Rank of each team, coloured by the fraction of the other teams that it leaves behind.",
-        columns={
-            "team": "Team",
-            "of": of,
-            "rank": "Rank",
-            "teams": "Ranked teams",
-            "behind": "Fraction of the others left behind",
-        },
-        rows=rows,
-        chart={"kind": "matrix", "x": "of", "y": "team", "value": "behind", "text": "rank", "scale": "sequential"},
-        source="HECKTOR 2025 overview, Cross-Task Observations",
-    )
-    return [analysis] if rows else []
+    """Kendall's tau-b and its two-sided p, exact without ties; both None if one side ties all teams."""
+    test = kendalltau(first, second)
+    return (None, None) if np.isnan(test.statistic) else (float(test.statistic), float(test.pvalue))
 
 
 def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
@@ -173,7 +102,9 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             rows.append({**place, **summary})
             # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.
             others = [
-                (str(entry["team"]), entry["metrics"][name]["value"]) for entry in _unranked(one) for name in names
+                (str(entry["team"]), entry["metrics"][name]["value"])
+                for entry in _out_of_competition(one)
+                for name in names
             ]
             rows += [{**place, "team": team, "value": rounded(value)} for team, value in others if value is not None]
     analysis = Analysis(

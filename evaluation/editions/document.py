@@ -1,8 +1,4 @@
-"""The JSON file of an evaluation profile as models, and its ranked metrics: measured ones, or weighted sums of others.
-
-Format 1 holds one answer for each task of HECKTOR 2025; format 2 names its declaration and holds rules for each answer
-of a task.
-"""
+"""The JSON file of an evaluation profile as models; its ranked metrics are measured ones or weighted sums of others."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from contract.documents import Document, Text, Word, expect_keys
-from contract.editions.declaration import Kind
 from contract.errors import HecktorError
 from evaluation.metrics.rules import ClassRules, MaskRules, Metric, RiskRules
 
@@ -119,10 +114,6 @@ def metrics_of_scheme(scheme: Scheme) -> list[str]:
     return [scheme] if isinstance(scheme, str) else [name for part in scheme.parts for name in metrics_of_scheme(part)]
 
 
-# The kinds of answers as format 1 spells them.
-KINDS_OF_FORMAT_1: Final[dict[str, Kind]] = {"segmentation": "mask", "survival": "risk", "classification": "class"}
-
-
 def _kind_of(rules: Any) -> str:
     """The tag of rules, by the keys that only one kind has."""
     keys = rules if isinstance(rules, dict) else type(rules).model_fields
@@ -161,16 +152,14 @@ class AnswerRules(Document):
 
 
 class ProfileTask(Document):
-    """A task: format 1 has the kind and rules of its answer, format 2 its answers.
+    """A task with the rules of its answers and its ranked metrics.
 
     `aliases` are further values of `--task`, lower-case, such as the numbers of the challenge's own tasks.
     """
 
     metrics: Annotated[dict[Text, RankedMetric], Field(min_length=1)]
     ranking: RankingProfile
-    kind: Literal["segmentation", "survival", "classification"] | None = None
-    rules: AnyRules | None = None
-    answers: dict[Text, AnswerRules] | None = None
+    answers: dict[Text, AnswerRules]
     aliases: tuple[Word, ...] = ()
 
 
@@ -180,7 +169,7 @@ class ProfileDocument(Document):
     `citation` is what a report asks its readers to cite; `$schema` is for editors.
     """
 
-    format: Annotated[int, Field(ge=1, le=2)]
+    format: Annotated[int, Field(ge=2, le=2)]
     name: Text
     title: Text
     citation: str = ""
@@ -189,12 +178,7 @@ class ProfileDocument(Document):
     tasks: Annotated[dict[Text, ProfileTask], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _check_format(self) -> ProfileDocument:
-        own = ("kind", "rules") if self.format == 1 else ("answers",)
-        optional = ("citation", "editor_schema", *(() if self.format == 1 else ("declaration",)))
-        expect_keys(self, ("format", "name", "title", "tasks"), optional)
-        for task in self.tasks.values():
-            expect_keys(task, (*own, "metrics", "ranking"), ("aliases",))
+    def _check_aliases(self) -> ProfileDocument:
         aliases = [alias for task in self.tasks.values() for alias in task.aliases]
         if len({*aliases, *self.tasks}) < len(aliases) + len(self.tasks):
             raise ValueError("each name or alias of a task once")
@@ -246,7 +230,9 @@ def _profile_of(name: str, entries: Mapping[str, RankedMetric], known: Known, wh
 def require_rankable(metric: Metric, where: str) -> None:
     """Raise HecktorError for a metric whose optimum lies between its bounds."""
     if not metric.can_rank:
-        raise HecktorError(where, f"{metric.name} has its optimum at {metric.best:g}", "a metric that can rank teams")
+        raise HecktorError(
+            where, f"{metric.name} has its optimum at {metric.best:g} and cannot rank teams", "another metric"
+        )
 
 
 def check_measured(metrics: Mapping[str, MetricProfile], known: Known, where: str) -> None:

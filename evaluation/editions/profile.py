@@ -12,8 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic_core import PydanticUndefined
-
 from contract.documents import parse_document
 from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
 from contract.editions.declaration import Kind
@@ -21,7 +19,6 @@ from contract.errors import HecktorError
 from contract.files import parse_json
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.document import (
-    KINDS_OF_FORMAT_1,
     AnswerRules,
     MetricProfile,
     ProfileDocument,
@@ -45,12 +42,6 @@ class AnswerProfile:
     answer: Answer
     rules: Rules
     prefix: str = ""
-
-    def completed(self, rules: Any) -> Any:
-        """Rules of a metrics.json, with the defaults of those that did not exist when it was written."""
-        fields = type(self.rules).model_fields.items()
-        defaults = {name: field.default for name, field in fields if field.default is not PydanticUndefined}
-        return {**defaults, **rules} if isinstance(rules, dict) else rules
 
     @property
     def scorer(self) -> Scorer:
@@ -92,17 +83,6 @@ class TaskProfile:
         """The rules as plain data, by answer if there are several."""
         options = {name: profile.rules.model_dump() for name, profile in self.answers.items()}
         return options if self.has_several_answers else next(iter(options.values()))
-
-    def completed(self, options: Any) -> Any:
-        """Options of a metrics.json, see `AnswerProfile.completed`."""
-        if not self.has_several_answers:
-            return next(iter(self.answers.values())).completed(options)
-        if not isinstance(options, dict):
-            return options
-        return {
-            name: self.answers[name].completed(stated) if name in self.answers else stated
-            for name, stated in options.items()
-        }
 
 
 def known_metrics(answers: Mapping[str, AnswerProfile], where: str) -> dict[str, tuple[str, Metric]]:
@@ -276,25 +256,14 @@ def _shipped(name: str) -> Any:
 
 
 def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> TaskProfile:
-    answers = _only_answer(task, algorithm, where) if task.answers is None else _answers(task.answers, algorithm, where)
+    answers = _answers(task.answers, algorithm, where)
     metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
     return TaskProfile(edition, algorithm, answers, metrics, ranking, task.aliases)
 
 
-def _only_answer(task: ProfileTask, algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
-    """The answer of a task in format 1."""
-    answer = algorithm.answers[0]
-    if task.kind is None or KINDS_OF_FORMAT_1[task.kind] != answer.kind or len(algorithm.answers) > 1:
-        raise HecktorError(f"{where}.kind", f"found {task.kind!r}, not the kind of the answer {answer.name!r}")
-    rules = _of_kind(task.rules, answer, f"{where}.rules")
-    if "direction" not in rules.model_fields_set and answer.kind == "risk":
-        raise HecktorError(f"{where}.rules.direction", "found nothing", "this key")
-    return {answer.name: AnswerProfile(answer, rules)}
-
-
 def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:
-    """The answers of a task in format 2."""
+    """The answers of a task with their rules."""
     names = [answer.name for answer in algorithm.answers]
     if set(names) != set(entries):
         raise HecktorError(f"{where}.answers", f"found {', '.join(entries)}", f"exactly {', '.join(names)}")
@@ -309,7 +278,7 @@ def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: st
     return answers
 
 
-def _of_kind(rules: Rules | None, answer: Answer, where: str) -> Rules:
+def _of_kind(rules: Rules, answer: Answer, where: str) -> Rules:
     if not isinstance(rules, RULES_OF_KIND[answer.kind]):
         raise HecktorError(where, "found the rules of another kind of answer", f"those of a {answer.kind}")
     return rules

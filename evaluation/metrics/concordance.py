@@ -1,9 +1,9 @@
 """Comparable and concordant pairs of patients under case weights, in n log n steps and without a matrix of pairs.
 
-Sort patients by time, a recurrence before a censoring at the same time, and number the distinct (time, censored)
-from 0: patient j is comparable with a recurrence i exactly where the number of j is greater. Two numbers a < b
-agree in their bits above one place, where a has 0 and b has 1. So each bit splits the pairs into blocks of equal
-higher bits, and within a block the weight of all j of lower risk is one running sum over j in the order of risks.
+Merge-sort counting, written as one cumulative sum per bit of the time rank. Patients are sorted by time, a recurrence
+before a censoring at the same time, and the distinct (time, censored) are numbered from 0: patient j is comparable with
+a recurrence i where the number of j is greater. Of two numbers a < b the highest differing bit is 0 in a and 1 in b, so
+that each bit splits the pairs into blocks of equal higher bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Overlap of masks: counts of one case, aggregates over a cohort as functions of case weights, and DSC by volume.
+"""Overlap of masks: counts of one case, aggregates over a cohort as functions of case weights.
 
 A weighted metric takes weights of shape (replicates, cases), the count of each case, and returns one value for each
 replicate, NaN if undefined. Ones give the cohort's own value, the counts of a bootstrap sample its replicate, both from
@@ -21,7 +21,7 @@ Integers: TypeAlias = npt.NDArray[np.intp]
 WeightedMetric: TypeAlias = Callable[[Floats], Floats]
 Box: TypeAlias = tuple[slice, slice, slice]
 
-MM3_A_ML: Final = 1000.0
+MM3_PER_ML: Final = 1000.0
 VOLUME_BINS: Final = 5
 
 # DSC of a case without reference voxels, (without, with) predicted voxels; None leaves the case out of the mean.
@@ -220,9 +220,9 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
     """2 a b / (a + b) of two metrics, each 0 or more; 0 where both are, NaN where one is undefined."""
 
     def weighted(weights: Floats) -> Floats:
-        mine, theirs = first(weights), second(weights)
-        total = mine + theirs
-        return np.where(total == 0, 0.0, ratio(2 * mine * theirs, total))
+        one, other = first(weights), second(weights)
+        total = one + other
+        return np.where(total == 0, 0.0, ratio(2 * one * other, total))
 
     return weighted
 
@@ -230,27 +230,6 @@ def harmonic_mean_metric(first: WeightedMetric, second: WeightedMetric) -> Weigh
 def average_metric(*metrics: WeightedMetric) -> WeightedMetric:
     """The plain mean of several metrics; NaN where one is undefined."""
     return lambda weights: np.asarray(np.mean([metric(weights) for metric in metrics], axis=0))
-
-
-def dsc_by_volume(volumes_ml: Floats, dsc: Floats) -> dict[str, Any] | None:
-    """Spearman's correlation of DSC with reference volume, and the mean DSC in five bins of rising volume.
-
-    Bins hold equal numbers of cases, the first also the remainder. None with fewer cases than bins; the correlation is
-    None if all DSCs or all volumes are equal.
-    Source: the HECKTOR 2021 overview.
-    """
-    if len(dsc) < VOLUME_BINS:
-        return None
-    bins = [
-        {
-            "cases": int(part.size),
-            "dsc_mean": float(dsc[part].mean()),
-            "volume_ml_low": float(volumes_ml[part].min()),
-            "volume_ml_high": float(volumes_ml[part].max()),
-        }
-        for part in equal_bins(volumes_ml, VOLUME_BINS)
-    ]
-    return {"cases": len(dsc), "spearman": spearman(volumes_ml, dsc), "bins": bins}
 
 
 def equal_bins(values: Floats, n_bins: int) -> list[Integers]:

@@ -63,7 +63,7 @@ class MaskRules(Document):
 class RiskRules(Document):
     """How risks are compared.
 
-    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile of format 2
+    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile
     may leave it out, since the edition's declaration states it.
     """
 
@@ -116,6 +116,7 @@ class Metric:
             per-case values; empty for none.
         deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
             distances; empty for that of the bootstrapped difference.
+        has_tau: whether Kendall's tau of the ranking by it is given even where it does not rank.
         rules: the profile's rules that change its meaning.
     """
 
@@ -128,6 +129,7 @@ class Metric:
     best: float = 1.0
     second_test: str = ""
     deciding_test: str = ""
+    has_tau: bool = False
     rules: tuple[str, ...] = ()
 
     @property

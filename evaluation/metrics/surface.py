@@ -78,7 +78,6 @@ class SurfaceMetric:
         over_cases: `median_metric` or `mean_metric`.
         unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
         rules: the profile's rules that change its meaning.
-        in_all_files: whether rows of every version hold the value; rows without another value lack its metric.
     """
 
     key: str
@@ -88,7 +87,6 @@ class SurfaceMetric:
     over_cases: Callable[[Floats], WeightedMetric]
     unit: str = ""
     rules: tuple[str, ...] = ()
-    in_all_files: bool = False
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -112,7 +110,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, _: surfaces.hd95(),
         median_metric,
         "mm",
-        in_all_files=True,
     ),
     SurfaceMetric(
         "asd_mm",
@@ -121,7 +118,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, _: surfaces.mean(),
         median_metric,
         "mm",
-        in_all_files=True,
     ),
     SurfaceMetric(
         "surface_dsc",
@@ -130,7 +126,6 @@ SURFACE_METRICS: tuple[SurfaceMetric, ...] = (
         lambda surfaces, rules: surfaces.fraction_within(rules.surface_tolerance_mm),
         mean_metric,
         rules=("surface_tolerance_mm",),
-        in_all_files=True,
     ),
 )
 
@@ -141,7 +136,7 @@ def without_prediction() -> SurfaceRow:
 
 
 def compare_surfaces(reference: Booleans, predicted: Booleans, spacing_mm: Spacing, rules: MaskRules) -> SurfaceRow:
-    """Compare the surfaces of two masks of one shape, (z, y, x); the spacing has the same order.
+    """Compare the surfaces of two masks of the same shape; shape and spacing are (z, y, x).
 
     The average surface distance is the mean over the voxels of both surfaces. The surface DSC is the
     fraction of both surfaces that lies within the tolerance (bound included) of the other one.
@@ -196,8 +191,8 @@ def _by_transform(these: Booleans, others: Booleans, spacing_mm: Spacing) -> Flo
 
 def _by_tree(first: Booleans, second: Booleans, spacing_mm: Spacing) -> tuple[Floats, Floats]:
     # Grid points lie in equal planes, on which balancing a tree wastes time.
-    mine, theirs = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
-    return _to_nearest(mine, theirs, second[first]), _to_nearest(theirs, mine, first[second])
+    first_mm, second_mm = (np.argwhere(mask) * np.asarray(spacing_mm) for mask in (first, second))
+    return _to_nearest(first_mm, second_mm, second[first]), _to_nearest(second_mm, first_mm, first[second])
 
 
 def _to_nearest(points: Floats, others: Floats, on_both: Booleans) -> Floats:

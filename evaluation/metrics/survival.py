@@ -11,7 +11,7 @@ from evaluation.metrics.concordance import PairCounter, case_control_pairs
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import MISSING_RISK_RULES
 
-DAYS_A_YEAR: Final = 365.25
+DAYS_PER_YEAR: Final = 365.25
 AUC_YEARS: Final = (1, 2, 3)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Final, Literal
 
@@ -20,12 +21,14 @@ _FIGURES: Final = 4
 
 
 def figure(analysis: Analysis, anchor: str, *, fold: Literal["", "open", "closed"] = "") -> str:
-    """An analysis with heading, caption, chart and notes; empty without rows.
+    """An analysis with heading, caption, chart and notes; empty without rows, as is a matrix in which nothing varies.
 
     `anchor` is its id, unique on the page. With a `fold`, open or closed, it folds away behind its heading; a chart
     of a single bar or point is then left out, otherwise it is a table.
     """
     kind = str(analysis.chart.get("kind", ""))
+    if kind == "matrix":
+        analysis = _with_varying_panels(analysis)
     if not analysis.rows or (fold and kind and len(analysis.rows) == 1):
         return ""
     about = analysis.caption + (f" Source: {analysis.source}." if analysis.source else "")
@@ -40,6 +43,15 @@ def figure(analysis: Analysis, anchor: str, *, fold: Literal["", "open", "closed
     is_open = " open" if fold == "open" else ""
     html = f"<details{is_open}><summary>{head}</summary>{content}</details>" if fold else f"{head}{content}"
     return f'<section class="{css}" id="{escape(anchor)}">{html}</section>'
+
+
+def _with_varying_panels(analysis: Analysis) -> Analysis:
+    """A matrix without the panels in which all cells are equal."""
+    cells: dict[Any, set[Any]] = {}
+    facet, shown = analysis.chart.get("facet", ""), [analysis.chart.get(key, "") for key in ("value", "text")]
+    for row in analysis.rows:
+        cells.setdefault(row.get(facet), set()).add(tuple(map(row.get, shown)))
+    return replace(analysis, rows=[row for row in analysis.rows if len(cells[row.get(facet)]) > 1])
 
 
 def _lines(analysis: Analysis) -> int:

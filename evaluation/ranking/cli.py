@@ -18,28 +18,35 @@ from evaluation.results.board import LEADERBOARD_JSON, files_beside
 from evaluation.results.documents import check_owner
 
 if TYPE_CHECKING:
-    from evaluation.ranking.unranked import UnrankedSource
+    from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 
 LEADERBOARD_CSV: Final = "leaderboard.csv"
+LEADERBOARD_TEX: Final = "leaderboard.tex"
+CASES_CSV: Final = "cases.csv"
+_OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
     # Imported after the options, so that --help answers at once.
+    from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.table import as_csv, as_text, lines_of_runs
+    from evaluation.ranking.table import as_csv, as_text, in_places, lines_of_runs
 
     teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
-    given = {name: value for name, value in vars(options).items() if name not in {"metrics", "names", "output"}}
+    given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
     board = rank_results(RankingRequest(teams, **given))
     check_owner(options.output / LEADERBOARD_JSON, board["task"])
+    contents = {CASES_CSV: cases_csv(board["files"])} if options.cases else {}
     board["files"] = files_beside(options.output, board["files"])
-    contents = {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    contents |= {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    if options.latex:
+        contents[LEADERBOARD_TEX] = as_latex(board, in_places(board))
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
-    sys.stdout.write(f"{as_text(board)}written: {options.output / LEADERBOARD_JSON} and {LEADERBOARD_CSV}\n")
+    sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")
     return 0
 
 
@@ -64,11 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     runs = "several runs of one team, of which the best counts; may be repeated"
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
-    add("--unranked", type=_unranked, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
-    add("--beside", type=_beside, action="append", dest="unranked", help=argparse.SUPPRESS)
+    add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
     add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
-    tau = "also give Kendall's tau by this metric, which need not rank; may be repeated"
-    add("--tau", metavar="METRIC", help=tau, **repeated)
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
     seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"
@@ -82,16 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
+    add("--latex", action="store_true", help="also write leaderboard.tex, a table of the package booktabs")
+    add("--cases", action="store_true", help="also write cases.csv: every team's values of every single patient")
     add("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser
 
 
-def _unranked(text: str) -> UnrankedSource:
-    from evaluation.ranking.unranked import unranked_source
+def _out_of_competition(text: str) -> OutOfCompetitionSource:
+    from evaluation.ranking.out_of_competition import out_of_competition_source
 
-    return unranked_source(text)
-
-
-def _beside(text: str) -> UnrankedSource:
-    sys.stderr.write("warning: --beside is now called --unranked\n")
-    return _unranked(text)
+    return out_of_competition_source(text)

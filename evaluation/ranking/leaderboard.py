@@ -8,14 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.errors import HecktorError
-from evaluation.editions.document import MetricProfile, Scheme, require_rankable
+from evaluation.editions.document import MetricProfile, Scheme
 from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
+from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
 from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
-from evaluation.ranking.unranked import UnrankedEntry, mean_entry, unranked_entries
 from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, StoredCohort, absent_metrics
 from evaluation.rows.scorer import whole_cohort
@@ -39,21 +38,6 @@ def stability(table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str
         "rankings": {name: _of_scheme(table, replicates, scheme, ties) for name, scheme in ranking.schemes.items()},
         "metrics": {name: _of_scheme(table, replicates, name, ties) for name in profile.metrics},
     }
-
-
-def measured_metric(profile: TaskProfile, name: str, where: str) -> MetricProfile:
-    """The profile of any metric that the rules measure, ranked or not.
-
-    Raises HecktorError: no such metric, or one that cannot rank teams.
-    """
-    if name in profile.metrics:
-        return profile.metrics[name]
-    known = known_metrics(profile.answers, where)
-    if name not in known:
-        raise HecktorError(where, f"unknown metric {name!r}", f"one of {', '.join({**profile.metrics, **known})}")
-    answer, metric = known[name]
-    require_rankable(metric, where)
-    return MetricProfile(name, metric.higher_is_better, answer, metric)
 
 
 def _replicates(table: TeamsTable, draws: Draws) -> TeamsTable:
@@ -96,16 +80,14 @@ def leaderboard(
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     *,
-    unranked: Sequence[UnrankedEntry] = (),
+    out_of_competition: Sequence[EntryOutOfCompetition] = (),
     mean: bool = False,
-    taus: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The leaderboard of one task as plain data; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
-    evaluation, and so the draws of its intervals. `unranked` entries, the `mean` of all ranked teams and Kendall's
-    `taus` of further measured metrics are shown without a change to the ranking. Raises HecktorError: no team with
-    every ranked metric; or a tau of a metric that is not measured, or of results without rows.
+    evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
+    shown without a change to the ranking. Raises HecktorError: no team with every ranked metric.
     """
     profile = teams.profile
     table = table_of(teams.require_ranked_teams())
@@ -119,10 +101,9 @@ def leaderboard(
         "ties": profile.ranking.ties,
         "metrics": {name: metric.title for name, metric in profile.metrics.items()},
         "teams": [_entry(teams.ranked[index], index, board, profile) for index in board.order],
-        "unranked_entries": unranked_entries([*unranked, *mean_of_teams], teams),
-        "unranked": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.unranked],
+        "out_of_competition": placed_entries([*out_of_competition, *mean_of_teams], teams),
+        "incomplete": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.incomplete],
         **_uncertainty(table, resampling),
-        "tau": {name: _tau(name, resampling) for name in taus},
         "provenance": {
             **{key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
             **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition}),
@@ -162,30 +143,31 @@ def _uncertainty(table: TeamsTable, resampling: _Resampling) -> dict[str, Any]:
     if cohort is None or draws is None:
         return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
     counts = {"bootstraps": resampling.bootstraps, "seed": resampling.seed, "redraws": resampling.redraws}
+    stable = stability(table, draws, cohort.profile)
+    stable["metrics"] |= _of_further_metrics(cohort, resampling.bootstraps, resampling.seed)
     return {
-        "stability": {**counts, **stability(table, draws, cohort.profile)},
+        "stability": {**counts, **stable},
         "comparisons": comparisons(cohort, table, draws),
     }
 
 
-def _tau(name: str, resampling: _Resampling) -> dict[str, Any]:
-    """Kendall's tau of the ranking by one measured metric; its draws are those of the ranked metrics.
+def _of_further_metrics(cohort: StoredCohort, bootstraps: int, seed: int) -> dict[str, Any]:
+    """The same for the metrics that do not rank but have a tau, if all teams have a value.
 
-    A replicate in which the metric is undefined for a team is drawn again for this metric alone.
+    The draws are those of the ranked metrics; a replicate in which a metric is undefined for a team is drawn again for
+    this metric alone.
     """
-    cohort = resampling.cohort
-    if cohort is None:
-        raise HecktorError("--tau", resampling.why, "per-case rows and bootstrap rankings")
-    metric = measured_metric(cohort.profile, name, "--tau")
-    values = []
-    for team in cohort.teams:
-        values.append(whole_cohort(team.metrics[name], len(cohort.cases)) if name in team.metrics else np.nan)
-        if np.isnan(values[-1]):
-            raise HecktorError("--tau", f"{team.team} has no {name}", "a metric of all ranked teams")
-    draws, _ = _draw(cohort, (name,), resampling.bootstraps, resampling.seed)
-    table = TeamsTable(tuple(team.team for team in cohort.teams), {name: np.array(values)}, {name: metric})
-    tau: dict[str, Any] = _of_scheme(table, _replicates(table, draws), name, cohort.profile.ranking.ties)["kendall_tau"]
-    return tau
+    profile, names = cohort.profile, tuple(team.team for team in cohort.teams)
+    further = {}
+    for name, (answer, metric) in known_metrics(profile.answers, "rank").items():
+        functions = [team.metrics[name] for team in cohort.teams if metric.has_tau and name in team.metrics]
+        values = np.array([whole_cohort(function, len(cohort.cases)) for function in functions])
+        if name not in profile.metrics and len(functions) == len(names) and not np.isnan(values).any():
+            draws, _ = _draw(cohort, (name,), bootstraps, seed)
+            of_metric = MetricProfile(metric.title, metric.higher_is_better, answer, metric)
+            table = TeamsTable(names, {name: values}, {name: of_metric})
+            further[name] = _of_scheme(table, _replicates(table, draws), name, profile.ranking.ties)
+    return further
 
 
 def _draw(

@@ -15,10 +15,16 @@ from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import leaderboard
+from evaluation.ranking.out_of_competition import (
+    MEAN_OF_TEAMS,
+    OutOfCompetitionSource,
+    entry_of_metrics,
+    is_of_observers,
+    observers_entry,
+)
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.table import BEST_MEDIAN_WORST
-from evaluation.ranking.unranked import MEAN_OF_TEAMS, UnrankedSource, is_of_observers, observers_entry, unranked_entry
 from evaluation.results.board import team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
@@ -33,8 +39,8 @@ class RankingRequest:
     Attributes:
         teams: name and metrics.json, or its content, of each team.
         runs: name of a team and the metrics.json of each of its runs, of which the best counts.
-        unranked: entries that are shown without a rank.
-        table: a CSV file of printed values, in place of teams, runs and unranked entries.
+        out_of_competition: entries that are shown without a rank.
+        table: a CSV file of printed values, in place of teams, runs and entries out of competition.
         methods: a CSV file of descriptors of the teams' methods, which stand beside their scores.
 
     The others are the arguments of `evaluation.rank`.
@@ -42,7 +48,7 @@ class RankingRequest:
 
     teams: Sequence[tuple[str, Source]]
     runs: Sequence[tuple[str, Sequence[Path]]] = ()
-    unranked: Sequence[UnrankedSource] = ()
+    out_of_competition: Sequence[OutOfCompetitionSource] = ()
     table: Path | None = None
     methods: Path | None = None
     task: str | None = None
@@ -53,7 +59,6 @@ class RankingRequest:
     seed: int | None = None
     without_rows: bool = False
     mean: bool = False
-    tau: Sequence[str] = ()
 
 
 def rank_results(request: RankingRequest) -> dict[str, Any]:
@@ -62,7 +67,7 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
     Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
     board = _rank_files(request) if request.table is None else _rank_printed(request, request.table)
-    entries = (*board["teams"], *board["unranked_entries"], *board["unranked"])
+    entries = (*board["teams"], *board["out_of_competition"], *board["incomplete"])
     methods = {} if request.methods is None else read_methods(request.methods, [entry["team"] for entry in entries])
     return {**board, "methods": methods}
 
@@ -70,14 +75,14 @@ def rank_results(request: RankingRequest) -> dict[str, Any]:
 def _rank_files(request: RankingRequest) -> dict[str, Any]:
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
-    names += [one.team for one in request.unranked]
+    names += [one.team for one in request.out_of_competition]
     check_team_names([*names, *mean])
     _check_folder_names(names)
-    observers, unranked = _read_unranked(request.unranked)
-    unranked_files = [(one.team, one.source) for one in request.unranked if one.team in unranked]
+    observers, outside = _read_out_of_competition(request.out_of_competition)
+    outside_files = [(one.team, one.source) for one in request.out_of_competition if one.team in outside]
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}
     of_runs = [(name, path) for named in runs.values() for name, (_, path) in named.items()]
-    sources = [*request.teams, *of_runs, *unranked.items()]
+    sources = [*request.teams, *of_runs, *outside.items()]
     loaded = load_teams(sources, task=request.task, edition=request.edition)
     if not request.without_rows:
         loaded.require_rows()
@@ -86,13 +91,13 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
     counted = {**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}}
     ranked = loaded.select(counted)
     entries = [
-        observers_entry(one, observers[one.team], loaded) if one.team in observers else unranked_entry(one, loaded)
-        for one in request.unranked
+        observers_entry(one, observers[one.team], loaded) if one.team in observers else entry_of_metrics(one, loaded)
+        for one in request.out_of_competition
     ]
-    board = leaderboard(ranked, request.bootstraps, request.seed, unranked=entries, mean=request.mean, taus=request.tau)
-    files = {name: path for name, path in (*request.teams, *unranked_files) if isinstance(path, Path)}
+    board = leaderboard(ranked, request.bootstraps, request.seed, out_of_competition=entries, mean=request.mean)
+    files = {name: path for name, path in (*request.teams, *outside_files) if isinstance(path, Path)}
     files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
-    shown = loaded.select({**counted, **{name: name for name in unranked}})
+    shown = loaded.select({**counted, **{name: name for name in outside}})
     return {
         **board,
         "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()},
@@ -114,8 +119,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
     needs_rows = {
         "metrics.json": request.teams,
         "--runs": request.runs,
-        "--unranked": request.unranked,
-        "--tau": request.tau,
+        "--out-of-competition": request.out_of_competition,
         "--without-rows": request.without_rows,
         "--seed": request.seed is not None,
         "--bootstraps": request.bootstraps != DEFAULT_RANKINGS,
@@ -128,13 +132,15 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
     names = [*(team.team for team in teams.teams), *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
     _check_folder_names(names)
-    board = leaderboard(teams, 0, unranked=entries, mean=request.mean)
+    board = leaderboard(teams, 0, out_of_competition=entries, mean=request.mean)
     ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
     return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}
 
 
-def _read_unranked(sources: Sequence[UnrankedSource]) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
-    """The contents of each observers.json among the unranked entries, and the metrics of the others, by name."""
+def _read_out_of_competition(
+    sources: Sequence[OutOfCompetitionSource],
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
+    """The contents of each observers.json among the entries, and the metrics of the others, by name."""
     observers, metrics = {}, {}
     for one in sources:
         content = one.source
@@ -159,13 +165,13 @@ def _ordered(loaded: ComparableTeams, runs: Mapping[str, str]) -> list[str]:
     """A team's runs from best to worst by the official ranking of the team's own runs; of equal runs the first one.
 
     `runs` are their names by those in `loaded`. Runs without a value for every ranked metric come last; if all lack
-    one, the first run stands for the team, unranked.
+    one, the first run stands for the team, incomplete.
     Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
     """
     own = loaded.select(runs)
     key_of = {name: key for key, name in runs.items()}
     places = rank_teams(table_of(own), own.profile.ranking).order if own.ranked else ()
-    order = [*(own.ranked[index] for index in places), *own.unranked]
+    order = [*(own.ranked[index] for index in places), *own.incomplete]
     return [key_of[run.team] for run in order]
 
 

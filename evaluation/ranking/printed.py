@@ -16,7 +16,7 @@ from contract.files import without_apostrophe
 from evaluation.editions.document import metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, number, read_table_with
-from evaluation.ranking.unranked import UnrankedEntry, UnrankedSource, unranked_entry
+from evaluation.ranking.out_of_competition import EntryOutOfCompetition, OutOfCompetitionSource, entry_of_metrics
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import ComparableTeams, check_team_names
 from evaluation.results.validation import check_ranges
@@ -27,7 +27,9 @@ REASON: Final = "out_of_competition"
 WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is not tested either"
 
 
-def read_printed(path: Path, profile: TaskProfile) -> tuple[ComparableTeams, list[UnrankedEntry], dict[str, str]]:
+def read_printed(
+    path: Path, profile: TaskProfile
+) -> tuple[ComparableTeams, list[EntryOutOfCompetition], dict[str, str]]:
     """The teams of a table of printed values, its rows out of competition, and its name and checksum.
 
     The columns are `team`, the metrics, and optionally `out_of_competition`; others are not used, with a warning.
@@ -43,7 +45,7 @@ def read_printed(path: Path, profile: TaskProfile) -> tuple[ComparableTeams, lis
     check_team_names([team.team for team in teams])
     reasons = {team.team: row.get(REASON, "").strip() for team, row in zip(teams, table.rows, strict=True)}
     loaded = ComparableTeams(shown, tuple(teams), ())
-    beside = [unranked_entry(UnrankedSource(name, path, why), loaded) for name, why in reasons.items() if why]
+    beside = [entry_of_metrics(OutOfCompetitionSource(name, path, why), loaded) for name, why in reasons.items() if why]
     unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
     if unused:
         warning = Finding(table.name, f"columns {', '.join(unused)}", "metrics of the edition", "not used")

@@ -1,4 +1,4 @@
-"""The leaderboard as text and as CSV, with unranked entries in their places."""
+"""The leaderboard as text and as CSV, with entries out of competition in their places."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from contract.files import csv_text
+from evaluation.ranking.paper import decimals_of, with_interval
 from evaluation.results.documents import FIGURES, figure_of
 
 OUT_OF_COMPETITION: Final = "out of competition"
@@ -13,18 +14,18 @@ BEST_MEDIAN_WORST: Final = ("best", "median", "worst")
 
 
 def in_places(board: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Teams in official order, with the unranked entries in their places; these have no `rank`."""
+    """Teams in official order, with the entries out of competition in their places; these have no `rank`."""
     entries = list(board["teams"])
     # From the last place on, so that an insertion moves no later place.
-    for row in reversed(board["unranked_entries"]):
+    for row in reversed(board["out_of_competition"]):
         entries.insert(row["place"], row)
     return entries
 
 
 def as_text(board: Mapping[str, Any]) -> str:
-    """The table for the screen, then rank stability, the taus that were asked for, and teams with identical answers."""
+    """The table for the screen, then rank stability with Kendall's taus, and identical answers."""
     metrics, entries = board["metrics"], in_places(board)
-    width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["unranked"]]))
+    width = max(len("team"), *(len(entry["team"]) for entry in [*entries, *board["incomplete"]]))
     others = [name for name in board["teams"][0]["rankings"] if name != board["official"]]
     titles = [*metrics.values(), *(f"by {name}" for name in others)]
     widths = [max(20, len(title)) for title in titles]
@@ -36,9 +37,8 @@ def as_text(board: Mapping[str, Any]) -> str:
         note = f"  ({entry['reason'] or OUT_OF_COMPETITION})" if "reason" in entry else ""
         note += "  without rows" * entry.get("without_rows", False)
         lines.append(f"{entry.get('rank', '-'):>4}  {entry['team']:<{width}}  " + "  ".join(aligned) + note)
-    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["unranked"]]
+    lines += [f"   -  {entry['team']:<{width}}  no {', '.join(entry['without'])}" for entry in board["incomplete"]]
     lines += _stability_lines(board, width)
-    lines += [f"{_tau_text(tau)} by {name} alone" for name, tau in board["tau"].items() if tau["mean"] is not None]
     lines += identical_lines(board)
     return "\n".join(lines) + "\n"
 
@@ -86,32 +86,39 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
     if stable is None:
         return [f"no rank stability: {board['without_stability_because']}"]
     official = stable["rankings"][board["official"]]
-    lines = [f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first"]
+    lines = [
+        f"ranks in {stable['bootstraps']} bootstrap rankings: 95% interval, and how often first (a tie counts for each)"
+    ]
     for entry in board["teams"]:
         ranks = official["teams"][entry["team"]]
         first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
         lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
-    tau = official["kendall_tau"]
-    if tau["mean"] is not None:
-        lines.append(_tau_text(tau))
-    return lines
+    taus = {"": official["kendall_tau"]}
+    for name, of in stable["metrics"].items():
+        if name in stable["rankings"]:
+            continue
+        taus[f" by {board['metrics'].get(name, name)} alone"] = of["kendall_tau"]
+    return [*lines, *(f"{_tau_text(tau)}{by}" for by, tau in taus.items() if tau["mean"] is not None)]
 
 
 def as_csv(board: Mapping[str, Any]) -> str:
-    """The leaderboard as CSV: one line for each team and each unranked entry, in its place.
+    """The leaderboard as CSV: one line for each team and each entry out of competition, in its place.
 
     Columns are the official rank, each metric with its interval and rank, each ranking, and the rank's interval;
+    values have the decimals that their intervals justify, and `<metric>_text` is `0.960 (0.942-0.978)`;
     `without_rows` if a team has none, so that its values could not be checked; and `method_...` for each descriptor of
-    the methods. With unranked entries a last column gives their reasons; they have no rank.
+    the methods. With entries out of competition a last column gives their reasons; they have no rank.
     """
     unchecked = any(entry.get("without_rows") for entry in in_places(board))
     official = board["official"]
     stable = (board["stability"] or {}).get("rankings", {}).get(official, {}).get("teams", {})
-    lines = []
-    for entry in in_places(board):
+    entries, lines = in_places(board), []
+    decimals = {name: decimals_of(entries, name) for name in board["metrics"]}
+    for entry in entries:
         line: dict[str, Any] = {"rank": entry.get("rank"), "team": entry["team"]}
         for name, figures in entry["metrics"].items():
-            line |= {f"{name}_{part}": figure_of(figures, part) for part in (*FIGURES, "rank")}
+            line |= {f"{name}_{part}": _rounded(figure_of(figures, part), decimals[name]) for part in FIGURES}
+            line |= {f"{name}_rank": figures.get("rank"), f"{name}_text": with_interval(figures, decimals[name])}
         for name, figures in entry.get("rankings", {}).items():
             line |= {f"{name}_{part}": value for part, value in figures.items()}
         if entry["team"] in stable:
@@ -124,10 +131,16 @@ def as_csv(board: Mapping[str, Any]) -> str:
         lines.append(line)
     lines += [
         {"team": team, **board.get("methods", {}).get(team, {})}
-        for team in (entry["team"] for entry in board["unranked"])
+        for team in (entry["team"] for entry in board["incomplete"])
     ]
     columns = {column: None for line in lines for column in line if column != "out_of_competition"}
-    return csv_text([*columns, *(["out_of_competition"] if board["unranked_entries"] else [])], lines, for_people=True)
+    return csv_text(
+        [*columns, *(["out_of_competition"] if board["out_of_competition"] else [])], lines, for_people=True
+    )
+
+
+def _rounded(value: float | None, decimals: int | None) -> float | None:
+    return value if value is None or decimals is None else round(value, decimals)
 
 
 def _methods(board: Mapping[str, Any], team: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from evaluation.analyses.classes import class_name
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.sources import TaskResults, team_names
 from evaluation.analyses.tables import answer_title
-from evaluation.metrics.overlap import MM3_A_ML
+from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.page.charts import column
 from evaluation.page.html import (
     CT_WINDOW_HU,
@@ -153,7 +153,7 @@ def _figures_of(answer: Answer) -> list[tuple[str, str, Reader]]:
 
 
 def _volume_ml(row: JsonRow, key: str) -> float:
-    return round(float(row[key]) / MM3_A_ML, 1)
+    return round(float(row[key]) / MM3_PER_ML, 1)
 
 
 def _dsc(row: JsonRow, label: str) -> float | None:

@@ -29,7 +29,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.groups import with_groups
     from evaluation.analyses.pipeline import task_analyses
-    from evaluation.analyses.sources import find_results, find_scans, profile_of_results, team_names, with_unranked
+    from evaluation.analyses.sources import (
+        find_results,
+        find_scans,
+        profile_of_results,
+        team_names,
+        with_out_of_competition,
+    )
     from evaluation.analyses.tasks import between_tasks
     from evaluation.page.html import colours_of
     from evaluation.report.page import (
@@ -54,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from evaluation.report.pictures import plan_pictures
 
         scans = find_scans(options.cohort, profile.declaration)
-        drawn = colours_of(with_unranked(results))
+        drawn = colours_of(with_out_of_competition(results))
         requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
         sys.stderr.writelines(f"warning: {note}\n" for note in notes)
         pictures = _write_pictures(requests, page, options.workers)

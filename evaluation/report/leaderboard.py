@@ -1,4 +1,4 @@
-"""The leaderboard of a task as a table, with a summary in words."""
+"""The leaderboard of a task as a table, and its winner in one sentence."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any, Final
 
 from evaluation.analyses.sources import DECIDING
 from evaluation.analyses.tables import scheme_title
-from evaluation.metrics.rules import SIGNED_RANK
-from evaluation.page.html import Cell, Row, choice, paragraph, swatch, table, value_cell
+from evaluation.page.html import Cell, Row, choice, swatch, table, value_cell
 from evaluation.results.documents import FIGURES, figure_of
 
 SIGNIFICANT: Final = 0.05
-# One-sided; an interval of 95% leaves out 0 up to the same p.
-ALPHA: Final = 0.025
-_MOST_GROUPS: Final = 3
-_NO_ORDER: Final = "No order claimed with ranks"
+_INSEPARABLE: Final = "Not separable from"
+_MOST_NAMES: Final = 3
+_NUMBERS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _CAPTION: Final = "Leaderboard with 95% intervals"
 _BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
@@ -24,70 +22,70 @@ _UNCHECKED: Final = "(values not checked: no rows)"
 Board = Mapping[str, Any]
 
 
-def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
-    """The summary in words and the table."""
-    groups = inseparable_groups(board)
-    return f"{paragraph(in_words(board, groups), 'words')}{_table(board, colours, groups)}"
-
-
-def in_words(board: Board, groups: Sequence[Sequence[str]]) -> str:
-    """Name the leader, the stability of the order, and the teams among which no order is claimed."""
+def winner_in_words(board: Board) -> str:
+    """The winner, its value of the first deciding metric, and the teams from which it is not separable."""
     teams = [str(entry["team"]) for entry in board["teams"]]
     if not teams:
         return "No team is ranked."
-    sentences = [_leader_sentence(board), _tau_sentence(board)]
-    beaten = _beaten(board)
-    if beaten:
-        metrics = [_within(board["metrics"][metric]) for metric in deciding_metrics(board)]
-        sentences.append(_better_sentence(teams[0], beaten[teams[0]], metrics, len(teams)))
-    sentences.append(_order_sentence(groups, board) if groups else "")
-    return " ".join(filter(None, sentences))
+    first = board["teams"][0]
+    tied = [str(entry["team"]) for entry in board["teams"] if entry["rank"] == first["rank"]]
+    name = deciding_metrics(board)[0]
+    value, low, high = (figure_of(first["metrics"][name], part) for part in FIGURES)
+    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    shown = "" if value is None else f" with {_within(board['metrics'][name])} {value:.3f}{ends}"
+    if len(tied) > 1:
+        return f"{_joined(tied)} share the first place."
+    verdict = _verdict(board, teams[0], teams[1:])
+    return f"{teams[0]} wins{shown}{': ' if verdict else ''}{verdict}."
 
 
-def _leader_sentence(board: Board) -> str:
-    first = [entry for entry in board["teams"] if entry["rank"] == board["teams"][0]["rank"]]
-    names = [str(entry["team"]) for entry in first]
-    metric = next(iter(deciding_metrics(board)), None)
-    if len(first) > 1:
-        return f"{', '.join(names[:-1])} and {names[-1]} share the first place."
-    figures = {} if metric is None or len(deciding_metrics(board)) > 1 else first[0]["metrics"][metric]
-    found = figures.get("value")
-    value = "" if found is None else f" with a {_within(board['metrics'][metric])} of {found:.3f}"
-    stable = _stability(board).get("teams", {})
-    if names[0] not in stable:
-        return f"{names[0]} leads{value}."
-    bootstraps = board["stability"]["bootstraps"]
-    share = stable[names[0]]["times_at_rank"].get("1", 0) / bootstraps
-    return f"{names[0]} leads{value} and is first in {share:.0%} of {bootstraps} rankings of resampled patients."
+def _verdict(board: Board, winner: str, others: Sequence[str]) -> str:
+    if not others:
+        return ""
+    if not board.get("comparisons"):
+        return "not tested against the other teams"
+    wins = _wins(board)
+    unclear = [other for other in others if not _is_separable(wins, winner, other)]
+    if len(unclear) == len(others) > _MOST_NAMES:
+        return "not separable from any other team"
+    if unclear:
+        return f"not separable from {_few_names(unclear)}"
+    in_all = all((winner, other) in of_metric for of_metric in wins for other in others)
+    where = "" if len(wins) == 1 else " in every metric" if in_all else " in at least one metric"
+    count = _NUMBERS[len(others)] if len(others) < len(_NUMBERS) else len(others)
+    rivals = others[0] if len(others) == 1 else f"{'all' if in_all else 'each of the'} {count} other teams"
+    return f"clear, significantly better than {rivals}{where}"
 
 
-def _stability(board: Board) -> Mapping[str, Any]:
-    """The bootstrap rankings by the official scheme; empty without any."""
-    stable: Mapping[str, Any] | None = (board.get("stability") or {}).get("rankings", {}).get(board["official"])
-    return stable or {}
+def _wins(board: Board) -> list[set[tuple[str, str]]]:
+    """For each deciding metric the pairs of which the first team is significantly better than the second."""
+    return [
+        {
+            (str(pair["team"]), str(pair["than"]))
+            for pair in _pairs(board, metric)
+            if pair.get("p_holm") is not None and pair["p_holm"] < SIGNIFICANT
+        }
+        for metric in deciding_metrics(board)
+    ]
 
 
-def _better_sentence(leader: str, beaten: Sequence[int], metrics: Sequence[str], teams: int) -> str:
-    others = f"the {teams - 1} other teams" if teams > 2 else "the one other team"
-    if not any(beaten):
-        return f"{leader} is not significantly better than {'any of ' if teams > 2 else ''}{others}."
-    counts = [f"{count or 'none'} in {metric}" for count, metric in zip(beaten, metrics, strict=True)]
-    return f"Of {others}, {leader} is significantly better than {', '.join(counts)}."
+def _is_separable(wins: Sequence[set[tuple[str, str]]], better: str, than: str) -> bool:
+    """Whether a team is significantly better in a deciding metric, and in none the other way round."""
+    return any((better, than) in of for of in wins) and not any((than, better) in of for of in wins)
+
+
+def _joined(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def _few_names(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return _joined([*names[:_MOST_NAMES], f"{more} more"] if more > 0 else names)
 
 
 def _within(title: str) -> str:
     """The title of a metric inside a sentence: balanced accuracy, but C-index and GTVp."""
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
-
-
-def _tau_sentence(board: Board) -> str:
-    tau = _stability(board).get("kendall_tau", {})
-    if tau.get("mean") is None:
-        return ""
-    return (
-        f"Kendall's tau between these rankings and the order below is {tau['mean']:.2f} on average "
-        f"(95% interval {tau['ci95_low']:.2f} to {tau['ci95_high']:.2f}; 1 means the same order)."
-    )
 
 
 def deciding_metrics(board: Board) -> list[str]:
@@ -97,77 +95,24 @@ def deciding_metrics(board: Board) -> list[str]:
     return [board["official"]] if board["official"] in board["metrics"] else list(board["metrics"])
 
 
-def inseparable_groups(board: Board) -> list[list[str]]:
-    """Neighbours in the official ranking whose differences all have intervals with 0, in every deciding metric.
-
-    Each group is as long as possible, so that groups may overlap. Empty without intervals of differences.
-    """
-    teams = [str(entry["team"]) for entry in board["teams"]]
-    unclear = _unclear_pairs(board)
-    groups: list[list[str]] = []
-    end = 0
-    for start in range(len(teams)):
-        stop = start + 1
-        while stop < len(teams) and all(frozenset((one, teams[stop])) in unclear for one in teams[start:stop]):
-            stop += 1
-        if stop - start > 1 and stop > end:
-            groups.append(teams[start:stop])
-            end = stop
-    return groups
-
-
-def _unclear_pairs(board: Board) -> set[frozenset[str]]:
-    """Pairs of teams whose differences have intervals that include 0, in every deciding metric."""
-    of_metrics = []
-    for metric in deciding_metrics(board):
-        pairs = _pairs(board, metric)
-        if _is_by_ranks(board, metric):  # without intervals
-            better = {frozenset((pair["team"], pair["than"])) for pair in pairs if pair["p"] <= ALPHA}
-            of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs} - better)
-        else:
-            of_metrics.append({frozenset((pair["team"], pair["than"])) for pair in pairs if _includes_zero(pair)})
-    return set.intersection(*of_metrics) if of_metrics else set()
-
-
-def _is_by_ranks(board: Board, metric: str) -> bool:
-    return bool((board.get("comparisons") or {}).get(metric, {}).get("test") == SIGNED_RANK)
-
-
-def _includes_zero(pair: Mapping[str, Any]) -> bool:
-    if pair.get("without_p"):
-        return True
-    low, high = pair.get("ci95_low"), pair.get("ci95_high")
-    return low is not None and high is not None and low <= 0 <= high
-
-
 def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
     pairs: Sequence[Mapping[str, Any]] = (board.get("comparisons") or {}).get(metric, {}).get("pairs", ())
     return pairs
 
 
-def _order_sentence(groups: Sequence[Sequence[str]], board: Board) -> str:
-    shown = [f"{', '.join(group[:-1])} and {group[-1]}" for group in groups[:_MOST_GROUPS]]
-    more = len(groups) - len(shown)
-    rest = f"; and in {more} more group{'s' * (more > 1)} (column “{_NO_ORDER}”)" if more else ""
-    deciding = deciding_metrics(board)
-    where = " in every metric that decides the ranking" if len(deciding) > 1 else ""
-    by_ranks = [_is_by_ranks(board, metric) for metric in deciding]
-    reasons = [] if all(by_ranks) else ["the 95% intervals of their differences include 0"]
-    reasons += ["Wilcoxon's test finds neither better with p <= 0.025"] if any(by_ranks) else []
-    return f"No order is claimed among {'; among '.join(shown)}{rest}: {', or '.join(reasons)}{where}."
-
-
-def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[str]]) -> str:
+def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
+    """The table: ranked teams, entries out of competition at their places, and teams that lack a value."""
     schemes = board["teams"][0]["rankings"] if board["teams"] else ()
     others = [name for name in schemes if name != board["official"]]
     beaten, metrics = _beaten(board), list(board["metrics"])
     described = board.get("methods", {})
     columns = list(dict.fromkeys(column for of_team in described.values() for column in of_team))
-    stable = _stability(board).get("teams", {})
+    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"], {}).get("teams", {})
+    wins, teams = _wins(board), [str(entry["team"]) for entry in board["teams"]]
     heads = ["Rank", "Team", *board["metrics"].values(), *columns]
     several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
     heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []
-    heads += [_NO_ORDER] if groups else []
+    heads += [_INSEPARABLE] if beaten else []
     heads += ["Rank, 95% interval"] if stable else []
     heads += [f"Rank by {scheme_title(name, board)}" for name in others]
     rows = []
@@ -178,14 +123,14 @@ def _table(board: Board, colours: Mapping[str, str], groups: Sequence[Sequence[s
         cells += [_metric(entry["metrics"][name]) for name in metrics]
         cells += _descriptors(described.get(team, {}), columns)
         cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
-        cells += [_without_order(team, board, groups)] if groups else []
+        cells += [Cell(escape(_inseparable(team, teams, wins)) or "-")] if beaten else []
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))
-    for entry in reversed(board.get("unranked_entries", ())):
+    for entry in reversed(board.get("out_of_competition", ())):
         descriptors = _descriptors(described.get(entry["team"], {}), columns)
         rows.insert(entry["place"], _beside(entry, metrics, descriptors, len(heads), colours))
-    rows += [_unranked(entry, len(heads), colours) for entry in board["unranked"]]
+    rows += [_incomplete(entry, len(heads), colours) for entry in board["incomplete"]]
     falling = [str(title) for name, title in board["metrics"].items() if _is_best_high(board, name)]
     falling += [head for head in heads if head.startswith("Better than")]
     caption = f"{_CAPTION}{_BETTER if beaten else ''}"
@@ -215,22 +160,18 @@ def _beaten(board: Board) -> dict[str, list[int]]:
     if not board.get("comparisons") or len(board["teams"]) < 2:
         return {}
     beaten: dict[str, list[int]] = {str(entry["team"]): [] for entry in board["teams"]}
-    for metric in deciding_metrics(board):
-        tested = [pair for pair in _pairs(board, metric) if pair.get("p_holm") is not None]
-        better = [pair["team"] for pair in tested if pair["p_holm"] < SIGNIFICANT]
+    for of_metric in _wins(board):
+        better = [team for team, _ in of_metric]
         for team, counts in beaten.items():
             counts.append(better.count(team))
     return beaten
 
 
-def _without_order(team: str, board: Board, groups: Sequence[Sequence[str]]) -> Cell:
-    """The ranks among which no order is claimed, as `2 to 5`."""
-    mine = {one for group in groups if team in group for one in group}
-    ranks = [entry["rank"] for entry in board["teams"] if entry["team"] in mine]
-    if not ranks:
-        return Cell("-")
-    low, high = min(ranks), max(ranks)
-    return Cell(f"{low:g} to {high:g}" if low < high else f"{low:g}", low + high / 1000)
+def _inseparable(team: str, teams: Sequence[str], wins: Sequence[set[tuple[str, str]]]) -> str:
+    def separable(other: str) -> bool:
+        return _is_separable(wins, team, other) or _is_separable(wins, other, team)
+
+    return _few_names([other for other in teams if other != team and not separable(other)])
 
 
 def _interval(ranks: Mapping[str, Any] | None) -> Cell:
@@ -259,7 +200,7 @@ def _beside(
     return Row(cells, {"team": team}, "outside")
 
 
-def _unranked(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
+def _incomplete(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
     team = str(entry["team"])
     reason = Cell(escape(f"not ranked: no {', '.join(entry['without'])}"), span=width - 2)
     return Row([Cell("-"), _team(team, colours, ""), reason], {"team": team})

@@ -18,12 +18,10 @@ from evaluation.page.document import HtmlPage, Section, document_html
 from evaluation.page.html import bullets, notes
 from evaluation.ranking.table import identical_lines
 from evaluation.report.cases import CasePicture, cases_html
-from evaluation.report.leaderboard import leaderboard
-from evaluation.report.methods import facts_html, methods_text
+from evaluation.report.leaderboard import leaderboard, winner_in_words
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
-# In the pages of this program; those of version 0.2 have only the second one.
-_OWN_PAGES: Final = (b'<meta name="generator" content="hecktor">', b'id="page-colours"')
+_OWN_PAGE: Final = b'<meta name="generator" content="hecktor">'
 _PICTURE_FILES: Final = frozenset({".jpg", ".js"})
 BETWEEN_TASKS: Final = "between-tasks"
 # Analyses of the ranking are below the leaderboard, the first two open; those with a line per case are under "By case".
@@ -77,7 +75,7 @@ def page_file(output: Path) -> Path:
     existing = next(folder for folder in page.absolute().parents if folder.exists())
     if not existing.is_dir():
         raise OutputError("--output", f"found the file {existing.name}", "an HTML file, or a folder for index.html")
-    if page.is_file() and not any(mark in page.read_bytes() for mark in _OWN_PAGES):
+    if page.is_file() and _OWN_PAGE not in page.read_bytes():
         raise OutputError("--output", f"found {page.name} of another program", "another name, or remove that file")
     pictures = pictures_of(page)
     others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
@@ -94,8 +92,7 @@ def pictures_of(page: Path) -> Path:
 
 def build_page(content: PageContent) -> str:
     """The report as one HTML document; of external files it names only the pictures."""
-    result = facts_html(content.results, content.edition, content.date)
-    result += "".join(_result_of_task(one, content) for one in content.results)
+    result = _winners(content.results) + "".join(_result_of_task(one, content) for one in content.results)
     by_answer = "".join(_answers_of_task(one, content) for one in content.results)
     by_answer += _group("Between tasks", BETWEEN_TASKS, content.analyses_of(BETWEEN_TASKS), opened=False)
     by_case = ""
@@ -110,27 +107,43 @@ def build_page(content: PageContent) -> str:
     ]
     choices = "a team, a centre or a case" if content.with_cases else "a team or a centre"
     lead = f"Values are followed by their 95% intervals. Choose {choices} to highlight it everywhere."
-    footer = "All figures come from the metrics.json and leaderboard.json files of the results."
+    footer = f"{_origin(content)} All figures come from the metrics.json and leaderboard.json files of the results."
     footer += f" Cite {content.citation}." if content.citation else ""
     scripts = ("report/cases.js",) if content.with_cases else ()
     note = " ".join(filter(None, (WITH_CASES if content.with_cases else "", content.note)))
     return document_html(HtmlPage(content.title, lead, sections, footer, note, content.colours, scripts))
 
 
+def _winners(results: Sequence[TaskResults]) -> str:
+    """One line a task, before any table."""
+    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(winner_in_words(one.board))}</dd>" for one in results]
+    return f'<dl class="winners">{"".join(lines)}</dl>'
+
+
+def _title(results: TaskResults) -> str:
+    return f"Task {results.task.number}: {results.task.title}"
+
+
+def _origin(content: PageContent) -> str:
+    """Edition, date, version and number of scored cases."""
+    teams = [team for one in content.results for team in one.teams]
+    versions = dict.fromkeys(str(team.provenance["version"]) for team in teams if team.provenance.get("version"))
+    scored = [f"task {one.task.number}: {one.teams[0].cases['used']}" for one in content.results if not one.is_alone]
+    facts = [content.edition, content.date, f"hecktor {', '.join(versions)}" if versions else ""]
+    facts.append(f"scored cases of {', '.join(scored)}" if scored else "")
+    return f"{'; '.join(filter(None, facts))}."
+
+
 def _result_of_task(results: TaskResults, content: PageContent) -> str:
-    """The leaderboard of a task, the analyses of its ranking, and the methods text."""
+    """The leaderboard of a task and the analyses of its ranking."""
     by_name = {one.name: one for one in content.analyses_of(results.key)}
     few = len(results.board["teams"]) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
     figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
     same = bullets(identical_lines(results.board), "warnings")
-    methods = (
-        f'<details class="methods"><summary>Methods in words, for a paper</summary>'
-        f"<p>{escape(methods_text(results, content.edition))}</p></details>"
-    )
     warnings = notes(_warning_lines(results, with_cases=content.with_cases))
-    parts = (leaderboard(results.board, content.colours), same, warnings, figures, methods)
-    return _part(results.key, f"Task {results.task.number}: {results.task.title}", "".join(parts))
+    parts = (leaderboard(results.board, content.colours), same, warnings, figures)
+    return _part(results.key, _title(results), "".join(parts))
 
 
 def _answers_of_task(results: TaskResults, content: PageContent) -> str:
@@ -138,9 +151,8 @@ def _answers_of_task(results: TaskResults, content: PageContent) -> str:
     analyses = [
         one for one in content.analyses_of(results.key) if one.name not in _OF_RANKING and "case" not in one.columns
     ]
-    title = f"Task {results.task.number}: {results.task.title}"
     if len(results.task.answers) == 1:
-        return _group(title, results.key, analyses, opened=True)
+        return _group(_title(results), results.key, analyses, opened=True)
     html = ""
     for answer in results.task.answers:
         own = [one for one in analyses if one.name.startswith(f"{answer.name}-")]
@@ -151,7 +163,7 @@ def _answers_of_task(results: TaskResults, content: PageContent) -> str:
 
 def _cases_of_task(results: TaskResults, content: PageContent) -> str:
     analyses = [one for one in content.analyses_of(results.key) if "case" in one.columns]
-    return _group(f"Task {results.task.number}: {results.task.title}", results.key, analyses, opened=False)
+    return _group(_title(results), results.key, analyses, opened=False)
 
 
 def _group(title: str, prefix: str, analyses: Sequence[Analysis], *, opened: bool) -> str:
@@ -192,7 +204,7 @@ def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
 def _patients(results: TaskResults) -> frozenset[str]:
     """All names of cases that the results hold, also those that teams made up."""
     names: set[str] = set()
-    for team in (*results.teams, *results.unranked_entries):
+    for team in (*results.teams, *results.out_of_competition):
         names.update(str(row["case"]) for row in team.rows)
         for entries in team.cases.values():
             names.update(_names_in(entries))

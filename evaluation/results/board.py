@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -23,23 +22,18 @@ _LONGEST_NAME: Final = 200
 
 
 def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
-    """The folders with a leaderboard.json, and the number of each in the report.
+    """The numbered folders `task1`, `task2`, ... that hold a leaderboard.json, or else the folder `results` itself.
 
-    These are `task1`, `task2`, ...; without any the folder `results` itself, or else the folders directly in it. They
-    have the number of the task that their leaderboard names. Raises HecktorError: no leaderboard.
+    Raises HecktorError: no leaderboard.
     """
-    numbered = {int(path.name[4:]): path for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal()}
-    folders: list[tuple[int | None, Path]] = [(number, path) for number, path in sorted(numbered.items())]
-    others: list[tuple[int | None, Path]] = [(None, path) for path in sorted(results.glob("*"))]
-    for places in (folders, [(None, results)], others):
-        found = [(number, path) for number, path in places if (path / LEADERBOARD_JSON).is_file()]
-        if found:
-            break
-    else:
-        expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in a folder for each task"
-        found_none = f"found no {_TASK}1/{LEADERBOARD_JSON}" if results.is_dir() else "no such folder"
+    numbers = sorted(int(path.name[4:]) for path in results.glob(f"{_TASK}*") if path.name[4:].isdecimal())
+    folders = [*((number, results / f"{_TASK}{number}") for number in numbers), (None, results)]
+    found = [(number, path) for number, path in folders if (path / LEADERBOARD_JSON).is_file()]
+    if not found:
+        expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in {_TASK}1, {_TASK}2, ... for several tasks"
+        found_none = f"found no {LEADERBOARD_JSON}" if results.is_dir() else "no such folder"
         raise HecktorError(results.name, found_none, expected)
-    return found
+    return [one for one in found if one[0] is not None] or found
 
 
 def file_in_folder(path: Path) -> str:
@@ -47,15 +41,10 @@ def file_in_folder(path: Path) -> str:
     return f"{path.parent.resolve().name}/{path.name}"
 
 
-def metrics_path(folder: Path, results: Path, team: str, files: Mapping[str, str]) -> Path | None:
-    """The metrics.json of a team; None if it has none.
-
-    `files` are the paths that the leaderboard in `folder` states, relative to it. Results that were moved since are
-    also found in a folder with the team's name, beside the leaderboard or directly in `results`.
-    """
+def metrics_path(folder: Path, team: str, files: Mapping[str, str]) -> Path | None:
+    """A team's metrics.json: at the path that the leaderboard in `folder` states, or in the team's folder there."""
     places = [_without_links(folder / files[team])] if team in files else []
-    places += [one / team / platform.METRICS_JSON for one in (folder, results)]
-    return next((path for path in places if path.is_file()), None)
+    return next((path for path in [*places, folder / team / platform.METRICS_JSON] if path.is_file()), None)
 
 
 def files_beside(board_folder: Path, files: Mapping[str, str]) -> dict[str, str]:
@@ -109,8 +98,8 @@ class RankedEntry(Document):
     rankings: dict[str, SchemeFigures]
 
 
-class EntryWithoutRank(Document):
-    """An unranked entry; `place` is the number of ranked teams above it."""
+class OutOfCompetitionEntry(Document):
+    """An entry out of competition; `place` is the number of ranked teams above it."""
 
     team: TeamName
     reason: str = ""
@@ -119,7 +108,7 @@ class EntryWithoutRank(Document):
     place: Count
 
 
-class TeamWithoutValue(Document):
+class IncompleteTeam(Document):
     """A team that lacks ranked metrics, which `without` names."""
 
     team: TeamName
@@ -158,7 +147,7 @@ class SchemeStability(Document):
 
 
 class RankStability(Document):
-    """Stability of every scheme and every metric alone."""
+    """Stability of every scheme and every metric alone, also of metrics that have a tau without ranking."""
 
     bootstraps: Annotated[int, Field(ge=1)]
     seed: Count = 0
@@ -168,19 +157,19 @@ class RankStability(Document):
 
 
 class TeamPair(Document):
-    """The test of whether `team` is better `than` another one.
+    """The test of whether `team` is better `than` another one; `without_p` says why there is no p.
 
-    `without_p` says why there is no p. Earlier versions lack the degrees of freedom or the interval.
+    Further tests have neither deviation nor interval, and a difference of their own.
     """
 
     team: str
     than: str
-    difference: float | None = None
+    difference: float | None
     sd: float | None = None
     df: float | None = None
     ci95_low: float | None = None
     ci95_high: float | None = None
-    p: float | None = None
+    p: float | None
     p_holm: float | None
     without_p: str = ""
 
@@ -202,38 +191,37 @@ class IdenticalAnswers(Document):
 
 
 class LeaderboardDocument(Document):
-    """leaderboard.json of one task. Earlier versions lack unranked entries, taus, files and identical answers.
+    """leaderboard.json of one task.
 
     `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
     from files; `methods` the descriptors of each team's method by column.
     """
 
     task: Text
-    edition: str = ""
+    edition: Text
     official: Text
     ties: Literal["min", "average", "max", "dense"]
     metrics: dict[str, Text]
     teams: list[RankedEntry]
-    unranked_entries: list[EntryWithoutRank] = Field(default_factory=list)
-    unranked: list[TeamWithoutValue]
-    stability: RankStability | None = None
-    comparisons: dict[str, MetricTests] | None = None
+    out_of_competition: list[OutOfCompetitionEntry]
+    incomplete: list[IncompleteTeam]
+    stability: RankStability | None
+    comparisons: dict[str, MetricTests] | None
     without_stability_because: str = ""
-    tau: dict[str, KendallTau] = Field(default_factory=dict)
-    provenance: dict[str, Any] = Field(default_factory=dict)
-    runs: dict[str, Any] = Field(default_factory=dict)
-    files: dict[str, Text] = Field(default_factory=dict)
-    methods: dict[str, dict[Text, str]] = Field(default_factory=dict)
-    identical_answers: list[IdenticalAnswers] = Field(default_factory=list)
+    provenance: dict[str, Any]
+    runs: dict[str, Any]
+    files: dict[str, Text]
+    methods: dict[str, dict[Text, str]]
+    identical_answers: list[IdenticalAnswers]
 
 
 def read_board(path: Path) -> dict[str, Any]:
-    """The content of a leaderboard.json with today's names of its parts; older names get a notice.
+    """The content of a leaderboard.json.
 
     Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
     where = file_in_folder(path)
-    board = _with_new_names(read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where), where)
+    board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
     document = check_document(board, LeaderboardDocument, where)
     _check_entries(document, where)
     _check_uncertainty(document, where)
@@ -241,20 +229,6 @@ def read_board(path: Path) -> dict[str, Any]:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return {"unranked_entries": [], "tau": {}, "files": {}, "methods": {}, **board}
-
-
-def _with_new_names(board: Any, where: str) -> Any:
-    if not isinstance(board, dict) or "beside" not in board:
-        return board
-    sys.stderr.write(f"warning: {where}: beside is now called unranked_entries, and other_tests in comparisons\n")
-    board = {"unranked_entries" if key == "beside" else key: value for key, value in board.items()}
-    comparisons = board.get("comparisons")
-    if isinstance(comparisons, dict):
-        for name, tests in comparisons.items():
-            if isinstance(tests, dict):
-                renamed = {"other_tests" if key == "beside" else key: value for key, value in tests.items()}
-                comparisons[name] = renamed
     return board
 
 
@@ -262,7 +236,7 @@ def _check_entries(board: LeaderboardDocument, where: str) -> None:
     """Names stand once; all teams have every metric and the same rankings."""
     if not board.teams or not board.metrics:
         raise HecktorError(where, "no ranked team or metric", "at least one")
-    names = [entry.team for entries in (board.teams, board.unranked_entries, board.unranked) for entry in entries]
+    names = [entry.team for entries in (board.teams, board.out_of_competition, board.incomplete) for entry in entries]
     for name in names:
         if names.count(name) > 1:
             raise HecktorError(where, f"team {name!r} twice", "one entry a team")
@@ -271,8 +245,8 @@ def _check_entries(board: LeaderboardDocument, where: str) -> None:
         _require_keys(entry.metrics, board.metrics, f"{place}.metrics")
         _require_keys(entry.rankings, {board.official, *board.teams[0].rankings}, f"{place}.rankings")
         _require_keys(board.teams[0].rankings, entry.rankings, f"{where}.teams[0].rankings")
-    for number, row in enumerate(board.unranked_entries):
-        place = f"{where}.unranked_entries[{number}]"
+    for number, row in enumerate(board.out_of_competition):
+        place = f"{where}.out_of_competition[{number}]"
         _require_keys(row.metrics, board.metrics, f"{place}.metrics")
         if row.place > len(board.teams):
             raise HecktorError(f"{place}.place", f"found {row.place}", f"at most {len(board.teams)}")

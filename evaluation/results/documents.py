@@ -122,7 +122,6 @@ class MetricsDocument(Document):
 
     aggregates: dict[str, MetricFigures]
     centres: dict[str, CentreBlock] = Field(default_factory=dict)
-    analyses: dict[str, Any] = Field(default_factory=dict)
     cases: CaseCounts
     warnings: list[str]
     provenance: Provenance
@@ -130,7 +129,7 @@ class MetricsDocument(Document):
 
 
 class ObserversDocument(Document):
-    """observers.json; earlier versions lack some keys."""
+    """observers.json."""
 
     study: Literal["observers"]
     version: str = ""

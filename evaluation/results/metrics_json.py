@@ -30,10 +30,7 @@ from evaluation.results.documents import (
 from evaluation.results.scored import ScoredCohort
 from evaluation.statistics.bootstrap import Estimate
 
-_NOTHING_TO_MEASURE: Final = (
-    "nothing to measure (no voxel or lesion of its kind in any case, no probability, no patient at risk), "
-    "so the value is null"
-)
+_NO_DATA: Final = "undefined: the cohort holds no data for it"
 _AS_MISSING: Final = "each counts as a missing one"
 _INFINITE: Final = "infinite, since in half of the cases or more one mask is empty or there is no prediction"
 
@@ -126,7 +123,7 @@ def warnings(cohort: ScoredCohort, estimates: Mapping[str, Estimate], ranked: Ma
         if null:
             lines.append(f"{name}: null, since {', '.join(null)} has no value")
         else:
-            lines.append(reason_of.get(name, f"{name}: {_NOTHING_TO_MEASURE}"))
+            lines.append(reason_of.get(name, f"{name}: {_NO_DATA}"))
     lines += [f"{name}: {_INFINITE}" for name in ranked if math.isinf(values[name] or 0.0)]
     for answer in cohort.answers:
         for name, warn in answer.measurement.warnings.items():

@@ -68,15 +68,6 @@ class ScoredCohort:
         return sorted(counts.elements())
 
     @property
-    def analyses(self) -> dict[str, Any]:
-        """The tables that are not metrics, under the answers' prefixes."""
-        return {
-            f"{answer.profile.prefix}{name}": table
-            for answer in self.answers
-            for name, table in answer.measurement.analyses.items()
-        }
-
-    @property
     def excluded(self) -> dict[str, tuple[str, ...]]:
         """Cases excluded from a metric for what their masks hold, by reason."""
         return {

@@ -11,7 +11,7 @@ import numpy as np
 
 from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
-from contract.patient import difference_of_ids, listed
+from contract.patient import listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.metrics.overlap import WeightedMetric
@@ -76,7 +76,7 @@ class ComparableTeams:
         return tuple(team for team in self.teams if not absent_metrics(team, self.profile))
 
     @property
-    def unranked(self) -> tuple[TeamMetrics, ...]:
+    def incomplete(self) -> tuple[TeamMetrics, ...]:
         """The teams that lack a ranked metric."""
         return tuple(team for team in self.teams if absent_metrics(team, self.profile))
 
@@ -243,22 +243,13 @@ def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Non
     edition = first.provenance.get("edition")
     if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
         raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
-    for team in teams:
-        cases, unknown = team.cases, team.cases.get("unknown", ())
-        # An earlier version scored predictions that belong to no case.
-        if team.rows and unknown and len(cases.get("missing", ())) == len({row["case"] for row in team.rows}):
-            difference = difference_of_ids(unknown, cases["missing"])
-            expected = f"some of the cases {listed(cases['missing'])}{difference}"
-            raise HecktorError(team.source, f"predictions of {listed(unknown)}", expected)
     for team in teams[1:]:
         for key in MUST_AGREE:
-            mine, theirs = first.provenance.get(key), team.provenance.get(key)
-            if key == "options":
-                mine, theirs = profile.completed(mine), profile.completed(theirs)
-            if mine != theirs:
-                mine, theirs = _differences(mine, theirs)
+            value, other_value = first.provenance.get(key), team.provenance.get(key)
+            if value != other_value:
+                value, other_value = _differences(value, other_value)
                 raise HecktorError(
-                    f"{first.team} and {team.team}", f"{key} differ ({mine} and {theirs})", "one for all teams"
+                    f"{first.team} and {team.team}", f"{key} differ ({value} and {other_value})", "one for all teams"
                 )
         texts = [one.provenance.get(OWN_EDITION) for one in (first, team)]
         if texts[0] != texts[1]:
@@ -279,7 +270,7 @@ def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:
     if digests[0] == digests[1]:
         return
     of_teams = [{str(row["case"]) for row in team.rows} for team in teams]
-    only = [sorted(mine - theirs) for mine, theirs in (of_teams, of_teams[::-1])]
+    only = [sorted(cases - others) for cases, others in (of_teams, of_teams[::-1])]
     named = [f"{listed(cases)} only in {team.team}" for team, cases in zip(teams, only, strict=True) if cases]
     who = f"{first.team} and {other.team}"
     if not all(of_teams):
@@ -288,9 +279,9 @@ def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:
         raise HecktorError(who, f"scored on different cases: {'; '.join(named)}", "the same cases")
 
 
-def _differences(mine: object, theirs: object) -> tuple[object, object]:
-    if not (isinstance(mine, dict) and isinstance(theirs, dict)):
-        return mine, theirs
-    names = [name for name in {**mine, **theirs} if mine.get(name) != theirs.get(name)]
-    inner = {name: _differences(mine.get(name), theirs.get(name)) for name in names}
+def _differences(first: object, second: object) -> tuple[object, object]:
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        return first, second
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    inner = {name: _differences(first.get(name), second.get(name)) for name in names}
     return {name: one for name, (one, _) in inner.items()}, {name: other for name, (_, other) in inner.items()}

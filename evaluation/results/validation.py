@@ -102,20 +102,17 @@ def validate(team: TeamMetrics, profile: TaskProfile) -> ValidatedTeam:
 
 def _answers(team: TeamMetrics, profile: TaskProfile) -> dict[str, AnswerProfile]:
     """The answers with the rules that the team's file states."""
-    options = profile.completed(team.provenance.get("options"))
+    options = team.provenance["options"]
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
     return {name: replace(one, rules=_rules(team, one, nested.get(name))) for name, one in profile.answers.items()}
 
 
 def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
-    # Boxes are applied before rows exist, so files written before that rule can still be ranked.
-    known = set(type(answer.rules).model_fields) - {"bounding_box"}
+    known = set(type(answer.rules).model_fields)
     if not isinstance(options, dict) or not known <= set(options):
         raise HecktorError(team.source, "its options are not those of the edition", ", ".join(sorted(known)))
     stated = {name: options[name] for name in known}
-    return parse_rules(
-        {**answer.rules.model_dump(), **stated}, answer.answer.kind, f"{team.source}: provenance.options"
-    )
+    return parse_rules(stated, answer.answer.kind, f"{team.source}: provenance.options")
 
 
 def _restored(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:
@@ -153,12 +150,12 @@ def check_same_reference(teams: Sequence[ValidatedTeam]) -> None:
         first = teams[0]
         who = f"{first.team.team} and {other.team.team}"
         for name, answer in first.profile.answers.items():
-            mine, theirs = first.rows[name], other.rows[name]
-            odd = sorted({row.case for row in mine} ^ {row.case for row in theirs})
+            pair = first.rows[name], other.rows[name]
+            odd = sorted(set.symmetric_difference(*({row.case for row in rows} for rows in pair)))
             if odd:
                 raise HecktorError(who, f"scored on different cases of {name}: {listed(odd)}", "the same cases")
             reference_of = answer.scorer.reference_of
-            for one, two in zip(mine, theirs, strict=True):
+            for one, two in zip(*pair, strict=True):
                 if reference_of(one) != reference_of(two):
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
 

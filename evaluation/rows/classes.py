@@ -19,9 +19,7 @@ from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
 from evaluation.metrics.classification import (
     Codes,
     binary_metrics,
-    calibration_table,
     class_codes,
-    confusion_matrix,
     many_classes_metrics,
     probability_metrics,
 )
@@ -92,20 +90,6 @@ class ClassCohort:
     @cached_property
     def many(self) -> dict[str, WeightedMetric]:
         return many_classes_metrics(*self.codes, len(self.answer.classes))
-
-    def tables(self) -> dict[str, Any]:
-        """Calibration of two classes, or the confusion matrix of more.
-
-        Both are private: the fraction of positives among few patients would reveal their class.
-        """
-        if not self.answer.is_binary:
-            classes = self.answer.classes
-            counts = confusion_matrix(*self.codes, len(classes)).tolist()
-            matrix = {"classes": list(classes), "columns": [*classes, "no prediction"], "counts": counts}
-            return {"confusion_matrix": matrix}
-        if not np.isfinite(self.probability).any():
-            return {}
-        return {"calibration": calibration_table(self.positive, self.probability)}
 
 
 RECALL_PREFIX: Final = "recall_"
@@ -178,11 +162,11 @@ class ClassScorer:
         return ClassRow(answer.case, self.answer, actual, predicted.value, probability=predicted.probability)
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
-        """Recall, accuracy and, of two classes, the metrics of the probabilities; with the tables behind them."""
+        """Recall, accuracy and, of two classes, the metrics of the probabilities."""
         cohort = ClassCohort(rows, self.answer)
         metrics = measured(self.metrics, cohort)
         one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
-        return RowMetrics(metrics, analyses=cohort.tables(), undefined=(ONE_CLASS_ONLY,) if one_class else ())
+        return RowMetrics(metrics, undefined=(ONE_CLASS_ONLY,) if one_class else ())
 
     def restore(self, raw: RawRow) -> ClassRow:
         answer, (error, failed) = self.answer, raw.outcome()

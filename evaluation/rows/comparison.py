@@ -20,10 +20,10 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.lesions import compare_lesions
-from evaluation.metrics.overlap import MM3_A_ML, count_overlaps, dsc_by_volume, foreground_box
+from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, column, mask_metrics, restored_row
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, restored_row
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
@@ -58,27 +58,27 @@ def compare_pair(pair: MaskPair) -> MaskRow:
         predicted, resampled = region.cut(mask.array), mask.resampled
     except PredictionError as problem:
         predicted = problem.message
-    mine, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
-    row = compare_masks(pair.answer.case, mine, predicted, spacing_mm, pair.rules)
+    reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
+    row = compare_masks(pair.answer.case, reference_mask, predicted, spacing_mm, pair.rules)
     if row.error is None and is_poor(row):
-        row = replace(row, common_otherwise=common_otherwise(mine, mask.array, region))
+        row = replace(row, common_otherwise=common_otherwise(reference_mask, mask.array, region))
     return replace(row, failed=row.error is not None and pair.answer.tried, resampled=resampled)
 
 
 def compare_masks(
     case: str, reference: npt.NDArray[Any], predicted: npt.NDArray[Any] | str, spacing_mm: Spacing, rules: MaskRules
 ) -> MaskRow:
-    """The row of two masks of one shape, (z, y, x), with values 0, 1 and 2; the spacing has the same order.
+    """The row of two masks of the same shape with values 0, 1 and 2; shape and spacing are (z, y, x).
 
     `predicted` is a text, the reason, if there is no usable prediction.
     """
     error = predicted if isinstance(predicted, str) else None
     box = foreground_box(reference) if isinstance(predicted, str) else foreground_box(reference, predicted)
-    mine = reference[box].astype(np.uint8)
-    theirs = np.zeros_like(mine) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
+    reference_mask = reference[box].astype(np.uint8)
+    predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
-    overlaps = count_overlaps(mine, theirs, _N_LABELS)
-    lesions = compare_lesions(mine == labels.GTVN, theirs == labels.GTVN, rules)
+    overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
+    lesions = compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules)
     row = MaskRow(
         case=case,
         voxel_volume_mm3=x_mm * y_mm * z_mm,
@@ -92,7 +92,7 @@ def compare_masks(
         surfaces={
             name: without_prediction()
             if error is not None
-            else compare_surfaces(mine == LABELS[name], theirs == LABELS[name], spacing_mm, rules)
+            else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
             for name in SURFACES_OF[rules.surfaces]
         },
     )
@@ -124,18 +124,14 @@ class MaskScorer:
         return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
-        """Overlap, lesions and surfaces; and the GTVp's DSC by its volume."""
+        """Overlap, lesions and surfaces."""
         not_in_mean = {
             f"{name}_empty_not_in_mean_dsc": tuple(row.case for row in rows if getattr(row, f"{name}_dsc") is None)
             for name in LABELS
         }
-        counted = [row for row in rows if row.gtvp_dsc is not None and row.gtvp.reference > 0]
-        volumes = column(row.gtvp.reference * row.voxel_volume_mm3 / MM3_A_ML for row in counted)
-        by_volume = dsc_by_volume(volumes, column(row.gtvp_dsc for row in counted))
         return RowMetrics(
             measured(self.metrics, MaskColumns(rows, self.rules)),
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
-            analyses={} if by_volume is None else {"gtvp_dsc_by_volume": by_volume},
             findings=_about_grids(rows) + about_changes(rows),
         )
 

@@ -32,7 +32,6 @@ LESION_KEYS: Final = ("tp", "fp", "fn")
 # No image has such voxels; the sums of more extreme volumes would leave the range of a double.
 _VOXEL_MM3: Final = (1e-100, 1e100)
 _LESION_LISTS: Final = ("gtvn_lesion_voxels", "gtvn_lesion_dsc")
-_ABSENT_IN_OLDER_FILES: Final = frozenset({"gtvn_dsc", *_LESION_LISTS})
 
 
 @dataclass(frozen=True)
@@ -42,8 +41,8 @@ class MaskRow:
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
     `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
-    lesion, None for a missed one; both are None in rows of older files. `resampled` and `common_otherwise` (voxels in
-    common after a change of a poor mask, by the change) are no part of metrics.json, whose warnings tell them.
+    lesion, None for a missed one. `resampled` and `common_otherwise` (voxels in common after a change of a poor mask,
+    by the change) are no part of metrics.json, whose warnings tell them.
     """
 
     case: str
@@ -58,8 +57,8 @@ class MaskRow:
     gtvp_recall: float | None = None
     surfaces: Mapping[str, surface.SurfaceRow] = field(default_factory=dict)
     gtvn_dsc: float | None = None
-    gtvn_lesion_voxels: tuple[int, ...] | None = None
-    gtvn_lesion_dsc: tuple[float | None, ...] | None = None
+    gtvn_lesion_voxels: tuple[int, ...] = ()
+    gtvn_lesion_dsc: tuple[float | None, ...] = ()
     resampled: Resampled | None = None
     common_otherwise: Mapping[str, int] = field(default_factory=dict)
 
@@ -88,8 +87,7 @@ class MaskRow:
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
         lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
         flat |= {f"gtvn_lesions_{key}": count for key, count in lesions}
-        if self.gtvn_lesion_voxels is not None and self.gtvn_lesion_dsc is not None:
-            flat |= {"gtvn_lesion_voxels": list(self.gtvn_lesion_voxels), "gtvn_lesion_dsc": list(self.gtvn_lesion_dsc)}
+        flat |= {"gtvn_lesion_voxels": list(self.gtvn_lesion_voxels), "gtvn_lesion_dsc": list(self.gtvn_lesion_dsc)}
         for name, row in self.surfaces.items():
             flat |= row.as_json(name)
         return flat
@@ -147,7 +145,7 @@ def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
         },
     ).with_scores(rules)
     for key, value in row.as_json().items():
-        if key not in _LESION_LISTS and (key in raw.content or key not in _ABSENT_IN_OLDER_FILES):
+        if key not in _LESION_LISTS:
             raw.check(key, value, "its counts")
     return row
 
@@ -177,10 +175,8 @@ def _check_lesions(raw: RawRow, gtvn: Overlap, lesions: LesionCounts) -> None:
 
 def _lesion_lists(
     raw: RawRow, gtvn: Overlap, lesions: LesionCounts
-) -> tuple[tuple[int, ...] | None, tuple[float | None, ...] | None]:
-    """Size and DSC of each lesion of the reference; None in files of older versions."""
-    if not any(key in raw.content for key in _LESION_LISTS):
-        return None, None
+) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """Size and DSC of each lesion of the reference."""
     sizes, dsc = (raw.content.get(key) for key in _LESION_LISTS)
     if not isinstance(sizes, list) or not all(is_integer(size) and size > 0 for size in sizes):
         raise raw.fault(f"{_LESION_LISTS[0]} {described(sizes)}", "a list of voxels")
@@ -197,11 +193,7 @@ def _surface(raw: RawRow, label: str, overlap: Overlap) -> surface.SurfaceRow:
         sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
         return surface.row_of_empty_mask(**sides)
     known = {f"{label}_{metric.key}": metric for metric in surface.SURFACE_METRICS}
-    values = {
-        metric.key: raw.number(name, *metric.bounds)
-        for name, metric in known.items()
-        if metric.in_all_files or name in raw.content
-    }
+    values = {metric.key: raw.number(name, *metric.bounds) for name, metric in known.items()}
     return surface.SurfaceRow(surface.MEASURED, values)
 
 
@@ -244,12 +236,8 @@ class MaskColumns:
     def gtvp_f1(self) -> WeightedMetric:
         return harmonic_mean_metric(*(mean_metric(self.values(f"gtvp_{part}")) for part in ("precision", "recall")))
 
-    def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric | None:
-        """A metric of a label's surfaces; None if rows of an older file lack its value."""
-        values = [row.surfaces[label].values for row in self.rows]
-        if not all(metric.key in of_row for of_row in values):
-            return None
-        return metric.over_cases(column(of_row[metric.key] for of_row in values))
+    def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric:
+        return metric.over_cases(column(row.surfaces[label].values[metric.key] for row in self.rows))
 
 
 def column(values: Iterable[float | None]) -> Floats:
@@ -267,14 +255,18 @@ def _aggregate(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric
     return Metric(name, title, "mask", of, rules=rules)
 
 
+def _dsc_agg(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric]) -> Metric:
+    return Metric(name, title, "mask", of, has_tau=True, rules=("volume_unit",))
+
+
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
     _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
     _mean("gtvn_dsc_mean", "GTVn mean DSC", "gtvn_dsc", "gtvn_empty"),
-    _aggregate("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn"), "volume_unit"),
+    _dsc_agg("gtvn_dsc_agg", "GTVn aggregated DSC", lambda cohort: cohort.dsc_agg("gtvn")),
     _aggregate("gtvn_f1_agg", "GTVn aggregated F1", MaskColumns.lesion_f1, *_LESION_RULES),
-    _aggregate("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp"), "volume_unit"),
-    _aggregate("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean, "volume_unit"),
+    _dsc_agg("gtvp_dsc_agg", "GTVp aggregated DSC", lambda cohort: cohort.dsc_agg("gtvp")),
+    _dsc_agg("dsc_agg_mean", "Mean of aggregated DSC", MaskColumns.dsc_agg_mean),
     _aggregate("gtvn_precision_agg", "GTVn aggregated precision", lambda one: one.lesion_ratio(1), *_LESION_RULES),
     _aggregate("gtvn_recall_agg", "GTVn aggregated recall", lambda cohort: cohort.lesion_ratio(2), *_LESION_RULES),
     _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),

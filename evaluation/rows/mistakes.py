@@ -36,12 +36,12 @@ def common_otherwise(reference: npt.NDArray[Any], predicted: npt.NDArray[Any], r
     """
     box = foreground_box(reference)
     lesions = reference[box] > 0
-    mine = reference[box][lesions]
+    reference_labels = reference[box][lesions]
     exchanged = sum(labels.FOREGROUND) - region.cut(predicted)[box][lesions]
-    common = {_EXCHANGED: int(np.count_nonzero(mine == exchanged))}
+    common = {_EXCHANGED: int(np.count_nonzero(reference_labels == exchanged))}
     for change, axes in _MIRRORED.items():
         mirrored = region.cut(np.flip(predicted, axes))[box][lesions]
-        common[change] = int(np.count_nonzero(mine == mirrored))
+        common[change] = int(np.count_nonzero(reference_labels == mirrored))
     return common
 
 

@@ -19,7 +19,7 @@ from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import DIRECTIONS, KANG, NO_COMPARABLE_PAIR, Metric, RiskRules
 from evaluation.metrics.survival import (
     AUC_YEARS,
-    DAYS_A_YEAR,
+    DAYS_PER_YEAR,
     SurvivalCohort,
     c_index_metric,
     dynamic_auc_metric,
@@ -76,7 +76,7 @@ def _of_risk(
 
 
 def _auc_after(years: int) -> Metric:
-    of = partial(dynamic_auc_metric, time_days=years * DAYS_A_YEAR)
+    of = partial(dynamic_auc_metric, time_days=years * DAYS_PER_YEAR)
     return _of_risk(f"auc_{years}y", f"AUC after {years} year{'s' * (years > 1)}", of)
 
 

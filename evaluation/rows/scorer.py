@@ -118,7 +118,6 @@ class RowMetrics:
         warnings: by metric, the warning about its value in the whole cohort and the upper end of its interval (None
             without one); None if there is no reason for a warning.
         undefined: why a metric that may rank has no value in the whole cohort; begins with the metric's name.
-        analyses: tables that are not metrics.
         findings: warnings about answers, which public results do not show.
     """
 
@@ -126,7 +125,6 @@ class RowMetrics:
     excluded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     warnings: Mapping[str, Callable[[float, float | None], str | None]] = field(default_factory=dict)
     undefined: tuple[str, ...] = ()
-    analyses: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
 

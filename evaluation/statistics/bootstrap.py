@@ -15,7 +15,7 @@ from evaluation.statistics.intervals import interval, interval_of_recalls
 
 Key = TypeVar("Key", bound=Hashable)
 
-MAX_REDRAWS_A_REPLICATE: Final = 10_000
+MAX_REDRAWS_PER_REPLICATE: Final = 10_000
 # Samples that show whether a metric is always defined, and the share of undefined ones up to which it is estimated.
 _PROBES: Final = 100
 _MOSTLY: Final = 0.5
@@ -138,7 +138,7 @@ def replicates(
     values = {name: np.full(bootstraps, np.nan) for name in metrics}
     open_replicates = np.arange(bootstraps)
     redraws = 0
-    for _ in range(MAX_REDRAWS_A_REPLICATE):
+    for _ in range(MAX_REDRAWS_PER_REPLICATE):
         if not metrics or open_replicates.size == 0:
             return values, redraws
         weights = np.stack([_draw(streams[int(replicate)], n_cases) for replicate in open_replicates])
@@ -148,7 +148,7 @@ def replicates(
         open_replicates = open_replicates[undefined]
         redraws += open_replicates.size
     raise MetricError(
-        "bootstrap", f"replicates stay undefined after {MAX_REDRAWS_A_REPLICATE} draws of {n_cases} cases"
+        "bootstrap", f"replicates stay undefined after {MAX_REDRAWS_PER_REPLICATE} draws of {n_cases} cases"
     )
 
 

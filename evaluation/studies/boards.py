@@ -45,7 +45,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "teams": lines,
         "tau": taus,
         "different_ranking": different_ranking,
-        "without_values": sorted({str(one["team"]) for board in (mine, theirs) for one in board["unranked"]}),
+        "without_values": sorted({str(one["team"]) for board in (mine, theirs) for one in board["incomplete"]}),
         **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
     }
     return StudyResult(content, lines, _summary(lines, taus, first, second))
@@ -87,7 +87,7 @@ def _differences(name: str, mine: Any, theirs: Any) -> Iterator[str]:
 
 def _entries(board: Board) -> dict[str, Mapping[str, Any]]:
     """The entries with values by team, the ranked ones first."""
-    return {str(entry["team"]): entry for entry in (*board["teams"], *board["unranked_entries"])}
+    return {str(entry["team"]): entry for entry in (*board["teams"], *board["out_of_competition"])}
 
 
 def _line(

@@ -16,7 +16,7 @@ from contract.images.volumes import read_header
 from evaluation.analyses.sources import PatientFiles
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.inputs.plain_files import BOX_COLUMNS
-from evaluation.metrics.overlap import MM3_A_ML
+from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.studies.outputs import StudyResult, write_table
 from evaluation.studies.scans import add_cohort, measure_cohort, uptake_on
 
@@ -55,7 +55,7 @@ def find_brain(suv: _Float) -> _Mask | None:
     smooth = ndimage.gaussian_filter(suv, SIGMA_MM / GRID_MM)
     for threshold in BRAIN_SUV:
         parts, count = ndimage.label(smooth > threshold)
-        sizes = np.bincount(parts.ravel(), minlength=count + 1) * GRID_MM**3 / MM3_A_ML
+        sizes = np.bincount(parts.ravel(), minlength=count + 1) * GRID_MM**3 / MM3_PER_ML
         high_up = np.unique(parts[-(-2 * len(parts) // 3) :])
         fitting = [part for part in high_up if part and SMALLEST_BRAIN_ML <= sizes[part] <= LARGEST_BRAIN_ML]
         if fitting:

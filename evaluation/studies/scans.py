@@ -18,7 +18,7 @@ from contract.options import add_edition_option
 from evaluation.analyses.sources import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration
 from evaluation.inputs.masks import read_labels
-from evaluation.metrics.overlap import MM3_A_ML, Box, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Box, foreground_box
 from evaluation.options import add_workers
 from evaluation.studies.outputs import Row, StudyResult, measure_cases, write_table
 
@@ -55,7 +55,7 @@ def tumour_of(scans: PatientFiles) -> tuple[npt.NDArray[np.uint8], npt.NDArray[n
     region = foreground_box(mask.array)
     inside = mask.array[region]
     uptake = uptake_on(scans.pet, part_of(mask.geometry, region)) if inside.size else np.zeros(inside.shape, np.float32)
-    return inside, uptake, mask.geometry.voxel_volume_mm3 / MM3_A_ML
+    return inside, uptake, mask.geometry.voxel_volume_mm3 / MM3_PER_ML
 
 
 def measure_burden(scans: PatientFiles) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import SubmittedAnswer, answer_file, hostile
-from evaluation.metrics.overlap import MM3_A_ML, Booleans, Box, Floats, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Booleans, Box, Floats, foreground_box
 from evaluation.metrics.rules import EXACT
 from evaluation.metrics.surface import Spacing
 
@@ -233,7 +233,7 @@ def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry,
     mask[combined.box] = combined.inside
     write_mask(target, mask, grid)
     return {
-        f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / MM3_A_ML
+        f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / MM3_PER_ML
         for label in labels.FOREGROUND
     }
 

@@ -32,7 +32,7 @@ _MOST_HU: Final = 3071.0
 # Finer steps hold noise alone, which does not compress.
 _LEAST_PET_STEP: Final = 0.01
 _MOST_PET_STEPS: Final = 32_767
-_BITS_A_STEP: Final = 0.01
+_BITS_PER_STEP: Final = 0.01
 # The code by which NiiVue knows volumes of labels, and where NIfTI-1 has what SimpleITK cannot set.
 LABEL_INTENT: Final = 1002
 _INTENT_AT: Final = 68
@@ -85,7 +85,7 @@ def _pet(pet: ShownPet, grid: Geometry) -> Json:
 
 def _map(volume: Volume, grid: Geometry) -> str:
     """The voxels of a map of uint8, in bits."""
-    return nifti(resampled(volume, grid, sitk.sitkNearestNeighbor, 0.0).astype(np.uint8), grid, step=_BITS_A_STEP)
+    return nifti(resampled(volume, grid, sitk.sitkNearestNeighbor, 0.0).astype(np.uint8), grid, step=_BITS_PER_STEP)
 
 
 def _mask(mask: NamedMask, grid: Geometry) -> Json:

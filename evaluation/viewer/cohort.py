@@ -21,11 +21,11 @@ from evaluation.analyses.sources import (
     profile_of_results,
     require_cases,
     with_masks,
-    with_unranked,
+    with_out_of_competition,
     without_masks,
 )
 from evaluation.inputs.masks import read_labels
-from evaluation.metrics.overlap import MM3_A_ML
+from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import LOST
 from evaluation.page.html import colours_of
@@ -81,7 +81,7 @@ def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseV
     row = next((by_case[case] for by_case in rows.values() if case in by_case), None)
     if row is None:
         return {"values": values, "facts": ""}
-    gtvp, gtvn = (row[f"{label}_reference_mm3"] / MM3_A_ML for label in ("gtvp", "gtvn"))
+    gtvp, gtvn = (row[f"{label}_reference_mm3"] / MM3_PER_ML for label in ("gtvp", "gtvn"))
     lesions = row["gtvn_lesions_tp"] + row["gtvn_lesions_fn"]
     for metric, value in zip(_OF_CASES, (gtvp, gtvn, lesions), strict=True):
         values[metric.key] = {OF_CASE: _rounded(value)}
@@ -188,7 +188,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     edition, rules = profile.declaration, profile.mask_rules
     results = [] if request.results is None else find_results(request.results, profile)
     task = with_masks(results)
-    teams = list(dict.fromkeys([*with_unranked(results), *request.masks]))
+    teams = list(dict.fromkeys([*with_out_of_competition(results), *request.masks]))
     masks = find_masks(task, teams, request.masks)
     scans = only_scored(find_scans(request.cohort, edition), results)
     scored = scored_masks(task)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from contract import labels
 from contract.images.geometry import Geometry
 from evaluation.metrics.lesions import MatchedLesions, label_components, match_lesions
-from evaluation.metrics.overlap import MM3_A_ML, Floats, Integers, foreground_box
+from evaluation.metrics.overlap import MM3_PER_ML, Floats, Integers, foreground_box
 from evaluation.metrics.rules import MaskRules
 from evaluation.viewer.region import to_index, to_mm
 
@@ -88,7 +88,7 @@ def lesions_of(mask: LesionVoxels, uptake: Uptake | None) -> list[ListedLesion]:
         ListedLesion(
             label=int(mask.labels[voxel]),
             number=int(number[voxel]),
-            volume_ml=float(mask.sizes[number[voxel]] * mask.geometry.voxel_volume_mm3 / MM3_A_ML),
+            volume_ml=float(mask.sizes[number[voxel]] * mask.geometry.voxel_volume_mm3 / MM3_PER_ML),
             suv_max=None if uptake is None else float(peaks[number[voxel]]),
             point_mm=_point_inside(mask.geometry, centroids[number[voxel]], points[voxel]),
         )

@@ -186,7 +186,7 @@ def once_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nested cross-validation with two splits, the fewest that have a spread."""
     monkeypatch.setattr("baseline.heads.document.REPEATS", 2)
-    monkeypatch.setattr("baseline.heads.document.PATIENTS_A_REPEAT", 1)
+    monkeypatch.setattr("baseline.heads.document.PATIENTS_PER_REPEAT", 1)
 
 
 @pytest.fixture

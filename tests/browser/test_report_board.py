@@ -100,7 +100,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
         figures = {name: {"value": 0.7, "ci95_low": None, "ci95_high": None} for name in results.board["metrics"]}
         entry = {"team": "Baseline", "reason": "", "metrics": figures, "place": 3}
         board = cast("dict[str, Any]", results.board)
-        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "unranked_entries": [entry]}
+        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "out_of_competition": [entry]}
     twice = [made.results[0], replace(made.results[0], task=made.results[0].task.numbered(2))]
     shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
@@ -123,6 +123,12 @@ def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) 
     )
     assert len(right) == 8
     assert max(right) <= 688
+
+
+def test_a_board_is_not_split_over_pages(page: Page, small_report: str) -> None:
+    page.emulate_media(media="print")
+    opened(page, small_report)
+    expect(page.locator(".scroll", has=page.locator("> table.board")).first).to_have_css("break-inside", "avoid")
 
 
 def test_a_wide_board_turns_the_paper(page: Page, tmp_path: Path) -> None:

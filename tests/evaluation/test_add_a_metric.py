@@ -21,25 +21,28 @@ AT_1_MM = surface.SurfaceMetric(
 )
 METRICS = ("gtvp_surface_dsc_mean", "gtvp_surface_dsc_1mm_mean")
 PROFILE = {
-    "format": 1,
+    "format": 2,
     "name": "mine",
     "title": "Mine",
     "tasks": {
         "segmentation": {
-            "kind": "segmentation",
             "metrics": {name: {"title": name, "higher_is_better": True} for name in METRICS},
-            "rules": {
-                "missing": "worst",
-                "geometry": "exact",
-                "gtvp_empty": "skip",
-                "volume_unit": "mm3",
-                "connectivity": 26,
-                "iou_threshold": 0.3,
-                "iou_strict": True,
-                "matching": "one_to_one",
-                "surfaces": "gtvp",
-                "surface_tolerance_mm": 2.0,
-                "bounding_box": "optional",
+            "answers": {
+                "segmentation": {
+                    "rules": {
+                        "missing": "worst",
+                        "geometry": "exact",
+                        "gtvp_empty": "skip",
+                        "volume_unit": "mm3",
+                        "connectivity": 26,
+                        "iou_threshold": 0.3,
+                        "iou_strict": True,
+                        "matching": "one_to_one",
+                        "surfaces": "gtvp",
+                        "surface_tolerance_mm": 2.0,
+                        "bounding_box": "optional",
+                    }
+                }
             },
             "ranking": {
                 "official": "at_1_mm",
@@ -81,11 +84,3 @@ def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
     board = rank(results, edition=profile, bootstraps=20)
     assert board.ranks == {"near": 1.0, "far": 2.0}
     assert "wilcoxon_signed_rank" in board.content["comparisons"][METRICS[1]]["other_tests"]
-
-
-def test_rows_of_files_that_lack_a_new_value_still_rank(ground_truth, monkeypatch):
-    old = evaluate(
-        ground_truth, task="segmentation", predictions=ground_truth, options={"surfaces": "gtvp"}, bootstraps=0
-    )
-    monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
-    assert rank({"old": old}, bootstraps=0).ranks == {"old": 1.0}

@@ -154,7 +154,7 @@ _FIGURES: Final = {"value": 0.5, "ci95_low": 0.4, "ci95_high": 0.6}
 _BOARD: Final = {
     "task": "rfs", "edition": "hecktor2025", "official": "c_index", "ties": "min", "metrics": {"c_index": "C-index"},
     "teams": [{"rank": 1, "team": "A", "metrics": {"c_index": {**_FIGURES, "rank": 1}}, "rankings": {"c_index": {"rank": 1}}}],
-    "unranked": [], "stability": None, "comparisons": None, "runs": {}, "provenance": {},
+    "incomplete": [], "stability": None, "comparisons": None, "runs": {}, "provenance": {},
 }  # fmt: skip
 _ROW: Final = {"case": "A", "rfs_days": 5.0, "relapse": True, "risk": 0.5}
 _METRICS: Final = {

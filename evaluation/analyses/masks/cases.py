@@ -1,16 +1,15 @@
-"""DSC and HD95 as box plots, by team and by case, and the cases that nearly all teams fail."""
+"""DSC and HD95 as box plots by team, DSC by case, and the cases that nearly all teams fail."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, AnswerRows, box_summary, rounded
-from evaluation.metrics.overlap import MM3_A_ML, Floats
+from evaluation.metrics.overlap import MM3_PER_ML, Floats
 from evaluation.metrics.surface import LOST
 
 LABELS: Final = {"gtvp": "GTVp", "gtvn": "GTVn"}
@@ -53,33 +52,32 @@ def boxes_by_team(table: AnswerRows) -> list[Analysis]:
 
 
 def boxes_by_case(table: AnswerRows) -> list[Analysis]:
-    """The values of all teams in each case, the hardest case first: for each structure, its DSC and its HD95."""
+    """The DSC of all teams in each case that has the structure, the hardest case first, by structure."""
     return [
-        _boxes_by_case(table, measure, label, values)
-        for measure in _MEASURES
-        for label, values in _values(table, measure).items()
+        _boxes_by_case(table, label, values)
+        for label, values in _values(table, "dsc").items()
         if (table.reference(f"{label}_reference_voxels") > 0).any()
     ]
 
 
-def _boxes_by_case(table: AnswerRows, measure: str, label: str, values: Floats) -> Analysis:
-    volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+def _boxes_by_case(table: AnswerRows, label: str, dsc: Floats) -> Analysis:
+    volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
     rows: list[dict[str, Any]] = [
-        {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(values[:, place])}
-        | _extremes(measure, values[:, place])
+        {**table.keys_of(case), "volume_ml": rounded(volume[place]), **box_summary(dsc[:, place])}
+        | _extremes("dsc", dsc[:, place])
         for place, case in enumerate(table.cases)
         if volume[place] > 0
     ]
     return Analysis(
-        name=table.name(f"{label}-{measure}-by-case"),
-        title=table.title(f"{_MEASURES[measure]} of the {LABELS[label]} by case"),
+        name=table.name(f"{label}-dsc-by-case"),
+        title=table.title(f"DSC of the {LABELS[label]} by case"),
         caption=(
-            f"{_MEASURES[measure]} of all teams in each case with a {LABELS[label]}, from the hardest case to the "
-            f"easiest by the median over teams. {_ABOUT_BOXES}{_UNITS[measure]}"
+            f"DSC of all teams in each case with a {LABELS[label]}, from the hardest case to the easiest by the median "
+            f"over teams. {_ABOUT_BOXES}"
         ),
-        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads(measure)},
-        rows=sorted((row for row in rows if row["values"]), key=lambda row: _difficulty(row, measure)),
-        chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_domain(measure)},
+        columns={**table.case_heads, "volume_ml": "Reference volume (ml)", **_heads("dsc")},
+        rows=sorted((row for row in rows if row["values"]), key=lambda row: (row["median"], row["case"])),
+        chart={**BOX_CHART, "category": "case", "orientation": "vertical", **_domain("dsc")},
         source="HECKTOR 2021 overview, Fig. 3",
     )
 
@@ -89,7 +87,7 @@ def failed_cases(table: AnswerRows) -> list[Analysis]:
     rows: list[dict[str, Any]] = []
     values_of = _values(table, "dsc")
     for label, values in values_of.items():
-        volume = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+        volume = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
         answered = np.array([[row is not None for row in of_team] for of_team in table.rows], dtype=np.bool_)
         for place, case in enumerate(table.cases):
             failed, teams = int((values[:, place] < FAILED_BELOW).sum()), int(answered[:, place].sum())
@@ -160,11 +158,3 @@ def _heads(measure: str) -> dict[str, str]:
 
 def _domain(measure: str) -> dict[str, Any]:
     return {"domain": [0, 1]} if measure == "dsc" else {}
-
-
-def _difficulty(row: Mapping[str, Any], measure: str) -> tuple[float, str]:
-    """Sorts from hard to easy: a low DSC, or a long distance (None is infinite)."""
-    median = row["median"]
-    if measure == "dsc":
-        return float(median), row["case"]
-    return (-math.inf if median is None else -float(median)), row["case"]

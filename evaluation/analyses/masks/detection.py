@@ -16,9 +16,6 @@ _LESION_DSC: Final = (
     " The lesion-wise DSC is the mean over all these lesions, 0 for a missed and for a false one, as in BraTS-METS "
     "2024 but without dilation."
 )
-NO_SIZES: Final = (
-    "No lesion-wise DSC: these metrics.json files do not hold the DSC of lesions. Evaluate again with this version."
-)
 
 
 def primary_found(table: AnswerRows) -> list[Analysis]:
@@ -75,35 +72,32 @@ def lesion_counts(table: AnswerRows) -> list[Analysis]:
     rows: list[dict[str, Any]] = []
     for place, team in enumerate(table.names):
         total = sum(of[place] for of in counts.values())
-        dsc = {} if sums is None or not total else {"lesion_dsc": rounded(float(sums[place] / total))}
+        dsc = rounded(float(sums[place] / total)) if total else None
         for outcome, word in _OUTCOMES.items():
-            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), **dsc})
+            rows.append({"team": team, "outcome": word, "lesions": int(counts[outcome][place]), "lesion_dsc": dsc})
     return [
         Analysis(
             name=table.name("gtvn-lesions"),
             title=table.title("GTVn lesions detected, missed and false"),
             caption=(
                 "Lesions of all cases, matched by the edition's rule. Detected and missed ones are the reference's, "
-                f"false ones the team's.{'' if sums is None else _LESION_DSC}"
+                f"false ones the team's.{_LESION_DSC}"
             ),
             columns={
                 "team": "Team",
                 "outcome": "Lesions",
                 "lesions": "Number",
-                **({} if sums is None else {"lesion_dsc": "Lesion-wise DSC of the team"}),
+                "lesion_dsc": "Lesion-wise DSC of the team",
             },
             rows=rows,
             chart={"kind": "bars", "y": "team", "x": "lesions", "series": "outcome"},
-            notes=(NO_SIZES,) if sums is None else (),
             source="HECKTOR 2025 rules, aggregated F1; the HNTS-MRG 2024 overview asks for the lesion-wise DSC",
         )
     ]
 
 
-def lesion_wise_dsc_sums(table: AnswerRows) -> Floats | None:
-    """The sum of each team's DSCs of matched lesions; None if some row lacks them."""
+def lesion_wise_dsc_sums(table: AnswerRows) -> Floats:
+    """The sum of each team's DSCs of matched lesions."""
     known = [[row for row in rows if row is not None] for rows in table.rows]
-    if any("gtvn_lesion_dsc" not in row for rows in known for row in rows):
-        return None
     sums = [sum(dsc or 0.0 for row in rows for dsc in row["gtvn_lesion_dsc"]) for rows in known]
     return np.array(sums, dtype=np.float64)

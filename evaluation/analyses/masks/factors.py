@@ -12,7 +12,7 @@ from scipy.stats import pearsonr, rankdata
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.tables import AnswerRows, rounded
-from evaluation.metrics.overlap import MM3_A_ML, VOLUME_BINS, Booleans, Floats, equal_bins, spearman
+from evaluation.metrics.overlap import MM3_PER_ML, VOLUME_BINS, Booleans, Floats, equal_bins, spearman
 
 Scans: TypeAlias = Mapping[str, Mapping[str, float]]
 _FEWEST_IN_BIN: Final = 3
@@ -49,7 +49,7 @@ def influences(table: AnswerRows, scans: Scans) -> list[Influence]:
     """Every structure against every property that is known for enough of its cases; `scans` by case and name."""
     candidates = []
     for label, title in LABELS.items():
-        volume_ml = table.reference(f"{label}_reference_mm3") / MM3_A_ML
+        volume_ml = table.reference(f"{label}_reference_mm3") / MM3_PER_ML
         dsc = np.where(volume_ml > 0, table.numbers(f"{label}_dsc"), np.nan)
         suv_max = np.array([scans.get(case, {}).get(f"{label}_suv_max", np.nan) for case in table.cases])
         candidates += [

@@ -67,7 +67,7 @@ def _challenge(
         metrics[team.name] = parse_metrics(content, "metrics.json", team.name)
     loaded = comparable_teams(chosen, list(metrics.values()))
     board = leaderboard(loaded, bootstraps=20)
-    order = [metrics[entry["team"]] for entry in [*board["teams"], *board["unranked"]]]
+    order = [metrics[entry["team"]] for entry in [*board["teams"], *board["incomplete"]]]
     prefixes = {name: one.prefix for name, one in chosen.answers.items()} if chosen.has_several_answers else {}
     return TaskResults(chosen.algorithm.numbered(number), board, order, prefixes, validated=loaded.validated)
 

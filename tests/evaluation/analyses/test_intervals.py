@@ -28,11 +28,11 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     beside = [
         {"team": name, "place": place, "metrics": value} for name, place in (("base", 1), ("null", 2), ("all", 0))
     ]
-    (metrics, *_) = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
+    (metrics, *_) = ranked_metrics(replace(two_teams, board={**two_teams.board, "out_of_competition": beside}))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
     lost = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
     beside = [{"team": "null", "place": 2, "metrics": lost}]
-    _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "unranked_entries": beside}))
+    _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "out_of_competition": beside}))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")
 
 

@@ -62,18 +62,18 @@ def test_every_edition(challenge, edition: str, task: str) -> None:
     if task in {"segmentation", "combined"}:
         of_masks = {"dsc-by-team", "gtvp-dsc-by-case", "primary-found", "gtvp-dsc-by-volume"}
         assert {f"{prefix}{name}" for name in of_masks} <= names
-    assert ("hd95-by-team" in names) == ("gtvp-hd95-by-case" in names) == (edition == "hecktor2021" and task != "rfs")
+    assert ("hd95-by-team" in names) == (edition == "hecktor2021" and task != "rfs")
 
 
 def test_2026_has_analyses_of_each_answer(challenge) -> None:
     names = check(task_analyses(challenge("hecktor2026")))
-    assert {"t_stage-confusion", "rfs-survival", "correlation-between-answers", "profile"} <= names
+    assert {"t_stage-confusion", "rfs-survival"} <= names
 
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_a_single_team_has_no_rivals(challenge, edition: str, task: str) -> None:
     names = check(task_analyses(challenge(edition, task, teams=1)))
-    assert not names & {"rank-stability", "rank-correlation", "significance", "profile"}
+    assert not names & {"rank-stability", "rank-correlation", "significance"}
 
 
 def test_a_few_cases(challenge) -> None:
@@ -112,12 +112,11 @@ def without_rows(results: TaskResults) -> TaskResults:
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)
 def test_results_without_rows_have_the_analyses_of_aggregates(challenge, edition: str, task: str) -> None:
     names = check(task_analyses(without_rows(challenge(edition, task))))
-    extra = {"other-metrics", "distances", "other-distances"}
     assert "metrics" in names
-    assert names <= {"metrics", "correlation-between-answers", "profile"} | extra
+    assert names <= {"metrics", "other-metrics", "distances", "other-distances"}
 
 
 def test_between_tasks(challenge) -> None:
     results = [challenge("hecktor2025", task, number=place) for place, task in enumerate(("segmentation", "rfs"), 1)]
-    assert check(between_tasks(results)) == {"correlation-between-tasks", "profile"}
+    assert check(between_tasks(results)) == {"correlation-between-tasks"}
     assert between_tasks(results[:1]) == []

@@ -28,8 +28,10 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
 
 def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
     """2021 prints the tau of DSCagg, which did not rank then."""
-    tau = {"gtvp_dsc_agg": ranks(0.841)["kendall_tau"]}
-    _, taus = rank_stability(replace(two_teams, board={**two_teams.board, "tau": tau}))
+    stable = two_teams.board["stability"]
+    metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4})}
+    board = {**two_teams.board, "stability": {**stable, "metrics": metrics}}
+    _, taus = rank_stability(replace(two_teams, board=board))
     assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
 
 

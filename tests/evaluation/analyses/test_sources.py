@@ -53,21 +53,19 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
         ("hecktor2026", None, "hecktor2026", "hecktor2026"),
         ("hecktor2021", None, "hecktor2021", "hecktor2025"),  # an evaluation profile with the declaration of 2025
         ("hecktor2021", "hecktor2021", "hecktor2021", "hecktor2025"),
-        ("", None, "hecktor2025", "hecktor2025"),
-        ("", "hecktor2026", "hecktor2026", "hecktor2026"),
     ],
 )
 def test_the_edition_is_that_of_the_results(
     stated: str, given: str | None, profile: str, declaration: str, tmp_path: Path
 ) -> None:
-    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": stated})
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
     of_results = profile_of_results(tmp_path, given)
     assert (of_results.name, of_results.declaration.name) == (profile, declaration)
     assert profile_of_results(None, given).name == (given or "hecktor2025")
 
 
 def test_an_edition_of_one_s_own_is_given_as_its_profile_or_its_declaration(tmp_path: Path) -> None:
-    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": "my_own"})
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": "my_own"})
     text = files("evaluation.editions").joinpath("hecktor2021.json").read_text()
     write_json(tmp_path / "profile.json", json.loads(text) | {"name": "my_own"})
     text = files("contract.editions").joinpath("hecktor2025.json").read_text()
@@ -94,7 +92,7 @@ def test_no_other_edition_takes_the_place_of_the_results(
     stated: str, given: str | None, message: str, tmp_path: Path
 ) -> None:
     """Another edition's rules would match lesions and check rows as the scores did not."""
-    write_json(tmp_path / "task1" / "leaderboard.json", {"edition": stated})
+    write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
     with pytest.raises(HecktorError, match=message):
         profile_of_results(tmp_path, given)
 
@@ -108,7 +106,7 @@ def test_a_folder_that_is_given(tmp_path: Path) -> None:
         find_masks(None, ["a"], {"b": path.parent})
 
 
-@pytest.mark.parametrize("part", ["teams", "unranked_entries"])
+@pytest.mark.parametrize("part", ["teams", "out_of_competition"])
 @pytest.mark.parametrize(("kind", "edition"), [("risks", "hecktor2025"), ("four_answers", "hecktor2026")])
 def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edition: str, part: str) -> None:
     """A report shows rows and values beside each other, so they must agree as in a ranking."""
@@ -138,7 +136,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
         (None, ": found [], expected an object"),
         ({"teams": []}, ": no ranked team or metric, expected at least one"),
         (
-            {"unranked": [{"team": "a", "without": []}]},
+            {"incomplete": [{"team": "a", "without": []}]},
             ": team 'a' twice, expected one entry a team",
         ),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
@@ -162,12 +160,17 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
     ranked = {"rank": 1, "metrics": {"x": {**FIGURES["x"], "rank": 1}}, "rankings": {"x": {"rank": 1}}}
     return {
         "task": task,
+        "edition": "hecktor2025",
+        "provenance": {},
+        **dict.fromkeys(("stability", "comparisons")),
+        **{key: {} for key in ("runs", "files", "methods")},
+        "identical_answers": [],
         "official": "x",
         "ties": "min",
         "metrics": {"x": "X"},
         "teams": [{"team": team, **ranked} for team in teams],
-        "unranked_entries": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
-        "unranked": [],
+        "out_of_competition": [{"team": team, "place": 0, "metrics": FIGURES} for team in beside],
+        "incomplete": [],
     }
 
 
@@ -185,29 +188,22 @@ def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), t
     write_json(folder / "leaderboard.json", whole_board(teams, beside, task))
 
 
-@pytest.mark.parametrize("board", ["", "board", "task1"], ids=["beside the teams", "in a folder", "in task1"])
+@pytest.mark.parametrize("board", ["", "task1"])
 def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
-    """The teams lie in the results folder, wherever in it the leaderboard does."""
-    results_of(tmp_path, ["a", "b"], ["out"])
-    mask(tmp_path / "a" / "predictions" / "CHUM-001.mha")
-    (tmp_path / board).mkdir(exist_ok=True)
-    (tmp_path / "leaderboard.json").rename(tmp_path / board / "leaderboard.json")
+    """The teams lie beside the leaderboard."""
+    results_of(tmp_path / board, ["a", "b"], ["out"])
+    path = mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
     assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
-    assert [team.team for team in results.unranked_entries] == ["out"]
+    assert [team.team for team in results.out_of_competition] == ["out"]
     masks = find_masks(results, ["a", "b"], {})
-    assert masks == {"a": {"CHUM-001": tmp_path / "a" / "predictions" / "CHUM-001.mha"}}
+    assert masks == {"a": {"CHUM-001": path}}
 
 
-def test_a_team_without_metrics_and_two_leaderboards_of_a_task(tmp_path: Path) -> None:
-    results_of(tmp_path / "first", ["a", "b"])
-    (tmp_path / "first" / "a" / "metrics.json").unlink()
-    message = r"^first/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
-    with pytest.raises(HecktorError, match=message):
-        find_results(tmp_path, load_profile("hecktor2025"))
-    for name in ("first", "second"):
-        results_of(tmp_path / name, ["a"])
-    message = "found two leaderboards of task segmentation, expected one, or folders task1, task2, ... for them"
+def test_a_team_without_metrics(tmp_path: Path) -> None:
+    results_of(tmp_path / "task1", ["a", "b"])
+    (tmp_path / "task1" / "a" / "metrics.json").unlink()
+    message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
     with pytest.raises(HecktorError, match=message):
         find_results(tmp_path, load_profile("hecktor2025"))
 
@@ -217,16 +213,15 @@ def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
     results_of(tmp_path, ["folder"])
     board = whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
     write_json(tmp_path / "board" / "leaderboard.json", board)
-    (tmp_path / "leaderboard.json").unlink()
     prediction = mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
-    (results,) = find_results(tmp_path, load_profile("hecktor2025"))
+    (results,) = find_results(tmp_path / "board", load_profile("hecktor2025"))
     assert [team.team for team in results.teams] == ["team"]
     assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
     metrics = json.loads((tmp_path / "folder" / "metrics.json").read_text())
     write_json(tmp_path / "folder" / "metrics.json", metrics | {"aggregates": {"x": {**FIGURES["x"], "value": 0.4}}})
     message = r"^board/leaderboard\.json: x of 'team' is 0\.5, expected 0\.4, as folder/metrics\.json \(team\) states"
     with pytest.raises(HecktorError, match=message):
-        find_results(tmp_path, load_profile("hecktor2025"))
+        find_results(tmp_path / "board", load_profile("hecktor2025"))
 
 
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
@@ -243,7 +238,7 @@ def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
     results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [team.team for team in results.unranked_entries] == ["ensemble"]
+    assert [team.team for team in results.out_of_competition] == ["ensemble"]
 
 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
@@ -281,7 +276,7 @@ def test_scans_of_another_cohort(tmp_path: Path) -> None:
 
 
 def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
-    with pytest.raises(HecktorError, match=r"found no task1/leaderboard.json"):
+    with pytest.raises(HecktorError, match=r"found no leaderboard.json"):
         find_results(tmp_path, load_profile("hecktor2025"))
     with pytest.raises(HecktorError, match=r"^typo: no such folder"):
         find_results(tmp_path / "typo", load_profile("hecktor2025"))

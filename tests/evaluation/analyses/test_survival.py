@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.analyses.sources import CENTRE, Grouping
 from evaluation.analyses.survival import (
     kaplan_meier,
     log_rank_p,
     restricted_mean_years,
-    survival_by_group,
     survival_by_risk,
     survival_curve,
 )
-from evaluation.metrics.survival import DAYS_A_YEAR
+from evaluation.metrics.survival import DAYS_PER_YEAR
 from tests.evaluation.tasks import RFS, RISK
 
 
 def row(risk: float | None, years: float, relapse: bool) -> dict[str, Any]:
-    return {"risk": risk, "rfs_days": years * DAYS_A_YEAR, "relapse": relapse}
+    return {"risk": risk, "rfs_days": years * DAYS_PER_YEAR, "relapse": relapse}
 
 
 # The median risk is 3.5: 6, 5 and 4 are high.
@@ -72,13 +70,13 @@ def test_patients_and_teams_without_a_risk(table) -> None:
 
 def test_kaplan_meier_by_hand() -> None:
     """At risk 5, 4, 2 at years 1, 2, 3; recurrences 1, 1, 1: 4/5, 4/5 * 3/4 = 3/5, 3/5 * 1/2 = 3/10, then 4: none."""
-    days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_A_YEAR, np.array([True, True, False, True, False])
+    days, events = np.array([1.0, 2, 2, 3, 4]) * DAYS_PER_YEAR, np.array([True, True, False, True, False])
     estimate = kaplan_meier(days, events)
     curve = survival_curve(estimate)
     assert [point["years"] for point in curve] == pytest.approx([0, 1, 2, 3, 4])
     assert [point["free"] for point in curve] == pytest.approx([1, 0.8, 0.6, 0.3, 0.3])
     assert all(point["low"] <= point["free"] <= point["high"] for point in curve)
-    assert restricted_mean_years(estimate, 3 * DAYS_A_YEAR) == pytest.approx(1 + 0.8 + 0.6)
+    assert restricted_mean_years(estimate, 3 * DAYS_PER_YEAR) == pytest.approx(1 + 0.8 + 0.6)
     assert survival_curve(kaplan_meier(days[:0], events[:0])) == []
     assert restricted_mean_years(None, 3.0) is None
 
@@ -108,33 +106,7 @@ def test_lifelines_agrees(seed: int) -> None:
     interval = theirs.confidence_interval_survival_function_.to_numpy().T
     assert np.array([estimate.low, estimate.high]) == pytest.approx(interval)
     for horizon in (15.0, 700.0, float(days.max())):
-        mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_A_YEAR
+        mean = restricted_mean_survival_time(theirs, t=horizon) / DAYS_PER_YEAR
         assert restricted_mean_years(estimate, horizon) == pytest.approx(mean)
-    from lifelines.statistics import multivariate_logrank_test
-
-    three = np.arange(60) % 3
-    assert log_rank_p(days, events, three) == pytest.approx(multivariate_logrank_test(days, three, events).p_value)
     test = logrank_test(days[group], days[~group], events[group], events[~group])
     assert log_rank_p(days, events, group) == pytest.approx(test.p_value)
-
-
-def test_a_group_without_follow_up_to_a_recurrence_has_no_degree_of_freedom() -> None:
-    """Groups a and b as by hand above; c is censored before the first recurrence and changes nothing."""
-    days = np.array([1, 2, 4, 1.5, 3, 5, 0.5])
-    events = np.array([True, True, False, False, True, False, False])
-    with_c = log_rank_p(days, events, np.array(list("aaabbbc")))
-    assert with_c == log_rank_p(days[:6], events[:6], np.array(list("aaabbb"))) == pytest.approx(0.4328, abs=1e-4)
-
-
-def test_follow_up_by_centre(table) -> None:
-    """The high risks of the first example are one centre, the low ones the other. A patient alone is no group."""
-    centre_of = dict(zip("ABCDEF", ("X", "X", "X", "Y", "Y", "Y"), strict=True))
-    rows = table({"ann": ROWS, "bea": ROWS}, RISK, RFS)
-    (curves,) = survival_by_group(rows, [Grouping(CENTRE, centre_of, {})])
-    free = [(line["centre"], line["years"], line["free"]) for line in curves.rows if line["free"] < 1]
-    assert free == [("X", 1.0, 0.6667), ("X", 2.0, 0.3333), ("X", 4.0, 0.3333), ("Y", 3.0, 0.5), ("Y", 5.0, 0.5)]
-    counts = "X: 2 recurrences in 3 patients; Y: 1 recurrences in 3 patients."
-    assert curves.notes == (counts, "Log-rank test of all groups: p = 0.433.")
-    assert curves.name == "survival-by-centre"
-    assert survival_by_group(rows, [Grouping(CENTRE, {**centre_of, "E": "Z", "F": "Z2"}, {})]) == []
-    assert survival_by_group(rows, [Grouping(CENTRE, {}, {})]) == []

@@ -1,4 +1,4 @@
-"""Teams between tasks and between answers: Kendall's tau, profiles, spread."""
+"""Teams between tasks: Kendall's tau, spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from evaluation.analyses.sources import TaskResults
-from evaluation.analyses.tasks import between_answers, between_tasks, tau_and_p
+from evaluation.analyses.tasks import between_tasks, tau_and_p
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -46,23 +46,6 @@ def test_printed_correlations_of_hnts_mrg_2024(discordant: int, printed_tau: flo
     assert (round(tau, 2), round(p, 2)) == (printed_tau, printed_p)
 
 
-def test_p_with_ties_from_all_orders() -> None:
-    """1, 1, 2 against 1, 2, 3: tau-b 2 / sqrt(2 * 3). Of the six orders two give it, two -tau and two 0: p = 4/6."""
-    tau, p = tau_and_p(np.array([1.0, 1.0, 2.0]), np.array([1.0, 2.0, 3.0]))
-    assert (tau, p) == (pytest.approx(2 / np.sqrt(6)), pytest.approx(4 / 6))
-
-
-def test_p_with_ties_from_random_orders() -> None:
-    """Twelve teams with one tie: near the exact p of the same order without the tie, and the same at each call."""
-    first, second = np.arange(12.0), with_discordant_pairs(12, 20)
-    tied = np.where(first == 1.0, 0.0, first)
-    exact = kendalltau(first, second, method="exact").pvalue
-    tau, p = tau_and_p(tied, second)
-    assert tau == pytest.approx(kendalltau(tied, second).statistic)
-    assert p == pytest.approx(exact, abs=0.03)
-    assert tau_and_p(tied, second) == (tau, p)
-
-
 def test_one_side_ties_all_teams() -> None:
     assert tau_and_p(np.ones(4), np.arange(4.0)) == (None, None)
 
@@ -71,7 +54,7 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
     """a, b, c and d stand in both, with one discordant pair of six: tau 4/6 officially and by the shared metric."""
     one = task(1, {"a": 1, "b": 2, "c": 3, "only": 4, "d": 5}, ("m", "x"))
     two = task(2, {"b": 1, "a": 2, "c": 3, "d": 4}, ("m", "y"))
-    correlation, profile, spread = between_tasks([one, two])
+    correlation, spread = between_tasks([one, two])
     assert [(row["by"], row["teams"], row["tau"]) for row in correlation.rows] == [
         ("Official rank", 4, 0.6667),
         ("M", 4, 0.6667),
@@ -79,13 +62,6 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
     assert correlation.rows[0]["p"] == pytest.approx(
         kendalltau([1, 2, 3, 5], [2, 1, 3, 4], method="exact").pvalue, abs=1e-4
     )
-    assert [(row["team"], row["rank"], row["behind"]) for row in profile.rows if row["of"] == "Task 2"] == [
-        ("a", 2, 0.6667),
-        ("b", 1, 1.0),
-        ("c", 3, 0.3333),
-        ("d", 4, 0.0),
-    ]
-    assert [row["team"] for row in profile.rows].count("only") == 1
     # Values 0.9, 0.8, 0.7, 0.6 and 0.5 in the first task, 0.9 to 0.6 in the second.
     assert [(row["metric"], row["task"], row["median"]) for row in spread.rows] == [
         ("M", "Task 1: T", 0.7),
@@ -100,7 +76,7 @@ def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
         {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
         {"team": "IOV", "metrics": {"m": {"value": None}}},
     ]
-    first = replace(first, board={**first.board, "unranked_entries": entries})
+    first = replace(first, board={**first.board, "out_of_competition": entries})
     spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
     assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
         ("Task 1: T", "nnU-Net", 0.817)
@@ -119,16 +95,4 @@ def test_a_task_without_a_shared_metric_has_no_box() -> None:
 
 def test_too_few_common_teams() -> None:
     analyses = between_tasks([task(1, {"a": 1, "b": 2}, ("x",)), task(2, {"a": 1, "b": 2}, ("y",))])
-    assert [one.name for one in analyses] == ["profile"]
-
-
-def test_metrics_of_one_answer_are_not_compared(challenge) -> None:
-    """Of the 2026 metrics each belongs to one of four answers, and sums to none."""
-    correlation, profile = between_answers(challenge("hecktor2026"))
-    pairs = {(row["first"], row["second"]) for row in correlation.rows}
-    assert len(pairs) == 9
-    assert ("GTVp mean DSC", "C-index") in pairs
-    assert ("GTVp mean DSC", "GTVn mean DSC") not in pairs
-    assert not any("Score" in name for pair in pairs for name in pair)
-    assert {row["of"] for row in profile.rows} == {name for pair in pairs for name in pair}
-    assert between_answers(challenge("hecktor2025", "segmentation")) == []
+    assert analyses == []

@@ -122,7 +122,7 @@ def test_importing_the_package_is_light():
 
 
 def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
-    """The same rows, mean and tau as `--unranked`, `--mean` and `--tau`; results may be files, contents or objects."""
+    """The same rows, and mean as `--out-of-competition` and `--mean`; results may be files, contents or objects."""
     results = {}
     for name in ("good", "poor"):
         table = tables / f"{name}.csv"
@@ -130,8 +130,8 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
             tables / "truth.csv", task="rfs", predictions=table, bootstraps=20, output=tables / name
         )
     files = [str(tables / name / "metrics.json") for name in results]
-    arguments = ["--task", "2", *files, "--bootstraps", "20", "--mean", "--tau", "c_index"]
-    rows = ["--unranked", f"A={files[1]}:withdrawn", "--beside", f"B={files[0]}"]
+    arguments = ["--task", "2", *files, "--bootstraps", "20", "--mean"]
+    rows = ["--out-of-competition", f"A={files[1]}:withdrawn", "--out-of-competition", f"B={files[0]}"]
     assert rank_main([*arguments, *rows, "--output", str(tables / "board")]) == 0
     expected = json.loads((tables / "board" / "leaderboard.json").read_text())
     of_command = {"good": "../good", "poor": "../poor", "A": "../poor", "B": "../good"}
@@ -141,17 +141,17 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
         {"teams": ["poor", "A"], "answer": "rfs", "cases": 3},
     ]
     unranked = {"A": (results["poor"], "withdrawn"), "B": files[0]}
-    board = rank(results, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
+    board = rank(results, bootstraps=20, out_of_competition=unranked, mean=True).to_dict()
     assert board.pop("files") == {"B": files[0]}  # the others are no files
     assert board == expected
-    assert [row["team"] for row in board["unranked_entries"]] == ["B", "mean of all teams", "A"]
-    earlier = rank(results, bootstraps=20, beside=unranked, mean=True, tau=["c_index"]).to_dict()
-    assert earlier == expected | {"files": {"B": files[0]}}
+    assert [row["team"] for row in board["out_of_competition"]] == ["B", "mean of all teams", "A"]
     paths = {name: tables / name / "metrics.json" for name in results}
-    of_paths = rank(paths, bootstraps=20, unranked=unranked, mean=True, tau=["c_index"]).to_dict()
+    of_paths = rank(paths, bootstraps=20, out_of_competition=unranked, mean=True).to_dict()
     assert of_paths == expected | {"files": {**{name: str(path) for name, path in paths.items()}, "B": files[0]}}
-    plain = rank({name: one.to_dict() for name, one in results.items()}, bootstraps=0, unranked={"A": paths["poor"]})
-    assert (plain.order, plain.ranks, plain.unranked) == (("good", "poor"), {"good": 1, "poor": 2}, ())
+    plain = rank(
+        {name: one.to_dict() for name, one in results.items()}, bootstraps=0, out_of_competition={"A": paths["poor"]}
+    )
+    assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, ())
 
 
 def test_a_team_s_name_is_no_formula(tables):
@@ -173,10 +173,8 @@ def test_a_team_s_name_is_no_formula(tables):
 def test_rows_beside_a_ranking_that_are_refused(tables):
     result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
     with pytest.raises(HecktorError, match=r"^team 'good' stands twice"):
-        rank({"good": result}, unranked={"good": result})
+        rank({"good": result}, out_of_competition={"good": result})
     with pytest.raises(HecktorError, match=r"^team 'mean of all teams' stands twice"):
         rank({"mean of all teams": result}, mean=True)
     with pytest.raises(HecktorError, match=r"^A\.study: found .drift."):
-        rank({"good": result}, unranked={"A": {"study": "drift"}})
-    with pytest.raises(HecktorError, match=r"^--tau"):
-        rank({"good": result}, bootstraps=0, tau=["c_index"])
+        rank({"good": result}, out_of_competition={"A": {"study": "drift"}})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -68,7 +70,7 @@ def test_an_older_edition_has_the_declaration_that_its_profile_names():
 
 def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
     profile["name"] = "mine"
-    profile["tasks"]["segmentation"]["rules"]["connectivity"] = 6
+    profile["tasks"]["segmentation"]["answers"]["segmentation"]["rules"]["connectivity"] = 6
     (tmp_path / "mine.json").write_text(json.dumps(profile))
     assert load_profile(str(tmp_path / "mine.json")).task(SEGMENTATION.name).options["connectivity"] == 6
 
@@ -113,28 +115,28 @@ def test_unknown_edition_names_the_known_ones():
 
 
 SEG = ("tasks", "segmentation")
+RULES = (*SEG, "answers", "segmentation", "rules")
 WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
 
 
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("format",), 3, "format: found 3, expected a number of at most 2"),
+        (("format",), 1, "format: found 1, expected a number of at least 2"),
         (("surplus",), 1, "p.json.surplus: found 1"),
         (("tasks",), {}, "tasks: found {}, expected at least 1"),
         (("title",), "", "title: found"),
-        ((*SEG, "kind"), "guess", 'kind: found "guess"'),
-        ((*SEG, "kind"), "survival", "not the kind of the answer 'segmentation'"),
-        ((*SEG, "rules", "connectivity"), 8, "connectivity: found 8"),
-        ((*SEG, "rules", "iou_strict"), 1, "iou_strict: found 1"),
-        ((*SEG, "rules", "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
-        ((*SEG, "rules", "iou_threshold"), 1, "iou_threshold: found 1"),
-        ((*SEG, "rules"), {"missing": "worst"}, "found the rules of another kind of answer"),
-        ((*SEG, "rules"), {}, "rules.missing: found nothing"),
+        ((*SEG, "answers"), {}, "found , expected exactly segmentation"),
+        ((*RULES, "connectivity"), 8, "connectivity: found 8"),
+        ((*RULES, "iou_strict"), 1, "iou_strict: found 1"),
+        ((*RULES, "iou_threshold"), "0.3", 'iou_threshold: found "0.3"'),
+        ((*RULES, "iou_threshold"), 1, "iou_threshold: found 1"),
+        (RULES, {"missing": "worst"}, "found the rules of another kind of answer"),
+        (RULES, {}, "rules.missing: found nothing"),
         ((*SEG, "metrics", "gtvp_dsc_mean", "title"), "", 'title: found ""'),
         ((*SEG, "metrics", "dice"), {"title": "Dice", "higher_is_better": True}, "'dice' is not measured"),
         ((*SEG, "metrics", "gtvp_hd95_median_mm"), {"title": "HD95", "higher_is_better": False}, "not measured under"),
-        ((*SEG, "rules", "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
+        ((*RULES, "surface_tolerance_mm"), -1, "surface_tolerance_mm: found -1"),
         ((*SEG, "ranking", "official"), "coin", 'official: found "coin"'),
         ((*SEG, "ranking", "ties"), "random", 'ties: found "random"'),
         ((*SEG, "ranking", "schemes", "flat_borda"), "dice", "unknown metric 'dice'"),
@@ -222,3 +224,12 @@ def test_a_metric_needs_the_name_of_its_answer(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
         load_profile(str(path))
+
+
+def test_parsing_a_profile_loads_no_image_library():
+    code = (
+        "import sys; from evaluation.editions import known_profiles; from evaluation.editions.profile import "
+        "load_profile; [load_profile(one) for one in known_profiles()]; print({'SimpleITK', 'scipy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -70,6 +70,18 @@ def test_a_figure_folds_away_behind_its_title_if_it_says_anything():
     assert "<table" in figure(analysis(rows=[{"team": "a"}], chart={}), "x", fold="closed")
 
 
+def test_panels_of_a_matrix_in_which_nothing_varies_are_left_out():
+    """Of two metrics one tells nobody apart; a matrix of that one alone is no figure."""
+    chart = {"kind": "matrix", "x": "than", "y": "team", "value": "p", "facet": "metric"}
+    names = ("metric", "team", "than", "p")
+    lines = [("m", "a", "b", 0.01), ("m", "b", "a", 1.0), ("n", "a", "b", 1.0), ("n", "b", "a", 1.0)]
+    rows = [dict(zip(names, line, strict=True)) for line in lines]
+    columns = {name: name for name in names}
+    html = figure(analysis(chart=chart, columns=columns, rows=rows), "x")
+    assert '"metric":{"title":"metric","texts":["m"],' in html
+    assert figure(analysis(chart=chart, columns=columns, rows=rows[2:]), "x") == ""
+
+
 def test_many_notes_are_folded():
     assert "<details>" not in figure(analysis(notes=("n",) * 6), "x")
     assert "<summary>7 notes</summary>" in figure(analysis(notes=("n",) * 7), "x")

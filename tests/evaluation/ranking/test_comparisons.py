@@ -232,7 +232,7 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
     content["name"] = "with_surfaces"
     task = content["tasks"][SEGMENTATION.name]
     task["metrics"]["gtvp_hd95_median_mm"] = {"title": "Median HD95 (mm)", "higher_is_better": False}
-    task["rules"]["surfaces"] = "gtvp"
+    task["answers"]["segmentation"]["rules"]["surfaces"] = "gtvp"
     (tmp_path / "profile.json").write_text(json.dumps(content))
 
     def fill(phase, missed):

@@ -40,33 +40,12 @@ def test_the_patients_of_one_file_alone_are_named(metrics_of, tmp_path, as_paths
     )
 
 
-def as_earlier_versions_wrote_it(path):
-    """The results of risks under `CHUM-1.mha` and `CHUM-2.mha`, which version 0.3 scored as missing."""
-    content = json.loads(path.read_text())
-    for row in content["results"]:
-        row |= {"risk": None, "error": "no prediction"}
-    content["cases"] |= {"missing": ["CHUM-1", "CHUM-2"], "unknown": ["CHUM-1.mha", "CHUM-2.mha"], "answered": 0}
-    content["aggregates"] = {name: figures | {"value": 0.0} for name, figures in content["aggregates"].items()}
-    path.write_text(json.dumps(content))
-
-
-def test_a_team_none_of_whose_predictions_belongs_to_a_case_is_not_ranked(metrics_of):
-    paths = {"Alpha": metrics_of("Alpha", 1, 2), "Beta": metrics_of("Beta", 1, 2)}
-    as_earlier_versions_wrote_it(paths["Beta"])
-    says = (
-        r"^Beta/metrics\.json: predictions of CHUM-1\.mha, CHUM-2\.mha, expected some of the cases CHUM-1, CHUM-2; "
-        r"CHUM-1\.mha differs from CHUM-1 by the ending '\.mha'$"
-    )
-    with pytest.raises(HecktorError, match=says):
-        rank(paths)
-
-
 def test_a_damaged_file_is_named_by_its_folder(metrics_of, tmp_path, monkeypatch):
     good, bad = metrics_of("Alpha", 1, 2), metrics_of("Beta", 1, 2)
     content = bad.read_text()
     for damage, says in ((content[:200], "not valid JSON"), ("", "not valid JSON"), (None, "not found in Beta")):
         bad.unlink() if damage is None else bad.write_text(damage)
-        for more in ([str(bad)], ["--unranked", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
+        for more in ([str(bad)], ["--out-of-competition", f"base={bad}"], ["--runs", f"Gamma={good},{bad}"]):
             with pytest.raises(HecktorError, match=rf"Beta/metrics\.json.*: {says}"):
                 main([str(good), *more, "--output", str(tmp_path / "out")])
     bad.write_text(content[:200])

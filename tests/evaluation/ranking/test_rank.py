@@ -87,7 +87,7 @@ def test_order_of_the_files_does_not_matter(files, tmp_path):
 def test_a_null_metric_leaves_the_team_unranked(files, tmp_path):
     files["MEDAI"].write_text(json.dumps(metrics_of((None, 0.9, 0.9))))
     board = rank(files.values(), tmp_path / "out")
-    assert board["unranked"] == [{"team": "MEDAI", "without": ["gtvp_dsc_mean"]}]
+    assert board["incomplete"] == [{"team": "MEDAI", "without": ["gtvp_dsc_mean"]}]
     assert len(board["teams"]) == 4
 
 
@@ -97,7 +97,7 @@ def test_a_team_without_a_run_that_can_be_ranked_does_not_stop_the_others(files,
     runs = f"late={files['MEDAI']},{files['Dolphins']}"
     board = rank([files["InterStellar"]], tmp_path / "out", "--runs", runs)
     assert [entry["team"] for entry in board["teams"]] == ["InterStellar"]
-    assert board["unranked"] == [{"team": "late", "without": ["gtvp_dsc_mean"]}]
+    assert board["incomplete"] == [{"team": "late", "without": ["gtvp_dsc_mean"]}]
     assert len(board["runs"]["late"]["order"]) == 2
     with pytest.raises(HecktorError, match="no team has a value"):
         rank([], tmp_path / "none", "--runs", runs)

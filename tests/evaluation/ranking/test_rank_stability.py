@@ -12,7 +12,7 @@ from contract.errors import HecktorError
 from evaluation.ranking.cli import main
 from tests.evaluation.conftest import Phase
 from tests.evaluation.ranking.test_comparisons import risks
-from tests.evaluation.tasks import RFS, SEGMENTATION
+from tests.evaluation.tasks import RFS
 
 
 @pytest.fixture
@@ -148,29 +148,3 @@ def test_the_table_says_what_the_json_says(teams_of, tmp_path):
     ]
     assert lines[1]["rank_ci95_low"] == "2.0"
     assert lines[0]["c_index_ci95_low"] == str(board["teams"][0]["metrics"]["c_index"]["ci95_low"])
-
-
-def test_a_file_from_before_a_rule_is_ranked_with_a_new_one(teams_of, blank):
-    """`gtvn_empty` may be absent from a profile and from older files; both mean its default."""
-
-    def fill(phase, cases):
-        mask = blank()
-        mask[2:4, 2:4, 2:4] = 1
-        mask[6, 6, 4:8] = 2
-        for case in cases:
-            phase.truth_mask(case, mask)
-            phase.mask(case, mask)
-
-    teams = teams_of(SEGMENTATION)
-    for team in ("old", "new"):
-        teams.add(team, fill, "AB")
-    content = json.loads(teams.files["old"].read_text())
-    del content["provenance"]["options"]["gtvn_empty"]
-    for row in content["results"]:
-        del row["gtvn_dsc"]
-    teams.files["old"].write_text(json.dumps(content))
-    assert [entry["rank"] for entry in teams.rank("--bootstraps", "5")["teams"]] == [1, 1]
-    content["provenance"]["options"]["gtvn_empty"] = "one"
-    teams.files["old"].write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match=r"options differ \({'gtvn_empty': 'one'} and {'gtvn_empty': 'skip'}\)"):
-        teams.rank()

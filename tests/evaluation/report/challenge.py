@@ -125,7 +125,7 @@ def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dic
         "ties": "min",
         "metrics": dict(metrics),
         "teams": entries,
-        "unranked": [],
+        "incomplete": [],
         "stability": {
             "bootstraps": 100,
             "rankings": {"nested_borda": standing, "flat_borda": standing},
@@ -162,7 +162,8 @@ def _mask_row(number: int, place: int, noise: float) -> dict[str, Any]:
             f"{label}_predicted_voxels": reference,
             f"{label}_predicted_mm3": float(reference),
         }
-    return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2}
+    lesions = {"gtvn_lesion_voxels": [500, 500], "gtvn_lesion_dsc": [dsc, dsc]}
+    return row | {"gtvn_lesions_tp": 2, "gtvn_lesions_fp": 1, "gtvn_lesions_fn": number % 2, **lesions}
 
 
 def _risk_row(number: int, place: int, noise: float) -> dict[str, Any]:

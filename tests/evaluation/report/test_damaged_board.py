@@ -33,7 +33,7 @@ def results(valid_metrics: Any, tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(valid_metrics("masks")))
     files = [str(folder / team / "metrics.json") for team in "AB"]
-    unranked = ["--unranked", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean", "--tau", "gtvp_dsc_agg"]
+    unranked = ["--out-of-competition", f"C={folder / 'C' / 'metrics.json'}:withdrawn", "--mean"]
     rank(["--task", "1", *files, *unranked, "--bootstraps", "5", "--output", str(folder)])
     return folder.parent
 
@@ -76,18 +76,6 @@ def test_files_that_are_no_leaderboard(results: Path, tmp_path: Path, text: str)
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_leaderboard_of_an_older_version(results: Path, tmp_path: Path) -> None:
-    """Without rows out of competition, taus of further metrics, and intervals of differences."""
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    del board["unranked_entries"], board["tau"]
-    for comparison in board["comparisons"].values():
-        for pair in comparison["pairs"]:
-            del pair["sd"], pair["ci95_low"], pair["ci95_high"]
-    file.write_text(json.dumps(board))
-    assert report(["--results", str(results), "--output", str(tmp_path / "report.html")]) == 0
-
-
 @pytest.mark.parametrize(
     ("output", "page"), [("out", "out/index.html"), ("out.html", "out.html"), ("a.b", "a.b/index.html")]
 )
@@ -96,29 +84,13 @@ def test_the_output_is_a_folder_or_a_page(results: Path, tmp_path: Path, output:
     assert (tmp_path / page).read_text().lower().startswith("<!doctype html>")
 
 
-def test_older_names_of_a_leaderboard(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Version 0.2 wrote `beside` for unranked entries and for the further tests of a metric."""
-    arguments = ["--results", str(results), "--output"]
-    assert report([*arguments, str(tmp_path / "new.html")]) == 0
-    file = results / "task1" / "leaderboard.json"
-    board = json.loads(file.read_text())
-    board["beside"] = board.pop("unranked_entries")
-    for tests in board["comparisons"].values():
-        tests["beside"] = tests.pop("other_tests")
-    file.write_text(json.dumps(board))
-    capsys.readouterr()
-    assert report([*arguments, str(tmp_path / "old.html")]) == 0
-    assert capsys.readouterr().err.startswith("warning: task1/leaderboard.json: beside is now called unranked_entries")
-    assert (tmp_path / "old.html").read_text() == (tmp_path / "new.html").read_text()
-
-
 @pytest.mark.parametrize("name", ["../../outside", "..", "A/..", "/outside", "A\\B", "A\x00"])
 def test_a_team_s_name_does_not_lead_out_of_the_results(results: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "outside").mkdir()
     (results / "task1" / "A" / "metrics.json").rename(tmp_path / "outside" / "metrics.json")
     file = results / "task1" / "leaderboard.json"
     valid = file.read_text()
-    for part in ("teams", "unranked_entries"):
+    for part in ("teams", "out_of_competition"):
         board = json.loads(valid)
         board[part][0]["team"] = name
         file.write_text(json.dumps(board))
@@ -141,7 +113,7 @@ def test_rank_refuses_the_names_that_the_report_refuses(results: Path, tmp_path:
         lambda: report(["--results", str(results), "--output", str(tmp_path / "report.html")]),
         lambda: rank([*ranked, "--names", name]),
         lambda: (
-            rank([*ranked, "--unranked", f"{name or 'x'}={ranked[0]}"])
+            rank([*ranked, "--out-of-competition", f"{name or 'x'}={ranked[0]}"])
             if name.strip()
             else rank([*ranked, "--names", name])
         ),

@@ -1,4 +1,4 @@
-"""The leaderboard's table: order of rows, counts of significant wins, and the sentence about inseparable teams."""
+"""The winner in one sentence; the leaderboard's table: order of rows, significant wins, inseparable teams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from benchmarks.challenge import ChallengeSize, write_challenge
-from evaluation.report.leaderboard import inseparable_groups, leaderboard
+from evaluation.report.leaderboard import leaderboard, winner_in_words
 
 TEAMS = ("ann", "bea", "cat", "dan")
 COLOURS = dict.fromkeys(TEAMS, "#1f86d6")
@@ -40,7 +40,7 @@ def board():
         "ties": "min",
         "metrics": {"m": "Metric"},
         "teams": [entry(team, place + 1) for place, team in enumerate(TEAMS)],
-        "unranked": [],
+        "incomplete": [],
         "stability": None,
         "comparisons": {"m": {"test": "t", "pairs": pairs}},
     }
@@ -53,38 +53,66 @@ def cells(html):
     return [[unescape(text).strip() for text in row] for row in texts]
 
 
-def test_groups_are_neighbours_of_whom_no_two_differ(board):
-    """ann - bea and bea - cat - dan; cat - dan is part of the latter."""
-    assert inseparable_groups(board) == [["ann", "bea"], ["bea", "cat", "dan"]]
-    text = leaderboard(board, COLOURS)
-    assert "No order is claimed among ann and bea; among bea, cat and dan: the 95% intervals" in text
+def lines(*pairs, of_metrics=("m",)):
+    """A board of four teams in which the pairs are significant in each metric."""
+    tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
+    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    for one in teams:
+        one["metrics"] = dict.fromkeys(of_metrics, one["metrics"]["m"])
+    of = {name: {"test": "t", "pairs": tests} for name in of_metrics}
+    return {"official": "o", "metrics": dict.fromkeys(of_metrics, "Mean DSC"), "teams": teams, "comparisons": of}
 
 
-def test_one_metric_that_tells_teams_apart_is_enough_under_a_ranking_of_several(board):
-    """In the second metric ann is better than bea, so that only bea, cat and dan stay together."""
-    other = [pair("ann", "bea", 0.01, 0.02), *board["comparisons"]["m"]["pairs"][1:]]
-    board["metrics"]["n"] = "Other"
-    board["comparisons"]["n"] = {"test": "t", "pairs": other}
-    assert inseparable_groups(board) == [["ann", "bea"], ["bea", "cat", "dan"]]
-    board["official"] = "nested_borda"
-    assert inseparable_groups(board) == [["bea", "cat", "dan"]]
+ALL = [("ann", other) for other in TEAMS[1:]]
+VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
+
+
+@pytest.mark.parametrize(
+    ("board", "sentence"),
+    [
+        (lines(*ALL), f"{VALUE}: clear, significantly better than all three other teams."),
+        (
+            lines(*ALL, of_metrics=("m", "n")),
+            f"{VALUE}: clear, significantly better than all three other teams in every metric.",
+        ),
+        (lines(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
+        (lines(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
+        (lines(), f"{VALUE}: not separable from bea, cat and dan."),
+        ({**lines(), "comparisons": None}, f"{VALUE}: not tested against the other teams."),
+        ({**lines(), "teams": lines()["teams"][:1]}, f"{VALUE}."),
+        ({**lines(), "teams": [entry("ann", 1), entry("bea", 1)]}, "ann and bea share the first place."),
+        ({**lines(), "teams": []}, "No team is ranked."),
+    ],
+)
+def test_the_winner_in_one_sentence(board, sentence):
+    assert winner_in_words(board) == sentence
+
+
+def test_a_winner_may_be_better_in_some_metrics_only():
+    """Better than all three in the first of two metrics, and nobody is better than ann in the second; of two teams one."""
+    board = lines(*ALL, of_metrics=("m", "n"))
+    board["comparisons"]["n"] = {"test": "t", "pairs": []}
+    assert winner_in_words(board).endswith("better than each of the three other teams in at least one metric.")
+    board["teams"] = board["teams"][:2]
+    assert winner_in_words(board).endswith("clear, significantly better than bea in at least one metric.")
+
+
+def test_more_than_three_inseparable_teams_are_counted():
+    board = {**lines(), "teams": [entry(f"t{place}", place) for place in range(1, 7)]}
+    assert winner_in_words(board).endswith("not separable from any other team.")
+    board["comparisons"] = lines(("t1", "t6"))["comparisons"]
+    assert winner_in_words(board).endswith("not separable from t2, t3, t4 and 1 more.")
 
 
 def test_teams_are_better_than_those_with_p_below_005(board):
     """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
     table = cells(leaderboard(board, COLOURS))
-    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "No order claimed with ranks"]
+    assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
-    assert [row[4] for row in table[1:]] == ["1 to 2", "1 to 4", "2 to 4", "2 to 4"]
+    assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
 
 
-def test_a_board_of_an_older_version_is_shown(board):
-    """Without intervals of differences there is no sentence, without comparisons no count."""
-    for one in board["comparisons"]["m"]["pairs"]:
-        del one["ci95_low"], one["ci95_high"]
-    text = leaderboard(board, COLOURS)
-    assert "No order" not in text
-    assert cells(text)[0] == ["Rank", "Team", "Metric", "Better than (of 3)"]
+def test_a_board_without_tests_has_no_column_of_them(board):
     board["comparisons"] = None
     assert cells(leaderboard(board, COLOURS))[0] == ["Rank", "Team", "Metric"]
 
@@ -92,7 +120,7 @@ def test_a_board_of_an_older_version_is_shown(board):
 def test_rows_out_of_competition_stand_in_their_place(board):
     """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["unranked_entries"] = [
+    board["out_of_competition"] = [
         {"team": "pair", "reason": "", "metrics": {"m": of}, "place": 0},
         {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
     ]
@@ -106,7 +134,7 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(boar
     """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
     assert "searched" not in leaderboard(board, COLOURS)
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["unranked_entries"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    board["out_of_competition"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
     board["methods"] = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
     html = leaderboard(board, COLOURS)
     rows = cells(html)
@@ -118,7 +146,7 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(boar
 
 def test_unranked_and_unchecked_teams_are_marked(board):
     board["teams"][1]["without_rows"] = True
-    board["unranked"] = [{"team": "eve", "without": ["m"]}]
+    board["incomplete"] = [{"team": "eve", "without": ["m"]}]
     rows = cells(leaderboard(board, COLOURS))[1:]
     assert rows[1][1] == "bea (values not checked: no rows)"
     assert rows[4] == ["-", "eve", "not ranked: no m"]
@@ -133,11 +161,8 @@ def test_infinite_and_absent_values(board):
     assert html.count('data-sort="Infinity"') == 1
 
 
-def test_no_team_is_better_than_one_with_which_no_order_is_claimed(tmp_path):
-    """Eleven simulated teams, 55 pairs, every metric: an interval without 0 is one with p up to 0.025, and no other.
-
-    Between two teams without a p no order is claimed either.
-    """
+def test_an_interval_without_0_is_one_with_a_small_p(tmp_path):
+    """Eleven simulated teams, 55 pairs, every metric: an interval without 0 is one with p up to 0.025, and no other."""
     write_challenge(tmp_path, "hecktor2026", ChallengeSize(11, 60, bootstraps=5, rankings=300))
     board = json.loads((tmp_path / "task1" / "leaderboard.json").read_text())
     better = 0
@@ -149,8 +174,3 @@ def test_no_team_is_better_than_one_with_which_no_order_is_claimed(tmp_path):
     few = [pair for pair in board["comparisons"]["tn_balanced_accuracy"]["pairs"] if pair["p"] is None]
     assert few
     assert all(pair["without_p"].startswith("too few patients differ to test") for pair in few)
-    significant = {
-        (pair["team"], pair["than"]) for pair in board["comparisons"]["score"]["pairs"] if pair["p_holm"] < 0.05
-    }
-    for group in inseparable_groups(board):
-        assert not significant & {(one, other) for one in group for other in group}

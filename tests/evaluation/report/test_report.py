@@ -185,7 +185,7 @@ def test_masks_of_an_entry_without_a_rank_are_drawn(demo):
     """The second team is out of competition; the file of contours holds its own, and another run's is refused."""
     folder = demo / "demo" / "task1"
     files = {team: str(folder / team / "metrics.json") for team in TEAMS}
-    unranked = ["--unranked", f"withdrawn={files[TEAMS[1]]}:no paper"]
+    unranked = ["--out-of-competition", f"withdrawn={files[TEAMS[1]]}:no paper"]
     rank(["--task", "1", files["ours"], *unranked, "--bootstraps", "9", "--output", str(folder)])
     for case in ("A-1", "B-2"):
         write_mask(demo / "own" / f"{case}.mha", mask_of(case, 2 if case == "A-1" else 9), GRID)
@@ -238,10 +238,6 @@ def test_another_cohort_stops_the_report(demo):
     with pytest.raises(HecktorError, match=message):
         build(demo)
     assert not (demo / "r.html").exists()
-    wide = Geometry(GRID.size, (3.0, 3.0, 6.0), GRID.origin_mm)
-    write_mask(demo / "cohort" / "ground_truth" / "A-1.mha", mask_of("A-1"), wide)
-    with pytest.raises(HecktorError, match=r"^A-1\.mha: voxels of 54 mm3, expected those of 45 mm3 that were scored"):
-        build(demo)
 
 
 def test_only_scored_cases_are_drawn(demo):
@@ -311,7 +307,7 @@ def test_a_copied_submission_is_named(demo):
 
 
 def test_no_results(tmp_path):
-    with pytest.raises(HecktorError, match=r"no task1/leaderboard\.json"):
+    with pytest.raises(HecktorError, match=r"found no leaderboard\.json"):
         report(["--results", str(tmp_path), "--output", str(tmp_path / "r.html")])
     assert not (tmp_path / "r.html").exists()
 

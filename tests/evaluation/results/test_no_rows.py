@@ -16,7 +16,7 @@ from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.teams import load_teams
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
-ROWS = {"results", "centres", "analyses"}
+ROWS = {"results", "centres"}
 
 
 def test_without_rows_the_aggregates_stay_and_no_name_is_left(phase_of, blank, capsys):

@@ -123,7 +123,7 @@ def test_undefined_metric_has_no_interval_and_hinders_no_other():
 
 
 def test_a_metric_that_no_draw_can_define_is_an_error(monkeypatch):
-    monkeypatch.setattr("evaluation.statistics.bootstrap.MAX_REDRAWS_A_REPLICATE", 20)
+    monkeypatch.setattr("evaluation.statistics.bootstrap.MAX_REDRAWS_PER_REPLICATE", 20)
 
     def only_whole(weights):
         return np.where((weights == 1).all(axis=1) & (len(weights) == 1), 1.0, np.nan)

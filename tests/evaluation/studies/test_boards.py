@@ -62,8 +62,8 @@ def test_teams_of_one_board_are_named_and_entries_without_a_rank_are_shown(board
     path = Path(second.removeprefix("test="))
     board = json.loads(path.read_text(encoding="utf-8"))
     board["teams"] = [entry for entry in board["teams"] if entry["team"] != "B"]
-    board["unranked_entries"][0]["place"] = 3
-    board["unranked"] = [{"team": "silent", "without": ["c_index"]}]
+    board["out_of_competition"][0]["place"] = 3
+    board["incomplete"] = [{"team": "silent", "without": ["c_index"]}]
     path.write_text(json.dumps(board), encoding="utf-8")
     main(["boards", first, second, "--output", str(tmp_path / "out")])
     content = json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))

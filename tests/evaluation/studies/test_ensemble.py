@@ -36,7 +36,7 @@ def teams(tmp_path, blank, grid):
 def board_of(*teams):
     figures = {"value": 0.5, "ci95_low": None, "ci95_high": None, "rank": 1}
     entries = [{"rank": 1, "team": team, "metrics": {"m": figures}, "rankings": {"r": {"rank": 1}}} for team in teams]
-    return {"task": "t", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries, "unranked": []}
+    return {"task": "t", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries, "incomplete": []}
 
 
 def study(tmp_path, *arguments):

@@ -50,7 +50,7 @@ def test_masks_come_from_the_results_or_a_given_folder(ranked: Path) -> None:
 def test_masks_of_an_entry_out_of_competition_are_shown(ranked: Path) -> None:
     """`near` is taken out of the ranking of both: its masks stay, after the team that is left."""
     folder = ranked / "results" / "task1"
-    out = ["--unranked", f"near={folder / 'near' / 'metrics.json'}:organiser"]
+    out = ["--out-of-competition", f"near={folder / 'near' / 'metrics.json'}:organiser"]
     rank(["--task", "segmentation", str(folder / "none" / "metrics.json"), *out, "--output", str(folder)])
     cohort = find_cohort(ViewerRequest(ranked / "cohort", ranked / "results"))
     assert [team["name"] for team in cohort.listing["teams"]] == ["none", "near"]

@@ -15,7 +15,7 @@ from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.models.ensemble import scale_of
 from baseline.heads.models.risk import baseline_survival, cox_weights, log_hazard_slope, slope_notice
 from evaluation.analyses.survival import kaplan_meier, restricted_mean_years
-from evaluation.metrics.survival import DAYS_A_YEAR
+from evaluation.metrics.survival import DAYS_PER_YEAR
 from tests.baseline.heads.cohorts import head_cohort
 
 
@@ -145,7 +145,7 @@ def test_days_without_risks_are_those_of_kaplan_meier(kind: str, last: int) -> N
     survival = baseline_survival(outcomes, np.zeros(len(values)))
     assert len(survival.days) <= MOST_STEPS
     curve = kaplan_meier(outcomes.times_days, outcomes.positive)
-    expected = restricted_mean_years(curve, survival.horizon_days) * DAYS_A_YEAR
+    expected = restricted_mean_years(curve, survival.horizon_days) * DAYS_PER_YEAR
     assert survival.restricted_mean(0) == pytest.approx(expected, rel=0.01)
 
 
@@ -178,7 +178,7 @@ def test_answers_agree_with_kaplan_meier_on_the_mean(patients: int, tolerance: f
     assert (answers < survival.horizon_days).all()
     assert (np.diff(answers[np.argsort(scores)]) < 0).all()
     horizon = survival.horizon_days
-    expected = restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_A_YEAR
+    expected = restricted_mean_years(kaplan_meier(outcomes.times_days, outcomes.positive), horizon) * DAYS_PER_YEAR
     assert math.isclose(answers.mean(), expected, rel_tol=tolerance)
 
 

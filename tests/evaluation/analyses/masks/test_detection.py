@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from evaluation.analyses.masks.detection import NO_SIZES, lesion_counts, primary_found
+from evaluation.analyses.masks.detection import lesion_counts, primary_found
 
 
 def primary(reference: int, predicted: int, shared: int) -> dict[str, Any]:
@@ -45,15 +45,6 @@ def test_lesion_counts_and_lesion_wise_dsc(table) -> None:
         ("missed", 1, 0.3),
         ("false", 1, 0.3),
     ]
-    assert counts.notes == ()
-
-
-def test_older_rows_have_counts_but_no_sizes(table) -> None:
-    older = {key: value for key, value in lesions([10], [None]).items() if "lesion_" not in key}
-    rows = table({"ann": [older]})
-    (counts,) = lesion_counts(rows)
-    assert [row["lesions"] for row in counts.rows] == [0, 1, 0]
-    assert counts.notes == (NO_SIZES,)
 
 
 def test_without_any_lesion_there_is_nothing_to_count(table) -> None:

@@ -15,13 +15,13 @@ from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main
-from evaluation.ranking.unranked import (
+from evaluation.ranking.out_of_competition import (
     MEAN_OF_TEAMS,
-    UnrankedEntry,
-    UnrankedSource,
+    EntryOutOfCompetition,
+    OutOfCompetitionSource,
     observers_entry,
+    out_of_competition_source,
     place,
-    unranked_source,
 )
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import ComparableTeams
@@ -70,9 +70,11 @@ def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
     for aside in (paths[:2], paths[1::2]):
         ranked = [path for path in paths if path not in aside]
         plain = rank(number, ranked, tmp_path / "plain")
-        beside = [option for path in aside for option in ("--unranked", f"{path.parent.name}={path}:withdrawn")]
+        beside = [
+            option for path in aside for option in ("--out-of-competition", f"{path.parent.name}={path}:withdrawn")
+        ]
         board = rank(number, ranked, tmp_path / "board", *beside, "--mean")
-        assert (len(plain.pop("unranked_entries")), len(board.pop("unranked_entries"))) == (0, 3)
+        assert (len(plain.pop("out_of_competition")), len(board.pop("out_of_competition"))) == (0, 3)
         assert plain.pop("files").keys() < board.pop("files").keys()
         assert board == plain
 
@@ -80,10 +82,10 @@ def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
 def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, capsys):
     number, paths = files
     out = tmp_path / "board"
-    board = rank(number, paths[1:], out, "--unranked", f"Base={paths[0]}: no paper", "--mean")
-    base = next(row for row in board["unranked_entries"] if row["team"] == "Base")
+    board = rank(number, paths[1:], out, "--out-of-competition", f"Base={paths[0]}: no paper", "--mean")
+    base = next(row for row in board["out_of_competition"] if row["team"] == "Base")
     order = [entry["team"] for entry in board["teams"]]
-    for row in reversed(board["unranked_entries"]):
+    for row in reversed(board["out_of_competition"]):
         order.insert(row["place"], row["team"])
     with (out / "leaderboard.csv").open() as file:
         lines = list(csv.DictReader(file))
@@ -91,7 +93,7 @@ def test_the_table_shows_rows_in_their_places_without_a_rank(files, tmp_path, ca
     of_base = next(line for line in lines if line["team"] == "Base")
     assert (of_base["rank"], of_base["out_of_competition"]) == ("", "no paper")
     metric = next(iter(board["metrics"]))
-    assert of_base[f"{metric}_value"] == str(base["metrics"][metric]["value"])
+    assert float(of_base[f"{metric}_value"]) == pytest.approx(base["metrics"][metric]["value"], abs=0.005)
     printed = [line for line in capsys.readouterr().out.splitlines() if line.endswith("(no paper)")]
     assert [line.split()[:2] for line in printed] == [["-", "Base"]]
     assert f"{base['metrics'][metric]['value']:.4f}" in printed[0]
@@ -101,14 +103,14 @@ def test_the_mean_of_teams_and_its_place(files, tmp_path):
     """The plain mean of the values; without rankings by the bootstrap it has no interval."""
     number, paths = files
     board = rank(number, paths, tmp_path, "--mean")
-    (row,) = board["unranked_entries"]
+    (row,) = board["out_of_competition"]
     assert (row["team"], row["reason"]) == (MEAN_OF_TEAMS, "5 ranked teams")
     for name, figures in row["metrics"].items():
         values = [entry["metrics"][name]["value"] for entry in board["teams"]]
         assert figures["value"] == pytest.approx(sum(values) / TEAMS)
         assert figures["ci95_low"] <= figures["value"] <= figures["ci95_high"]
     assert 0 < row["place"] < TEAMS
-    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["unranked_entries"]
+    (row,) = rank(number, paths, tmp_path, "--mean", "--bootstraps", "0")["out_of_competition"]
     assert {figures["ci95_low"] for figures in row["metrics"].values()} == {None}
 
 
@@ -119,7 +121,7 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
     copy = tmp_path / "copy" / "metrics.json"
     copy.parent.mkdir()
     copy.write_text(path.read_text())
-    (row,) = rank(2, [path, copy], tmp_path / "board", "--mean", "--bootstraps", "5")["unranked_entries"]
+    (row,) = rank(2, [path, copy], tmp_path / "board", "--mean", "--bootstraps", "5")["out_of_competition"]
     stated = json.loads(path.read_text())["aggregates"]
     for name, figures in row["metrics"].items():
         assert figures == {part: pytest.approx(stated[name][part]) for part in ("value", "ci95_low", "ci95_high")}
@@ -128,13 +130,13 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
 def test_a_row_stands_below_teams_of_its_value():
     teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert place(UnrankedEntry("x", "", {"c_index": Estimate(value, None, None)}), teams) == expected
+        assert place(EntryOutOfCompetition("x", "", {"c_index": Estimate(value, None, None)}), teams) == expected
 
 
 def test_a_row_without_a_metric_that_decides_stands_last():
-    assert place(UnrankedEntry("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
+    assert place(EntryOutOfCompetition("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
     partly = {"gtvp_dsc_mean": Estimate(0.99, None, None)}
-    assert place(UnrankedEntry("x", "", partly), teams_of_2025()) == 5
+    assert place(EntryOutOfCompetition("x", "", partly), teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
@@ -144,55 +146,55 @@ def test_a_metric_that_does_not_decide_may_be_absent():
     of = lambda *values: {n: Estimate(v, None, None) for n, v in zip(names, values, strict=True)}  # noqa: E731
     teams = ComparableTeams(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))), ())
     row = {"balanced_accuracy": Estimate(0.65, None, None), "specificity": Estimate(0.5, None, None)}
-    assert place(UnrankedEntry("x", "", row), teams) == 1
+    assert place(EntryOutOfCompetition("x", "", row), teams) == 1
 
 
 def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
     GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
     """
-    assert place(UnrankedEntry("x", "", estimates(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
-    assert place(UnrankedEntry("x", "", estimates(0.9, 0.9, 0.9)), teams_of_2025()) == 0
+    assert place(EntryOutOfCompetition("x", "", estimates(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
+    assert place(EntryOutOfCompetition("x", "", estimates(0.9, 0.9, 0.9)), teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("A=a/metrics.json", UnrankedSource("A", Path("a/metrics.json"))),
-        ("A = b=c.json:p = 0.05: why", UnrankedSource("A", Path(" b=c.json"), "p = 0.05: why")),
-        ("A=C:\\x\\m.json:late", UnrankedSource("A", Path("C:\\x\\m.json"), "late")),
-        ("A=m.json:as in b.json: same", UnrankedSource("A", Path("m.json"), "as in b.json: same")),
+        ("A=a/metrics.json", OutOfCompetitionSource("A", Path("a/metrics.json"))),
+        ("A = b=c.json:p = 0.05: why", OutOfCompetitionSource("A", Path(" b=c.json"), "p = 0.05: why")),
+        ("A=C:\\x\\m.json:late", OutOfCompetitionSource("A", Path("C:\\x\\m.json"), "late")),
+        ("A=m.json:as in b.json: same", OutOfCompetitionSource("A", Path("m.json"), "as in b.json: same")),
     ],
 )
 def test_a_reason_follows_the_file(text, expected):
-    assert unranked_source(text) == expected
+    assert out_of_competition_source(text) == expected
 
 
 @pytest.mark.parametrize("text", ["m.json", "=m.json", "A=", "A=m.csv:why"])
 def test_other_texts_are_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match=r"expected NAME=FILE\.json"):
-        unranked_source(text)
+        out_of_competition_source(text)
 
 
 def test_names_stand_once_and_cases_agree(files, tmp_path):
     number, paths = files
     with pytest.raises(HecktorError, match="stands twice"):
-        rank(number, paths[:2], tmp_path, "--unranked", f"{paths[0].parent.name}={paths[2]}")
+        rank(number, paths[:2], tmp_path, "--out-of-competition", f"{paths[0].parent.name}={paths[2]}")
     other = json.loads(paths[2].read_text())
     other["provenance"]["case_set_sha256"] = "0"
     (tmp_path / "other.json").write_text(json.dumps(other))
     with pytest.raises(HecktorError, match=r"json \(Base\): rows of other cases than case_set_sha256"):
-        rank(number, paths[:2], tmp_path, "--unranked", f"Base={tmp_path / 'other.json'}")
+        rank(number, paths[:2], tmp_path, "--out-of-competition", f"Base={tmp_path / 'other.json'}")
 
 
 def test_a_row_without_rows_is_refused_or_marked(files, tmp_path, capsys):
     number, paths = files
     content = json.loads(paths[0].read_text())
     (tmp_path / "bare.json").write_text(json.dumps({**content, "results": []}))
-    beside = ("--unranked", f"Base={tmp_path / 'bare.json'}:withdrawn")
+    beside = ("--out-of-competition", f"Base={tmp_path / 'bare.json'}:withdrawn")
     with pytest.raises(HecktorError, match=r"bare\.json \(Base\): no per-case rows"):
         rank(number, paths[1:], tmp_path, *beside)
-    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["unranked_entries"]
+    (row,) = rank(number, paths[1:], tmp_path, *beside, "--without-rows")["out_of_competition"]
     assert row["without_rows"]
     assert "(withdrawn)  without rows" in capsys.readouterr().out
 
@@ -208,7 +210,7 @@ def test_the_reference_is_that_of_a_team_with_rows(tmp_path):
     for path, content in zip(paths, contents, strict=True):
         path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="was measured against different references"):
-        rank(2, paths[:2], tmp_path, "--without-rows", "--unranked", f"Base={paths[2]}")
+        rank(2, paths[:2], tmp_path, "--without-rows", "--out-of-competition", f"Base={paths[2]}")
 
 
 def observers(tmp_path, **changes):
@@ -217,7 +219,7 @@ def observers(tmp_path, **changes):
     content = {"study": "observers", "aggregates": dict.fromkeys(names, figures), **changes}
     path = tmp_path / "observers.json"
     path.write_text(json.dumps(content))
-    return UnrankedSource("observers", path, "annotators")
+    return OutOfCompetitionSource("observers", path, "annotators")
 
 
 def observed(tmp_path, edition, **changes):
@@ -258,25 +260,15 @@ def test_an_impossible_agreement_of_annotators(tmp_path, changes, message):
         observed(tmp_path, "hecktor2025", aggregates={"gtvn_dsc_agg": figures})
 
 
-def test_tau_of_a_ranked_metric_equals_the_one_of_the_stability(files, tmp_path):
-    number, paths = files
-    metric = next(
-        iter(load_profile(json.loads(paths[0].read_text())["provenance"]["edition"]).task(str(number)).metrics)
-    )
-    board = rank(number, paths, tmp_path, "--tau", metric)
-    assert board["stability"]["redraws"] == 0
-    assert board["tau"] == {metric: board["stability"]["metrics"][metric]["kendall_tau"]}
-
-
 def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
     """Two teams: tau is 1 in each sample with the order of the whole cohort and -1 in the others, counted here from the
     rows and the same draws.
     """
     write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
     paths = sorted((tmp_path / "task1").glob("*/metrics.json"))
-    board = rank(1, paths, tmp_path, "--tau", "gtvp_dsc_agg", "--tau", "gtvn_recall_agg")
-    assert "gtvp_dsc_agg" not in board["metrics"]
-    assert set(board["tau"]) == {"gtvp_dsc_agg", "gtvn_recall_agg"}
+    board = rank(1, paths, tmp_path)
+    stable = board["stability"]["metrics"]
+    assert set(stable) - set(board["metrics"]) == {"gtvp_dsc_agg", "dsc_agg_mean"}
 
     streams = np.random.default_rng(board["stability"]["seed"]).spawn(30)
     weights = np.stack([np.bincount(stream.integers(0, 40, 40), minlength=40) for stream in streams])
@@ -288,28 +280,9 @@ def test_tau_of_a_metric_that_does_not_rank(tmp_path, capsys):
         )
         values.append([2 * w @ both / (w @ (mine + theirs)) for w in [np.ones(40), *weights]])
     order = np.sign(np.subtract(*values))
-    assert board["tau"]["gtvp_dsc_agg"]["mean"] == pytest.approx((order[1:] * order[0]).mean())
-    assert board["tau"]["gtvp_dsc_agg"]["replicates"] == 30
-    assert "by gtvp_dsc_agg alone" in capsys.readouterr().out
-
-
-def test_tau_of_what_is_not_measured(tmp_path):
-    write_challenge(tmp_path, "hecktor2025", ChallengeSize(2, 40, bootstraps=5, rankings=0))
-    paths = sorted((tmp_path / "task3").glob("*/metrics.json"))
-    with pytest.raises(HecktorError, match=r"--tau: unknown metric 'dsc'"):
-        rank(3, paths, tmp_path, "--tau", "dsc")
-    with pytest.raises(HecktorError, match="calibration_in_the_large has its optimum at 0"):
-        rank(3, paths, tmp_path, "--tau", "calibration_in_the_large")
-    with pytest.raises(HecktorError, match="no bootstrap rankings"):
-        rank(3, paths, tmp_path, "--tau", "auc", "--bootstraps", "0")
-    content = json.loads(paths[1].read_text())
-    for row in content["results"]:
-        row["predicted_probability"] = None
-    (tmp_path / "plain.json").write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match="states auc"):
-        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--names", "a", "plain")
-    for name in ("auc", "brier", "calibration_error", "calibration_in_the_large"):
-        del content["aggregates"][name]
-    (tmp_path / "plain.json").write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match="plain has no auc"):
-        rank(3, [paths[0], tmp_path / "plain.json"], tmp_path, "--tau", "auc", "--names", "a", "plain")
+    tau = stable["gtvp_dsc_agg"]["kendall_tau"]
+    assert tau["mean"] == pytest.approx((order[1:] * order[0]).mean())
+    assert tau["replicates"] == 30
+    printed = capsys.readouterr().out
+    assert "by gtvp_dsc_agg alone" in printed
+    assert "by GTVp mean DSC alone" in printed

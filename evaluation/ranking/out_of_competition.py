@@ -1,4 +1,4 @@
-"""Unranked entries of a leaderboard: baselines, withdrawn teams, ensembles, annotators, the mean of all teams.
+"""Entries out of competition: baselines, withdrawn teams, ensembles, annotators, the mean of all teams.
 
 An entry is shown in the place of its value, without a rank, and changes no rank, tau, Borda count or p-value.
 """
@@ -30,8 +30,8 @@ _NO_VALUE: Final = Estimate(None, None, None)
 
 
 @dataclass(frozen=True)
-class UnrankedSource:
-    """Name, file (or its content) and reason of an unranked entry; the reason may be empty."""
+class OutOfCompetitionSource:
+    """Name, file (or its content) and reason of an entry out of competition; the reason may be empty."""
 
     team: str
     source: Path | Mapping[str, Any]
@@ -44,8 +44,8 @@ class UnrankedSource:
 
 
 @dataclass(frozen=True)
-class UnrankedEntry:
-    """An unranked entry; `estimates` holds the ranked metrics for which it has a value.
+class EntryOutOfCompetition:
+    """An entry out of competition; `estimates` holds the ranked metrics for which it has a value.
 
     `without_rows` marks values of a metrics.json that could not be checked.
     """
@@ -56,7 +56,7 @@ class UnrankedEntry:
     without_rows: bool = False
 
 
-def unranked_source(text: str) -> UnrankedSource:
+def out_of_competition_source(text: str) -> OutOfCompetitionSource:
     """Read NAME=FILE.json[:REASON]; argparse.ArgumentTypeError for any other text.
 
     The reason begins after the first `.json:`, so that paths and reasons may hold colons.
@@ -66,14 +66,14 @@ def unranked_source(text: str) -> UnrankedSource:
     path = f"{stem}{_SUFFIX}" if suffix else rest
     if not name.strip() or not path.endswith(_SUFFIX):
         raise argparse.ArgumentTypeError(f"found {text!r}, expected NAME=FILE.json or NAME=FILE.json:REASON")
-    return UnrankedSource(name.strip(), Path(path), reason.strip())
+    return OutOfCompetitionSource(name.strip(), Path(path), reason.strip())
 
 
-def unranked_entry(source: UnrankedSource, teams: ComparableTeams) -> UnrankedEntry:
+def entry_of_metrics(source: OutOfCompetitionSource, teams: ComparableTeams) -> EntryOutOfCompetition:
     """The entry of a metrics.json that is among `teams`, under its name."""
     (row,) = (team for team in teams.teams if team.team == source.team)
     values = {name: row.estimates[name] for name in teams.profile.metrics if name in row.estimates}
-    return UnrankedEntry(source.team, source.reason, values, without_rows=not row.rows)
+    return EntryOutOfCompetition(source.team, source.reason, values, without_rows=not row.rows)
 
 
 def is_of_observers(content: Any) -> bool:
@@ -81,7 +81,9 @@ def is_of_observers(content: Any) -> bool:
     return isinstance(content, Mapping) and content.get("study") == "observers"
 
 
-def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: ComparableTeams) -> UnrankedEntry:
+def observers_entry(
+    source: OutOfCompetitionSource, content: Mapping[str, Any], teams: ComparableTeams
+) -> EntryOutOfCompetition:
     """The entry of an observers.json. Annotators have no reference of their own, so their cases are not compared.
 
     Raises HecktorError: the task has no masks, or an impossible figure.
@@ -91,7 +93,7 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     document = check_document(content, ObserversDocument, where)
-    options = profile.completed(teams.teams[0].provenance.get("options"))
+    options = teams.teams[0].provenance["options"]
     rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
     stated = {"volume_unit": "mm3"}
     same = {
@@ -101,10 +103,10 @@ def observers_entry(source: UnrankedSource, content: Mapping[str, Any], teams: C
     }
     check_ranges(same, profile, where)
     values = {name: estimate for name, estimate in same.items() if name in profile.metrics}
-    return UnrankedEntry(source.team, source.reason, values)
+    return EntryOutOfCompetition(source.team, source.reason, values)
 
 
-def mean_entry(table: TeamsTable, draws: Draws | None) -> UnrankedEntry:
+def mean_entry(table: TeamsTable, draws: Draws | None) -> EntryOutOfCompetition:
     """The mean of the ranked teams by each metric, with the percentiles of that mean where there are `draws`."""
     estimates = {}
     for name, values in table.values.items():
@@ -112,10 +114,12 @@ def mean_entry(table: TeamsTable, draws: Draws | None) -> UnrankedEntry:
         if draws is not None:
             ends = interval(np.mean([draws[team, name] for team in table.teams], axis=0))
         estimates[name] = Estimate(float(np.mean(values)), *ends)
-    return UnrankedEntry(MEAN_OF_TEAMS, f"{len(table.teams)} ranked team{'s' * (len(table.teams) > 1)}", estimates)
+    return EntryOutOfCompetition(
+        MEAN_OF_TEAMS, f"{len(table.teams)} ranked team{'s' * (len(table.teams) > 1)}", estimates
+    )
 
 
-def unranked_entries(entries: Sequence[UnrankedEntry], teams: ComparableTeams) -> list[dict[str, Any]]:
+def placed_entries(entries: Sequence[EntryOutOfCompetition], teams: ComparableTeams) -> list[dict[str, Any]]:
     """The entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
     metrics = teams.profile.metrics
     content = [
@@ -131,7 +135,7 @@ def unranked_entries(entries: Sequence[UnrankedEntry], teams: ComparableTeams) -
     return sorted(content, key=lambda entry: int(str(entry["place"])))
 
 
-def place(entry: UnrankedEntry, teams: ComparableTeams) -> int:
+def place(entry: EntryOutOfCompetition, teams: ComparableTeams) -> int:
     """The number of ranked teams above an entry when this entry alone joins the official ranking.
 
     Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.

@@ -1,0 +1,74 @@
+"""Tables for papers: values with the decimals that intervals justify, the leaderboard in LaTeX, values of all cases."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from contract.errors import HecktorError
+from contract.files import csv_text
+from evaluation.results.documents import FIGURES, figure_of
+from evaluation.results.metrics_json import half_width_of, read_metrics
+
+_MOST_DECIMALS: Final = 6
+_LATEX: Final = str.maketrans({sign: f"\\{sign}" for sign in "&%$#_{}"} | {"\\": "", "~": " ", "^": " "})
+
+
+def decimals_of(entries: list[Mapping[str, Any]], metric: str) -> int | None:
+    """Decimals with which half the length of the metric's median interval has two digits; None without intervals."""
+    figures = [entry["metrics"].get(metric, {}) for entry in entries]
+    widths = [half_width_of(*(figure_of(one, part) for part in FIGURES[1:])) for one in figures]
+    known = [width for width in widths if width]
+    return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None
+
+
+def with_interval(figures: Mapping[str, Any], decimals: int | None, dash: str = "-") -> str:
+    """A value and its interval, as `0.960 (0.942-0.978)`; empty without a value."""
+    value, low, high = (figure_of(figures, part) for part in FIGURES)
+    if value is None:
+        return ""
+    if decimals is None or low is None or high is None:
+        return f"{value:.6g}"
+    return f"{value:.{decimals}f} ({low:.{decimals}f}{dash}{high:.{decimals}f})"
+
+
+def as_latex(board: Mapping[str, Any], entries: list[Mapping[str, Any]]) -> str:
+    """The leaderboard as a `tabular` of the package booktabs; the best value of each metric is bold."""
+    metrics = board["metrics"]
+    decimals = {name: decimals_of(entries, name) for name in metrics}
+    lines = [["Rank", "Team", *(title.translate(_LATEX) for title in metrics.values())]]
+    for entry in entries:
+        cells = [f"{entry['rank']:g}" if "rank" in entry else "--", entry["team"].translate(_LATEX)]
+        for name in metrics:
+            text = with_interval(entry["metrics"][name], decimals[name], "--") or "--"
+            cells.append(f"\\textbf{{{text}}}" if entry["metrics"][name].get("rank") == 1 else text)
+        lines.append(cells)
+    head, *rows = [f"{' & '.join(cells)} \\\\" for cells in lines]
+    parts = [f"\\begin{{tabular}}{{rl{'c' * len(metrics)}}}", "\\toprule", head, "\\midrule", *rows, "\\bottomrule"]
+    return "\n".join([*parts, "\\end{tabular}", ""])
+
+
+def cases_csv(files: Mapping[str, str]) -> str:
+    """The values of every case and team, a line each, from the rows of each team's metrics.json.
+
+    Columns have the rows' keys, in a task with several answers after the answer's name. Raises HecktorError: no rows.
+    """
+    lines = [
+        {"case": row["case"], "team": team, **dict(_values(row))}
+        for team, path in files.items()
+        for row in read_metrics(Path(path), team).rows
+    ]
+    if not lines:
+        raise HecktorError("--cases", "results without rows", "metrics.json files written without --no-rows")
+    return csv_text(list(dict.fromkeys(key for line in lines for key in line)), lines, for_people=True)
+
+
+def _values(row: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _values(value, f"{key}_")
+        elif key != "case" and not isinstance(value, list):
+            yield f"{prefix}{key}", value

@@ -1,0 +1,92 @@
+"""Tables for papers: decimals that intervals justify, LaTeX, and the values of all cases."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.challenge import ChallengeSize, write_challenge
+from contract.errors import HecktorError
+from evaluation.ranking.cli import main
+from evaluation.ranking.paper import as_latex, decimals_of, with_interval
+from evaluation.results.metrics_json import without_rows
+
+
+def entry(team, rank, value, low, high):
+    figures = {"value": value, "ci95_low": low, "ci95_high": high, "rank": rank}
+    return {"team": team, "rank": rank, "metrics": {"m": figures}}
+
+
+# Half of the intervals: 0.018, 0.0204 and 0.3.
+ENTRIES = [
+    entry("Al_pha", 1, 0.960123, 0.942049, 0.978049),
+    entry("B", 2, 0.9, 0.8801, 0.9209),
+    entry("C", 3, 0.5, 0.2, 0.8),
+]
+
+
+@pytest.mark.parametrize(
+    ("entries", "decimals"),
+    [(ENTRIES, 3), (ENTRIES[2:], 2), ([entry("D", 1, 31.25, 12.0, 52.0)], 0), ([entry("E", 1, 0.5, None, None)], None)],
+)
+def test_half_an_interval_has_two_digits(entries, decimals):
+    """Median half lengths of 0.0204, 0.3, 20, and none."""
+    assert decimals_of(entries, "m") == decimals
+
+
+def test_a_value_with_its_interval():
+    assert with_interval(ENTRIES[0]["metrics"]["m"], 3) == "0.960 (0.942-0.978)"
+    assert with_interval({"value": 0.123456789, "ci95_low": None, "ci95_high": None}, None) == "0.123457"
+    infinite = {"value": 3.0, "ci95_low": 2.0, "ci95_high": None, "infinite": ["ci95_high"]}
+    assert with_interval(infinite, 1) == "3.0 (2.0-inf)"
+    assert with_interval({"value": None, "ci95_low": None, "ci95_high": None}, 3) == ""
+
+
+def test_the_leaderboard_in_latex():
+    """The best value is bold, signs of LaTeX are text, and an entry without a rank has a dash."""
+    outside = {"team": "mean", "metrics": {"m": {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}}}
+    text = as_latex({"metrics": {"m": "DSC & more"}}, [*ENTRIES[:1], outside])
+    assert text.splitlines() == [
+        r"\begin{tabular}{rlc}",
+        r"\toprule",
+        r"Rank & Team & DSC \& more \\",
+        r"\midrule",
+        r"1 & Al\_pha & \textbf{0.960 (0.942--0.978)} \\",
+        r"-- & mean & 0.800 (0.700--0.900) \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+
+
+@pytest.fixture
+def files(tmp_path):
+    write_challenge(tmp_path, "hecktor2026", ChallengeSize(2, 10, bootstraps=5, rankings=0))
+    return sorted(map(str, (tmp_path / "task1").glob("*/metrics.json")))
+
+
+def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
+    """Ten patients of two teams; the values are those of the rows."""
+    out = tmp_path / "board"
+    assert main([*files, "--bootstraps", "20", "--output", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["leaderboard.csv", "leaderboard.json"]
+    assert main([*files, "--bootstraps", "20", "--output", str(out), "--latex", "--cases"]) == 0
+    assert (out / "leaderboard.tex").read_text().startswith(r"\begin{tabular}{rl")
+    lines = list(csv.DictReader(io.StringIO((out / "cases.csv").read_text())))
+    assert len(lines) == 20
+    row = json.loads((tmp_path / "task1" / lines[0]["team"] / "metrics.json").read_text())["results"][0]
+    assert lines[0]["case"] == row["case"]
+    assert float(lines[0]["segmentation_gtvp_dsc"]) == row["segmentation"]["gtvp_dsc"]
+    assert float(lines[0]["rfs_risk"]) == row["rfs"]["risk"]
+
+
+def test_results_without_rows_have_no_cases(files, tmp_path):
+    for file in map(Path, files):
+        content = without_rows(json.loads(file.read_text()))
+        file.write_text(json.dumps(content))
+    with pytest.raises(HecktorError, match="--cases: results without rows"):
+        main([*files, "--without-rows", "--output", str(tmp_path / "board"), "--cases"])
+    assert not (tmp_path / "board").exists()
