@@ -111,9 +111,9 @@ def map_cases(
     attempt = partial(_row_or_fault, work)
     _process_all(attempt, items, workers, rows)
     while waiting := [index for index in range(len(items)) if index not in rows]:
-        guilty = _process_one_by_one(attempt, items, waiting, workers, rows)
-        if guilty is not None:
-            rows[guilty] = _row_or_fault(on_death, items[guilty])
+        crashed_index = _process_one_by_one(attempt, items, waiting, workers, rows)
+        if crashed_index is not None:
+            rows[crashed_index] = _row_or_fault(on_death, items[crashed_index])
     faults = [row for _, row in sorted(rows.items()) if isinstance(row, GroundTruthError)]
     if faults:
         raise together(faults, f"{len(faults)} of {len(items)} references cannot be used")

@@ -120,8 +120,8 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
 
     The variance is about V = sum d_i^2, where d_i is the influence of case i, the mean of these values less its own
     one. As a sum over independent cases, V has a variance of about sum d_i^4 - V^2 / n, and a multiple of chi-square
-    with 2 V^2 / (sum d_i^4 - V^2 / n) degrees of freedom has the same mean and variance. About n for normal influences,
-    twice the number of cases on which two teams differ if each of these counts the same.
+    with 2 V^2 / (sum d_i^4 - V^2 / n) degrees of freedom has the same mean and variance. With normal
+    influences these are about n; if only k of n cases matter equally, about 2k.
 
     At most n - 1, as for influences of one size, whose squares vary too little to tell. Undefined values (NaN) do not
     count; infinite influences give n - 1.
