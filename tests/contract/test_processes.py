@@ -144,9 +144,12 @@ def test_a_pool_without_threads_is_an_error(monkeypatch, threads):
 
 
 INTERRUPTED = """
+import signal
 from contract.errors import run_main
 from contract.processes import fresh_processes
 from pause import work
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 
 def main(_):
     print(0, flush=True)
