@@ -37,9 +37,11 @@ def board_of(*teams):
     figures = {"value": 0.5, "ci95_low": None, "ci95_high": None, "rank": 1}
     entries = [{"rank": 1, "team": team, "metrics": {"m": figures}, "rankings": {"r": {"rank": 1}}} for team in teams]
     board = {"task": "t", "edition": "e", "official": "r", "ties": "min", "metrics": {"m": "M"}, "teams": entries}
-    board |= dict.fromkeys(("out_of_competition", "incomplete", "identical_answers"), [])
+    board |= {key: [] for key in ("out_of_competition", "incomplete", "identical_answers")}
     return (
-        board | dict.fromkeys(("provenance", "runs", "files", "methods"), {}) | {"stability": None, "comparisons": None}
+        board
+        | {key: {} for key in ("provenance", "runs", "files", "methods")}
+        | {"stability": None, "comparisons": None}
     )
 
 
