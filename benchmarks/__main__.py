@@ -14,7 +14,6 @@ SUITES: Final = {
     STAGES: "benchmarks.stages",
     "--peers": "benchmarks.peers.evaluation",
     "--regions": "benchmarks.regions",
-    "--calibration": "benchmarks.calibration",
 }
 
 

@@ -55,10 +55,3 @@ def test_the_regions(tmp_path: Path) -> None:
     rows = printed("--regions", "--quick", "--output", tmp_path)
     assert [row[1:3] for row in rows] == [["1", "1"], ["1", "1"], ["2", "2"]]
     assert read_json(tmp_path / "localisation-seed-1.json")["missed"] == []
-
-
-def test_the_calibration() -> None:
-    """Six lines of values, of which each interval covers a share, and one line for each scenario."""
-    rows = printed("--calibration", "--quick")
-    assert len(rows) == 6 + 18
-    assert all(0 <= float(row[2]) <= 1 for row in rows)
