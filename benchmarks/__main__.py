@@ -13,7 +13,6 @@ STAGES: Final = "--stages"
 SUITES: Final = {
     STAGES: "benchmarks.stages",
     "--peers": "benchmarks.peers.evaluation",
-    "--regions": "benchmarks.regions",
 }
 
 

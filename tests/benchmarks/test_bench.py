@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from contract.files import read_json
-
 pytestmark = pytest.mark.slow
 BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench"
 
@@ -48,10 +46,3 @@ def test_the_peers(tmp_path: Path) -> None:
         "C-index: ours, 1000 bootstraps",
     }
     assert all(ratio > 0 for ratio in found.values())
-
-
-def test_the_regions(tmp_path: Path) -> None:
-    """Two phantoms of two kinds, whose lesions lie in the region: two rows and that of both."""
-    rows = printed("--regions", "--quick", "--output", tmp_path)
-    assert [row[1:3] for row in rows] == [["1", "1"], ["1", "1"], ["2", "2"]]
-    assert read_json(tmp_path / "localisation-seed-1.json")["missed"] == []
