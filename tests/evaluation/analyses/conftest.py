@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.challenge.answers import SimulatedTeam
-from benchmarks.challenge.patients import simulated_patients
-from benchmarks.challenge.writing import simulated_metrics
+from benchmarks.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows

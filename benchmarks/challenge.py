@@ -1,0 +1,266 @@
+"""A challenge of any size with simulated results: rows and metrics.json of each team, without images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import numpy as np
+
+from contract.editions.declaration import ClassValue
+from contract.files import write_json
+from contract.platform import METRICS_JSON
+from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
+from evaluation.inputs.ground_truth import FollowUp, Reference
+from evaluation.inputs.submission import Submission, SubmittedAnswer
+from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.overlap import Overlap
+from evaluation.metrics.rules import SURFACES_OF, MaskRules
+from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
+from evaluation.pipeline import EvaluationRequest, report_of, scored_answer
+from evaluation.ranking.cli import main as rank
+from evaluation.results.scored import ScoredAnswer
+from evaluation.rows import CaseRow
+from evaluation.rows.classes import ClassRow, ClassScorer
+from evaluation.rows.mask import MaskRow
+from evaluation.rows.risk import RiskRow
+
+CENTRES: Final = ("CHB", "CHUM", "CHUP", "CHUS", "CHUV", "HGJ", "HMR", "MDA", "USZ")
+VOXEL_MM3: Final = 2.0
+NO_PREDICTION: Final = "no prediction"
+WRONG_GRID: Final = "output.mha: size (512, 512, 91), expected (512, 512, 90)"
+# Shares of patients without a primary tumour, and whose class is unknown or does not count.
+_NO_PRIMARY, _UNKNOWN, _NOT_COUNTED = 0.04, 0.02, 0.02
+_MEAN_DAYS: Final = 1500.0
+
+
+@dataclass(frozen=True)
+class ChallengeSize:
+    """Number of teams and of cases, bootstrap replicates of each metric's interval, and of the ranking."""
+
+    teams: int = 40
+    cases: int = 400
+    bootstraps: int = 200
+    rankings: int = 1000
+
+
+@dataclass(frozen=True)
+class SimulatedTeam:
+    """A team: skill (mean 0, larger is better), share of unusable predictions, and whether it gives probabilities."""
+
+    name: str
+    skill: float
+    missing: float
+    probabilities: bool
+
+
+@dataclass(frozen=True)
+class SimulatedPatient:
+    """The reference of one patient; `difficulty` and `log_hazard` have a standard deviation of about 1.
+
+    `classes` holds the class of each answer by its name, None if it is unknown; `not_counted` the answers whose class
+    does not count.
+    """
+
+    case: str
+    centre: str
+    difficulty: float
+    primary_voxels: int
+    node_voxels: tuple[int, ...]
+    follow_up: FollowUp
+    log_hazard: float
+    classes: Mapping[str, ClassValue | None]
+    not_counted: frozenset[str]
+
+
+def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = None, seed: int = 2026) -> None:
+    """Write `task<n>/<team>/metrics.json`, and the `leaderboard.json` of each task.
+
+    Patients and teams are the same in every task of the edition. One team in four gives no probabilities.
+    """
+    size = size or ChallengeSize()
+    profile, rng = load_profile(edition), np.random.default_rng(seed)
+    patients = simulated_patients(size.cases, rng)
+    teams = [
+        SimulatedTeam(f"Team {number:02d}", float(rng.standard_normal()), 0.01 * (number % 2), number % 4 != 3)
+        for number in range(size.teams)
+    ]
+    for name in profile.tasks:
+        task = profile.task(name)
+        target = folder / f"task{task.algorithm.number}"
+        request = EvaluationRequest(Path(), Path(), task=name, edition=edition, bootstraps=size.bootstraps)
+        files = [target / team.name / METRICS_JSON for team in teams]
+        for team, file in zip(teams, files, strict=True):
+            write_json(file, simulated_metrics(request, task, patients, team, rng))
+        rank([*map(str, files), "--task", name, "--bootstraps", str(size.rankings), "--output", str(target)])
+
+
+def simulated_patients(cases: int, rng: np.random.Generator) -> list[SimulatedPatient]:
+    """Patients of all centres in turn, in the order of their names."""
+    return sorted((_patient(number, rng) for number in range(cases)), key=lambda patient: patient.case)
+
+
+def _patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
+    """Volumes of log-normal size, exponential recurrence within a uniform follow-up: about a third recurs."""
+    turn, place = divmod(number, len(CENTRES))
+    primary_ml = float(rng.lognormal(2.2, 0.9)) * (rng.random() >= _NO_PRIMARY)
+    nodes_ml = rng.lognormal(1.4, 1.0, rng.poisson(1.7))
+    size, hpv = float(np.log1p(primary_ml)) - 2.2, bool(rng.random() < 0.7)
+    log_hazard = float(0.7 * size + 0.15 * len(nodes_ml) - 0.9 * hpv + 0.6 * rng.standard_normal())
+    recurrence, end = rng.exponential(3000.0 * np.exp(-log_hazard)), rng.uniform(200.0, 3200.0)
+    t_stage = f"T{1 + np.searchsorted((3.0, 10.0, 30.0), primary_ml * rng.lognormal(0, 0.3))}"
+    classes: dict[str, ClassValue] = {"hpv": hpv, "t_stage": t_stage, "n_stage": f"N{min(3, len(nodes_ml))}"}
+    chance = dict(zip(classes, rng.random(len(classes)), strict=True))
+    return SimulatedPatient(
+        case=f"{CENTRES[place]}-{turn + 1:03d}",
+        centre=CENTRES[place],
+        difficulty=float(0.9 * rng.standard_normal() - 0.5 * size),
+        primary_voxels=round(primary_ml * 1000 / VOXEL_MM3),
+        node_voxels=tuple(max(3, round(float(ml) * 1000 / VOXEL_MM3)) for ml in nodes_ml),
+        follow_up=FollowUp(float(max(1, round(min(recurrence, end)))), bool(recurrence < end)),
+        log_hazard=log_hazard,
+        classes={name: None if chance[name] < _UNKNOWN else value for name, value in classes.items()},
+        not_counted=frozenset(name for name, p in chance.items() if name != "hpv" and 0 < p - _UNKNOWN < _NOT_COUNTED),
+    )
+
+
+def simulated_metrics(
+    request: EvaluationRequest,
+    task: TaskProfile,
+    patients: Sequence[SimulatedPatient],
+    team: SimulatedTeam,
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """The content of a team's metrics.json."""
+    answers = [_answer(patients, team, profile, rng, task.has_several_answers) for profile in task.answers.values()]
+    return report_of(request, task, answers, ())
+
+
+def _answer(
+    patients: Sequence[SimulatedPatient],
+    team: SimulatedTeam,
+    profile: AnswerProfile,
+    rng: np.random.Generator,
+    several: bool,
+) -> ScoredAnswer:
+    reference = _reference(patients, profile)
+    rows = [_row(one, team, profile, rng) for one in patients if one.case in reference.targets]
+    submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
+    return scored_answer(profile, reference, Submission(submitted, (), ()), rows, several=several)
+
+
+def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:
+    name, kind = profile.answer.name, profile.answer.kind
+    targets: dict[str, Any] = {
+        one.case: Path(one.case) if kind == "mask" else one.follow_up if kind == "risk" else one.classes[name]
+        for one in patients
+        if name not in one.not_counted
+    }
+    not_counted = tuple(one.case for one in patients if name in one.not_counted)
+    without = tuple(case for case, target in targets.items() if target is None)
+    known = {case: target for case, target in targets.items() if target is not None}
+    return Reference(known, without, not_counted, {one.case: one.centre for one in patients})
+
+
+def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, rng: np.random.Generator) -> CaseRow:
+    """The row of a patient, by the answer's kind; of the masks that cannot be used a third fails."""
+    missing = rng.random() < team.missing
+    error = NO_PREDICTION if missing else None
+    if isinstance(profile.rules, MaskRules):
+        failed = missing and rng.random() < 0.3
+        return _mask_row(patient, team, profile.rules, WRONG_GRID if failed else error, failed, rng)
+    if profile.answer.kind == "risk":
+        risk = (0.35 + 0.15 * team.skill) * patient.log_hazard + float(rng.standard_normal())
+        value = risk if profile.answer.direction == "risk" else _MEAN_DAYS * float(np.exp(-0.5 * risk))
+        return RiskRow(patient.case, patient.follow_up, None if missing else value, error)
+    return _class_row(patient, team, profile, error, rng)
+
+
+def _class_row(
+    patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile, error: str | None, rng: np.random.Generator
+) -> ClassRow:
+    answer = cast("ClassScorer", profile.scorer).answer
+    actual = patient.classes[answer.name]
+    if actual is None:
+        raise ValueError(f"{patient.case} has no {answer.name}")
+    if error is not None:
+        return ClassRow(patient.case, answer, actual, None, error)
+    place, spread = answer.classes.index(actual), float(np.exp(-0.3 * team.skill) * rng.standard_normal())
+    if answer.is_binary:
+        probability = float(1 / (1 + np.exp(1 - 2 * place - 0.6 * patient.difficulty - 1.6 * spread)))
+        shown = probability if team.probabilities else None
+        return ClassRow(patient.case, answer, actual, answer.classes[probability >= 0.5], probability=shown)
+    guess = min(max(round(place + 0.9 * spread), 0), len(answer.classes) - 1)
+    return ClassRow(patient.case, answer, actual, answer.classes[guess])
+
+
+def _mask_row(
+    patient: SimulatedPatient,
+    team: SimulatedTeam,
+    rules: MaskRules,
+    error: str | None,
+    failed: bool,
+    rng: np.random.Generator,
+) -> MaskRow:
+    without, ease = error is not None, 0.2 * team.skill - 0.7 * patient.difficulty
+    primary, *nodes = [
+        Overlap(0, voxels, 0) if without else _overlap(voxels, ease, rng)
+        for voxels in (patient.primary_voxels, *patient.node_voxels)
+    ]
+    false = [] if without else rng.integers(15, 600, rng.poisson(0.35)).tolist()
+    found = sum(_iou(one) > rules.iou_threshold for one in nodes)
+    present = sum(one.predicted > 0 for one in nodes) + len(false)
+    gtvn = Overlap(
+        sum(one.intersection for one in nodes),
+        sum(one.reference for one in nodes),
+        sum(one.predicted for one in nodes) + sum(false),
+    )
+    overlaps = {"gtvp": primary, "gtvn": gtvn}
+    row = MaskRow(
+        case=patient.case,
+        voxel_volume_mm3=VOXEL_MM3,
+        gtvp=primary,
+        gtvn=gtvn,
+        gtvn_lesions=LesionCounts(found, present - found, len(nodes) - found),
+        gtvp_dsc=None,
+        error=error,
+        failed=failed,
+        surfaces={
+            label: without_prediction() if without else _surface(overlaps[label], rng)
+            for label in SURFACES_OF[rules.surfaces]
+        },
+        gtvn_lesion_voxels=patient.node_voxels,
+        gtvn_lesion_dsc=tuple(_dsc(one) if _iou(one) > rules.iou_threshold else None for one in nodes),
+    )
+    return row.with_scores(rules)
+
+
+def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:
+    """A lesion's overlap: missed at times, otherwise with a DSC around 0.8 that grows with `ease`."""
+    if reference == 0:
+        return Overlap(0, 0, int(rng.integers(20, 900)) if rng.random() < 0.3 else 0)
+    if rng.random() < 1 / (1 + np.exp(3.2 + 1.2 * ease)):
+        return Overlap(0, reference, 0)
+    predicted = max(1, round(reference * float(rng.lognormal(-0.02, 0.2))))
+    dsc = 1 / (1 + np.exp(-(1.35 + ease + 0.45 * rng.standard_normal())))
+    return Overlap(min(reference, predicted, round(dsc * (reference + predicted) / 2)), reference, predicted)
+
+
+def _dsc(overlap: Overlap) -> float:
+    return 2 * overlap.intersection / (overlap.reference + overlap.predicted)
+
+
+def _iou(overlap: Overlap) -> float:
+    union = overlap.reference + overlap.predicted - overlap.intersection
+    return overlap.intersection / union if union else 0.0
+
+
+def _surface(overlap: Overlap, rng: np.random.Generator) -> SurfaceRow:
+    """Distances that fall with the DSC."""
+    sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
+    if not all(sides.values()):
+        return row_of_empty_mask(**sides)
+    asd = float(0.2 + 4.0 * (1 - _dsc(overlap)) * rng.lognormal(0, 0.3))
+    return SurfaceRow(MEASURED, {"hd95_mm": 3.2 * asd, "asd_mm": asd, "surface_dsc": float(np.exp(-0.5 * asd))})
