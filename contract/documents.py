@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic.json_schema import models_json_schema
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
 from contract.errors import HecktorError, InputError
@@ -153,13 +152,9 @@ def document_error(problem: ValidationError, name: str, error: type[HecktorError
     return error(name + _place(first["loc"]), f"found {_found(first)}", _expected(first))
 
 
-def json_schema(*models: type[Document]) -> dict[str, Any]:
-    """The JSON schema of a document; with several models, of a document that is one of them."""
-    schema = models[0].model_json_schema()
-    if len(models) > 1:
-        by_model, parts = models_json_schema([(model, "validation") for model in models])
-        schema = {"anyOf": [by_model[model, "validation"] for model in models], **parts}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+def json_schema(model: type[Document]) -> dict[str, Any]:
+    """The JSON schema of a document."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **model.model_json_schema()}
 
 
 def _place(location: Sequence[str | int]) -> str:

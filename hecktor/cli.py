@@ -25,7 +25,6 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "submission": ("rehearsal.submission.cli", "make and rehearse the files to upload"),
     "phase": ("hecktor.phase.cli", "make and test the files of a challenge phase, with its settings"),
     "rehearse": ("rehearsal.cli", "run images over cases as the platform does"),
-    "schema": ("hecktor.schema", "write the JSON schemas of all documents"),
     "demo": ("hecktor.demo", "run synthetic patients through all steps to a leaderboard and a report"),
     "new": ("hecktor.new", "write the skeleton of a model or an edition of your own"),
     "phantoms": ("rehearsal.phantoms.cli", "make a synthetic patient cohort"),

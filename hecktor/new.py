@@ -19,6 +19,8 @@ from contract.files import whole_folder, write_text
 from evaluation.editions import known_profiles
 
 _HERE: Final = Path(__file__).parent
+# For editors of the declaration; a test compares it with the class.
+SCHEMA: Final = _HERE / "edition.schema.json"
 # The name of the example in its files.
 _EXAMPLE: Final = "my_edition"
 _NEXT_OF_MODEL: Final = """\
@@ -80,5 +82,4 @@ def _write_model(folder: Path, _: str) -> None:
 def _write_edition(folder: Path, name: str) -> None:
     for path in (_HERE / "edition_template").iterdir():
         write_text(folder / path.name, path.read_text(encoding="utf-8").replace(_EXAMPLE, name))
-        schema = f"{path.stem}.schema.json"
-        write_text(folder / "schemas" / schema, (_HERE / "schemas" / schema).read_text(encoding="utf-8"))
+    write_text(folder / SCHEMA.name, SCHEMA.read_text(encoding="utf-8"))
