@@ -1,7 +1,6 @@
 """Readers of files from others, as functions of bytes: whatever the bytes are, each returns or gives one line.
 
-`test_readers.py` calls them with altered files for seconds, `scripts/fuzz` as long as wished with atheris, which follows
-the code's branches.
+`test_readers.py` calls them with altered files.
 """
 
 from __future__ import annotations

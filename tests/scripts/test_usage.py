@@ -16,7 +16,6 @@ NAMES = (
     "demo",
     "device-check",
     "engine",
-    "fuzz",
     "lock",
     "save",
     "test",
