@@ -7,7 +7,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -66,12 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         parallel=options.jobs,
         only=tuple(options.case),
         seed=options.seed,
-        api_method="auto" if options.api_method == "both" else options.api_method,
+        api_method=options.api_method,
     )
     if not rehearsal.algorithm.is_isolated:
         print("plain processes: user, network and read-only input are not enforced", file=sys.stderr)
-    if options.api_method == "both":
-        return _both_ways(rehearsal)
     return 0 if _rehearsed(rehearsal).succeeded else 1
 
 
@@ -94,18 +91,6 @@ def _refuse_unused(parser: argparse.ArgumentParser, options: argparse.Namespace,
     ):
         if is_unused:
             parser.error(f"argument {option}: found without {expected}, expected both")
-
-
-def _both_ways(rehearsal: Rehearsal) -> int:
-    """Rehearse by `exec` and by `invoke`, each in its own folder, and compare them."""
-    from rehearsal.pipeline import comparison
-
-    executed, invoked = (
-        _rehearsed(replace(rehearsal, api_method=method, output_dir=rehearsal.output_dir / method))
-        for method in API_METHODS
-    )
-    print(*map(printable, comparison(executed, invoked, rehearsal.output_dir).splitlines()), sep="\n")
-    return 0 if executed.succeeded and invoked.succeeded else 1
 
 
 def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
@@ -271,8 +256,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--cpus", type=positive_number(), help="CPUs of one case (default: all; platform: 4, with 32g 8)")
     limit = "time limit of one case in seconds (default: the task's, of a server at most 300)"
     add("--time-limit", type=positive_number(), help=limit)
-    ways = "one process per case (exec), one server for all cases (invoke), both, or the image's label (default: auto)"
-    add("--api-method", choices=("auto", *API_METHODS, "both"), default="auto", help=ways)
+    ways = "one process per case (exec), one server for all cases (invoke), or the image's label (default: auto)"
+    add("--api-method", choices=("auto", *API_METHODS), default="auto", help=ways)
     add("--jobs", type=whole_number(1), default=1, help="number of cases at a time (default: 1)")
     after = (
         "after a failed job: skip the evaluation as the platform does, or score the case as missing (default: abort)"

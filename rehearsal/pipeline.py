@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import filecmp
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -301,28 +300,3 @@ def _case_record(job: JobResult) -> RehearsedCase:
         seconds=round(job.outcome.seconds, 3),
         peak_memory_bytes=job.outcome.peak_memory_bytes,
     )
-
-
-def comparison(executed: RehearsalResult, invoked: RehearsalResult, output_dir: Path) -> str:
-    """A table of seconds (start-up, each case, total) for `exec` and `invoke`, and the number of equal answers.
-
-    The seconds of `exec` include the start-up. Answers in `exec/predictions` and `invoke/predictions` of `output_dir`
-    are compared byte by byte.
-    """
-    start_s = sum(invoked.startup_s)
-    rows = [("seconds", "exec", "invoke"), ("start-up", "in each case", f"{start_s:.1f} once")]
-    for one, other in zip(executed.jobs, invoked.jobs, strict=True):
-        rows.append((one.job.case.case_id, _shown(one), _shown(other)))
-    executed_s, invoked_s = (sum(job.outcome.seconds for job in result.jobs) for result in (executed, invoked))
-    rows.append(("together", f"{executed_s:.1f}", f"{start_s + invoked_s:.1f}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [f"{name:<{widths[0]}}  {one:>{widths[1]}}  {other:>{widths[2]}}" for name, one, other in rows]
-    one_way, other_way = (output_dir / method / "predictions" for method in ("exec", "invoke"))
-    names = [str(path.relative_to(one_way)) for path in sorted(one_way.rglob("*")) if path.is_file()]
-    same, _, _ = filecmp.cmpfiles(one_way, other_way, names, shallow=False)
-    answers = max(1, *(len(job.outputs) for job in executed.jobs)) * len(executed.jobs)
-    return "\n".join([*lines, f"equal answers: {len(same)} of {answers}"])
-
-
-def _shown(job: JobResult) -> str:
-    return f"{'' if job.failure is None else 'failed after '}{job.outcome.seconds:.1f}"

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +10,6 @@ import pytest
 
 from contract.errors import EngineError
 from contract.files import read_json
-from rehearsal.cli import main
 from rehearsal.platform import choose_api_method
 from rehearsal.runners.logs import Logs
 from rehearsal.runners.runner import GIB, Limits, ProcessRunner
@@ -198,29 +195,3 @@ def test_files_kept_open_between_cases_give_warnings(rehearse_toy):
 def test_a_server_takes_one_case_at_a_time(rehearse_toy):
     with pytest.raises(EngineError, match="2 cases at a time"):
         rehearse_toy(api_method="invoke", parallel=2)
-
-
-def test_exec_and_invoke_are_compared(cohort: Path, tmp_path: Path, capsys):
-    command = shlex.join([sys.executable, str(TOY)])
-    arguments = ["--task", "hpv", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--command", command]
-    assert main([*arguments, "--api-method", "both"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    table = lines[lines.index(next(line for line in lines if line.startswith("seconds"))) :]
-    assert [line.split()[0] for line in table[:5]] == ["seconds", "start-up", "A-1", "B-2", "together"]
-    assert table[1].split()[1:4] == ["in", "each", "case"]
-    assert table[-1] == "equal answers: 2 of 2"
-    columns = [[float(cell) for cell in line.split()[1:]] for line in table[2:5]]
-    start = float(table[1].split()[4])
-    assert columns[2][0] == pytest.approx(columns[0][0] + columns[1][0], abs=0.16)
-    assert columns[2][1] == pytest.approx(start + columns[0][1] + columns[1][1], abs=0.21)
-    for method in ("exec", "invoke"):
-        assert read_json(tmp_path / "out" / method / "rehearsal.json")["api_method"] == method
-
-
-def test_a_failed_case_of_the_server_fails_the_comparison(cohort: Path, tmp_path: Path, capsys):
-    command = shlex.join([sys.executable, str(TOY), "--behave", "first-is-bad"])
-    arguments = ["--task", "hpv", "--cases", str(cohort), "--output", str(tmp_path / "out"), "--command", command]
-    assert main([*arguments, "--api-method", "both"]) == 1
-    printed = capsys.readouterr().out
-    assert printed.count("failed after") == 1
-    assert "equal answers: 1 of 2" in printed
