@@ -31,7 +31,6 @@ _CUDA: Final = re.compile(
 )
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
-_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES: Final = 16 * 1024 * 1024
 # The manifest and the configuration have some kilobytes; only these two are parsed.
 _DOCUMENT_BYTES: Final = 2 * 1024 * 1024
@@ -224,39 +223,25 @@ class _Documents:
 
 
 def _digest(archive: str, pieces: Iterable[bytes]) -> str:
-    """sha256 of a file's content, uncompressed if it is gzip or zstd, in one part or several."""
+    """sha256 of a file's content, uncompressed if it is gzip."""
     digest, blocks = hashlib.sha256(), filter(None, pieces)
     start = next(blocks, b"")
-    content: Iterable[bytes | bytearray] = chain([start], blocks)
-    if start.startswith(_GZIP_MAGIC):
-        content = _inflated(chain([start], blocks))
-    elif start.startswith(_ZSTD_MAGIC):
-        content = _zstd_decoded(chain([start], blocks))
+    whole = chain([start], blocks)
     try:
-        for block in content:
+        for block in _inflated(whole) if start.startswith(_GZIP_MAGIC) else whole:
             digest.update(block)
-    except (zlib.error, RuntimeError) as problem:  # imagecodecs raises RuntimeError
+    except zlib.error as problem:
         raise EngineError(archive, f"found a damaged layer ({problem})", "what `docker save` writes") from None
     return digest.hexdigest()
 
 
 def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of one or more gzip members, as in eStargz; zeros behind a member are padding."""
-    inflate, is_between = zlib.decompressobj(wbits=31), False
+    """The content of a gzip file, in pieces of bounded size."""
+    inflate = zlib.decompressobj(wbits=31)
     for block in blocks:
         rest = block
-        while rest := (rest.lstrip(b"\0") if is_between else rest):
-            is_between = False
+        while rest:
             yield inflate.decompress(rest, _BLOCK_BYTES)
             rest = inflate.unconsumed_tail
-            if inflate.eof:
-                rest, inflate, is_between = inflate.unused_data, zlib.decompressobj(wbits=31), True
-    if not is_between:
+    if not inflate.eof:
         raise zlib.error("it ends early")
-
-
-def _zstd_decoded(blocks: Iterable[bytes]) -> Iterator[bytes | bytearray]:
-    """The content of zstd frames, in memory: imagecodecs has no reader of streams."""
-    from imagecodecs import zstd_decode  # few archives need it
-
-    yield zstd_decode(b"".join(blocks))

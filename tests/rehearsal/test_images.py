@@ -158,42 +158,19 @@ def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
         facts_of_archive(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []), verify=True)
 
 
-def zstd(content: bytes) -> bytes:
-    """A zstd frame with one raw block of at most 255 bytes: magic, descriptor, content size, block header, content."""
-    block = (len(content) << 3 | 1).to_bytes(3, "little")
-    return b"\x28\xb5\x2f\xfd" + b"\x20" + bytes([len(content)]) + block + content
-
-
-# A skippable frame, as zstd:chunked appends: magic, size, content.
-SKIPPABLE = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"index"
-
-
-def test_layers_of_several_parts_pass(tmp_path: Path) -> None:
-    """eStargz compresses each file as a gzip member of its own; gzip ignores zeros behind the last one."""
-    contents = [b"first" * 1000 + b"second", b"small", b"one" + b"two"]
-    layers = {
-        "a/layer.tar": gzip.compress(b"first" * 1000) + gzip.compress(b"second") + bytes(512),
-        "b/layer.tar": zstd(b"small"),
-        "c/layer.tar": zstd(b"one") + zstd(b"two") + SKIPPABLE,
-    }
-    assert facts_of_archive(saved(tmp_path / "image.tar.gz", layers, contents), verify=True).architecture == "amd64"
-    broken = {**layers, "c/layer.tar": zstd(b"one") + zstd(b"altered") + SKIPPABLE}
-    with pytest.raises(EngineError, match=r"^broken\.tar\.gz: layer c/layer\.tar has sha256"):
-        facts_of_archive(saved(tmp_path / "broken.tar.gz", broken, contents), verify=True)
-
-
-@pytest.mark.parametrize("layer", [gzip.compress(b"first" * 1000)[:-9], zstd(b"small")[:-2]], ids=["gzip", "zstd"])
-def test_a_layer_that_ends_early_is_named(tmp_path: Path, layer: bytes) -> None:
+def test_a_layer_that_ends_early_is_named(tmp_path: Path) -> None:
+    layer = gzip.compress(b"first" * 1000)[:-9]
     archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": layer}, [b"first" * 1000])
     with pytest.raises(EngineError, match=r"^image\.tar\.gz: found a damaged layer \("):
         facts_of_archive(archive, verify=True)
 
 
-def test_a_large_layer_of_several_members_passes(tmp_path: Path) -> None:
-    """Beyond 16 MiB a layer is read piece by piece; random bytes do not compress."""
-    parts = [bytes(np.random.default_rng(seed).bytes(9 << 20)) for seed in (1, 2)]
-    layers = {"a/layer.tar": b"".join(gzip.compress(part, 1) for part in parts)}
-    facts_of_archive(saved(tmp_path / "image.tar.gz", layers, [b"".join(parts)]), verify=True)
+def test_a_large_layer_passes(tmp_path: Path) -> None:
+    """Beyond 16 MiB a layer is read, and inflated, piece by piece: random bytes do not compress, zeros do."""
+    content = np.random.default_rng(1).bytes(18 << 20) + bytes(40 << 20)
+    facts_of_archive(
+        saved(tmp_path / "image.tar.gz", {"a/layer.tar": gzip.compress(content, 1)}, [content]), verify=True
+    )
 
 
 @pytest.mark.parametrize("dotted", ["manifest.json", "c.json", "a/layer.tar", "link", "in the manifest"])
