@@ -72,7 +72,7 @@ human_size() {
 }
 
 # Prints one line for each algorithm of the editions in the given files (default: the shipped editions): image, evaluation
-# image, edition, task, evaluation profile and time limit in seconds. Uses only the standard library, because images are
+# image, edition, task and evaluation profile. Uses only the standard library, because images are
 # built without `.venv`.
 declared_images() {
     [ $# -gt 0 ] || set -- contract/editions/*.json
@@ -88,6 +88,6 @@ for path in sys.argv[1:]:
         images = f"{image} hecktor-evaluation-{image.removeprefix('hecktor-')}"
         profile = edition["evaluation_profile"]
         profile = profile if isinstance(profile, str) else edition["name"]
-        print(images, edition["name"], task["name"], profile, f"{task['time_limit_s']:g}")
+        print(images, edition["name"], task["name"], profile)
 PYTHON
 }
