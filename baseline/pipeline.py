@@ -37,8 +37,6 @@ from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
 from baseline.heads.own_features import code_of_features, measure_own_features
 from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
-from baseline.network.estimate import as_text as estimate_text
-from baseline.network.estimate import other_steps
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
@@ -136,7 +134,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     options = replace(options, prepare=replace(options.prepare, spacing_mm=spacing_mm), plan=plan, machine=machine)
     if options.networks is not None:
         use_networks(work, options.networks, spacing_mm)
-    show(_intention(options, plan, work))
+    show(_intention(options, plan))
     checked = check_release(options.prepare, work, jobs)
     show(as_text(checked.problems))
     show(prepare.summary(prepare_release(options.prepare, checked, work, jobs)))
@@ -181,18 +179,17 @@ def _chosen_plan(options: TrainingOptions) -> NetworkPlan:
     return options.plan or NetworkPlan()
 
 
-def _intention(options: TrainingOptions, plan: NetworkPlan, work: WorkFolders) -> str:
-    """The steps, their hours and their disk, from the number of patients; no image is read."""
+def _intention(options: TrainingOptions, plan: NetworkPlan) -> str:
+    """The steps and the number of patients; no image is read."""
     patients = len(read_release(Path(options.prepare.release), options.prepare.training_edition()).cases)
-    folds, machine = options.prepare.folds, options.machine
     if options.networks is not None:
         steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"
-        estimated = other_steps(patients)
     else:
         preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
-        steps = f"plan, train {folds * len(plan.backbones)} networks (preset {preset})"
-        estimated = estimate_text(plan, patients, folds, machine, work)
-    return f"steps: check, prepare, {steps}, postprocess, heads, report, export; on {machine.device}\n{estimated}"
+        networks = options.prepare.folds * len(plan.backbones)
+        steps = f"plan, train {networks} networks of {plan.epochs} epochs (preset {preset})"
+    steps = f"check, prepare, {steps}, postprocess, heads, report, export"
+    return f"steps for {patients} patients: {steps}; on {options.machine.device}"
 
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:

@@ -14,7 +14,6 @@ from algorithm.network.backbones import BACKBONES
 from baseline.experiments.listing import as_table, listed
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
-from baseline.network.estimate import estimate_of_prepared
 from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks, with_spacing
@@ -170,7 +169,6 @@ def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
     plan = plan_of(arguments, str(release_of(work)))
     if arguments.plan_spacing_mm is not None:
         plan = plan.changed(spacing_mm=tuple(arguments.plan_spacing_mm))
-    _show(estimate_of_prepared(work, plan, arguments.jobs))
     plan_networks(work, plan, arguments.jobs)
     _show(f"plans in {work.plans}")
     return 0

@@ -89,7 +89,7 @@ def test_every_step_from_a_cohort_to_an_answer(
     release, platform_input = cohort
     assert baseline_main(options(release, tmp_path)) == 0
     printed = capsys.readouterr().out
-    assert f"estimate for {PATIENTS} patients, 4 networks of 1 epochs:" in printed
+    assert f"steps for {PATIENTS} patients: check, prepare, plan, train 4 networks of 1 epochs" in printed
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
     assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2

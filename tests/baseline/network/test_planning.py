@@ -198,14 +198,8 @@ def test_a_plan_on_coarser_images_than_its_preset_warns(tmp_path: Path, caplog: 
     assert f"{found} `hecktor train plan --name NAME --spacing-mm 1 1 1`, or a new working directory" in caplog.text
 
 
-def test_the_step_prints_the_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two folds of nine hours; the preset's own spacing does not count, since the images have another."""
+def test_the_step_prints_where_the_plans_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     work = planned_work(tmp_path)
     assert main(["plan", "--work", str(tmp_path), "--preset", "nnunet", "--jobs", "1"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "estimate for 3 patients, 2 networks of 1000 epochs:"
-    assert "about 18 h on one A100" in lines[1]
-    assert lines[2] == "  all other steps under 0.1 h"
-    assert lines[-1] == f"plans in {work.plans}"
-    assert len(lines) == 6
+    assert capsys.readouterr().out == f"plans in {work.plans}\n"
     assert work.plan_log.read_text() == "2D U-Net configuration\n"

@@ -84,13 +84,13 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
     root = planned_work(tmp_path).root if prepared else tmp_path
     check = MagicMock(side_effect=CheckBegunError)
     monkeypatch.setattr(pipeline, "check_release", check)
-    monkeypatch.setattr(pipeline, "_intention", lambda *_: "estimate")
+    monkeypatch.setattr(pipeline, "_intention", lambda *_: "steps")
     options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
     command = ["all", "--work", str(root), "--release", "r", "--output", "package", "--preset", "nnunet"]
     with pytest.raises(CheckBegunError):
         train(options, print) if from_python else main(command)
     assert check.call_args.args[0].spacing_mm == spacing_mm
-    assert capsys.readouterr().out == (f"{KEPT}\n" if prepared else "") + "estimate\n"
+    assert capsys.readouterr().out == (f"{KEPT}\n" if prepared else "") + "steps\n"
 
 
 def test_a_plan_with_images_of_its_own_goes_step_by_step(tmp_path: Path) -> None:
