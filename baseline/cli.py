@@ -45,8 +45,6 @@ _DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, 
 # The value of LesionTracer in autoPET III.
 _MISALIGN: Final = 0.1
 _SWITCH: Final = {"on": True, "off": False}
-# Names of steps in version 0.2, which still work.
-_OLD_NAMES: Final = {"postprocess": ("decide",)}
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
 
@@ -80,8 +78,7 @@ def parser() -> argparse.ArgumentParser:
         name_of_plan = of_one_plan if name in _OF_ONE_PLAN else of_plans
         parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
         description = f"{about[0].upper()}{about[1:]}."
-        old = _OLD_NAMES.get(name, ())
-        added = steps.add_parser(name, aliases=old, parents=parents, help=about, description=description)
+        added = steps.add_parser(name, parents=parents, help=about, description=description)
         added.set_defaults(step=name)
         return added
 

@@ -18,7 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
-from algorithm.masks.segmentation import Segmentation, argmax, softmax
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
@@ -155,10 +155,9 @@ def write_probabilities(path: Path, probabilities: _Float, mask: npt.NDArray[np.
 
 
 def _measure_again(case: ReleaseCase, work: WorkFolders) -> tuple[str, Features]:
-    """Features of the stored mask, or of the stored probabilities' where there is no mask beside them."""
+    """Features of the stored mask."""
     with np.load(work.probabilities(case.patient_id)) as stored:
-        gtvp, gtvn = (stored[name].astype(np.int16) for name in ("gtvp", "gtvn"))
-        mask = stored["mask"] if "mask" in stored else argmax(np.stack([255 - gtvp - gtvn, gtvp, gtvn]))
+        mask = stored["mask"]
     grid = read_header(image_path(work.raw, case, 0)).geometry
     return case.patient_id, features_of_mask(case, work, Volume(mask, grid))
 

@@ -143,15 +143,8 @@ PRESETS: Final = {
 
 
 def read_stored(work: WorkFolders) -> StoredPlan:
-    """The plan in `plan.json` with its key.
-
-    Raises:
-        HecktorError: there is none, or it is one of version 0.2 or before.
-    """
-    content = work.read(work.plan_json)
-    if isinstance(content, dict) and "options" in content:
-        raise HecktorError(work.plan_json.name, "found a plan of version 0.2", "a new working directory")
-    return parse_document(content, StoredPlan, work.plan_json.name, error=HecktorError)
+    """The plan in `plan.json` with its key. Raises `HecktorError` if there is none."""
+    return parse_document(work.read(work.plan_json), StoredPlan, work.plan_json.name, error=HecktorError)
 
 
 def read_plan(work: WorkFolders) -> NetworkPlan:

@@ -249,12 +249,11 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
     Raises:
         HecktorError: it was trained on other masks, images or outcomes.
     """
-    root, content = _root(work, OUTCOME_NETWORK), _result(work, OUTCOME_NETWORK)
-    outdated = (work.masks.parent / "outcome").is_dir()  # of version 0.2
-    if content is None and not outdated:
+    content = _result(work, OUTCOME_NETWORK)
+    if content is None:
         return {}
-    if content is None or content.key != _key(work, cases, content.settings):
-        folder = work.masks.parent / "outcome" if content is None else root
+    if content.key != _key(work, cases, content.settings):
+        folder = _root(work, OUTCOME_NETWORK)
         expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
     return dict(content.features)

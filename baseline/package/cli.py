@@ -74,7 +74,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--postprocessing",
-        "--decisions",
         type=Path,
         help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )

@@ -100,7 +100,7 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
         (["prepare", "--release", "r", "--name", "wide"], "--name: found wide for prepare"),
         (["plan", "--name", "a+b"], "--name: found a+b, expected one plan: an ensemble has no networks of its own"),
         (["fold", "--name", "a+b"], "--name: found a+b, expected one plan"),
-        (["decide", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
+        (["postprocess", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
         (["heads", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
         (
             ["all", "--release", "r", "--output", "p", "--networks", "p", "--batch-size", "2"],
@@ -125,14 +125,14 @@ def test_postprocessing_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_p
         main(["postprocess", "--name", "a+b", "--work", str(tmp_path)])
 
 
-def test_decide_needs_networks_unless_the_masks_are_the_users_own(
+def test_postprocess_needs_networks_unless_the_masks_are_the_users_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistyped name is an error as in `heads`; measured masks without networks have no probabilities."""
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
         main(["postprocess", "--name", "mistyped", "--work", str(tmp_path)])
     write_json(WorkFolders(tmp_path, "own").features_json, {})
-    assert main(["decide", "--name", "own", "--work", str(tmp_path)]) == 0
+    assert main(["postprocess", "--name", "own", "--work", str(tmp_path)]) == 0
     assert "no postprocessing: there are no networks" in capsys.readouterr().out
 
 

@@ -176,7 +176,6 @@ def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"key": "a", "options": {"epochs": 3}}, r"^plan\.json: found a plan of version 0\.2, expected a new working"),
         ({"key": "a", "plan": {"epochs": "many"}}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
         ({"key": "a", "plan": {"no_augmentation": True}}, r"^plan\.json\.plan: .*mirror_axes beside no_augmentation"),
         ({"key": "a", "plan": {"enhance": []}}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),

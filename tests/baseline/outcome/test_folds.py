@@ -20,7 +20,7 @@ from baseline.network.given_masks import measure_masks
 from baseline.network.plans import OUTCOME_PRESETS, OutcomePreset
 from baseline.outcome import folds, trainer
 from baseline.outcome.cohort import plan_outcome
-from baseline.outcome.folds import OutcomeSettings, fits_stamp, fitted_hooks, outcome_features, train_outcome
+from baseline.outcome.folds import OutcomeSettings, fits_stamp, fitted_hooks, train_outcome
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.release.cases import head_answers, read_cases, write_cases
@@ -225,17 +225,6 @@ def test_a_full_or_lost_card_is_one_line(
     monkeypatch.setattr("baseline.outcome.trainer.train_fold", MagicMock(side_effect=RuntimeError(problem)))
     with pytest.raises(HecktorError, match=f"^outcome network, fold 0: {message}"):
         outcome(work)
-
-
-def test_a_network_of_an_earlier_version_is_trained_again(tmp_path: Path) -> None:
-    """Version 0.2 kept it beside the masks; heads go on without it only if it is removed."""
-    work = WorkFolders(tmp_path)
-    assert outcome_features(work, []) == {}
-    (work.measured / "outcome").mkdir(parents=True)
-    with pytest.raises(
-        HecktorError, match=r"expected `hecktor train outcome` again \(or remove out_of_fold/outcome\)$"
-    ):
-        outcome_features(work, [])
 
 
 def test_answers_that_cannot_be_learnt_are_named(prepared: tuple[WorkFolders, Path]) -> None:

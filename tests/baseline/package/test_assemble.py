@@ -161,7 +161,7 @@ def test_rules_on_lesions_come_from_postprocessing_json(
         manifest = load_package(tmp_path / name).manifest
         assert manifest.postprocessing == (None if name == "none" else PostprocessingRules(**rules))
     file.write_text(json.dumps(record_json({"gtvn_volume_ml": -1})))
-    assert package(trained["plain"], tmp_path / "damaged", "--decisions", str(file)) == 1
+    assert package(trained["plain"], tmp_path / "damaged", "--postprocessing", str(file)) == 1
     assert "none.json.rules.gtvn_volume_ml: found -1, expected a number of at least 0.0" in capsys.readouterr().err
 
 

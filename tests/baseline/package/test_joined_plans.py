@@ -38,7 +38,7 @@ def write_plan(shared: Path, name: str, **changes: Any) -> WorkFolders:
 
 
 def write_probabilities(work: WorkFolders, gtvp: list[float], gtvn: list[float]) -> None:
-    """The same probabilities for both patients with a reference, as `decide` stores them."""
+    """The same probabilities for both patients with a reference, as `postprocess` stores them."""
     for name in ("A-1", "A-2"):
         path = work.root / "out_of_fold" / "probabilities" / f"{name}.npz"
         path.parent.mkdir(parents=True, exist_ok=True)
