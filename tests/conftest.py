@@ -159,6 +159,7 @@ def write_manifest(root: Path, **changes: Any) -> None:
         "format_version": 1,
         "name": "tiny",
         "purpose": "for tests",
+        "edition": "hecktor2025",
         "mirror_axes": [2],
         "channels": ["CT", "PET"],
         "labels": {"0": "background", "1": "GTVp", "2": "GTVn"},

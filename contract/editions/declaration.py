@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import AliasChoices, Field, PrivateAttr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
 from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
 from contract.editions.clinical import normalised_key, refuse_missing
@@ -73,7 +73,7 @@ class Answer(Document):
         without: structures of the mask with a class that is given exactly where the written mask lacks the structure.
         row_key: key of a class in the rows of metrics.json, `name` by default.
         fallback: value written if the prediction fails and neither `rule` nor the model package gives one; None makes
-            a failure an error. `stand_in` in version 0.2. The fallback for a mask is always the PET threshold.
+            a failure an error. The fallback for a mask is always the PET threshold.
     """
 
     name: Name
@@ -93,7 +93,7 @@ class Answer(Document):
     rule: Rule = ""
     without: dict[Text, ClassValue] = Field(default_factory=dict)
     row_key: Name = Field(default_factory=lambda fields: fields.get("name", ""))
-    fallback: float | ClassValue | None = Field(default=None, validation_alias=AliasChoices("fallback", "stand_in"))
+    fallback: float | ClassValue | None = None
 
     @field_validator("labels")
     @classmethod
