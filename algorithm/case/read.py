@@ -156,7 +156,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
         image = read_volume(path)
         if not overlap(scan.geometry, image.geometry):
             apart = f"does not overlap {scan_path.name} ({image.geometry.describe()})"
-            raise InputError(path.name, apart, "an image registered to it (hecktor convert register)")
+            raise InputError(path.name, apart, "an image registered to it, as HNTS-MRG releases them")
         if name in channels:
             registered.append(_clean_mr(image, path.name, notices))
             continue
