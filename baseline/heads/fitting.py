@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from pydantic import AliasChoices, Field, field_validator
+from pydantic import field_validator
 
 from algorithm.heads.documents import CLASS_HEADS, Features, Head, read_head
 from baseline.cache import map_items
@@ -50,7 +50,7 @@ class FittedHead(Document):
 
     `setting` and `penalty` are those of a single expert, empty and 0 for several. `out_of_fold` is `metric` over the
     out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
-    curve, or balanced accuracy of more than two classes). `fallback`, `stand_in` in version 0.2, is the answer in place
+    curve, or balanced accuracy of more than two classes). `fallback` is the answer in place
     of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
     `smallest_lesions` are the limits with which the features were measured, `masks` the masks: those of networks that
     never saw the patient, the reference's, or the user's own; empty if unknown.
@@ -62,7 +62,7 @@ class FittedHead(Document):
     tried: Mapping[str, float]
     metric: str
     out_of_fold: float
-    fallback: float | ClassValue | None = Field(validation_alias=AliasChoices("fallback", "stand_in"))
+    fallback: float | ClassValue | None
     experts: tuple[ExpertRecord, ...]
     penalty: float
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST

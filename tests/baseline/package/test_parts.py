@@ -32,7 +32,7 @@ def head(**changes: Any) -> dict[str, Any]:
 
 
 def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """A record of `heads.json`, with the keys of version 0.2."""
+    """A record of `heads.json`."""
     selection = {
         "model": "few",
         "setting": {},
@@ -100,12 +100,10 @@ def test_heads_of_several_classes(tmp_path: Path) -> None:
     assert {name: one.as_json() for name, one in heads.items()} == dict.fromkeys(heads, n_stages(0, 1, 2, 3))
 
 
-@pytest.mark.parametrize("key", ["fallback", "stand_in"])
-def test_fallbacks_of_the_heads(tmp_path: Path, key: str) -> None:
-    """Records of a training hold them, in version 0.2 as `stand_in`; a plain head has none, and 2025 declares none."""
+def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
+    """Records of a training hold them; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
-    of_training = {name: value for name, value in record(stages).items() if name != "fallback"} | {key: "N2"}
-    path.write_text(json.dumps({"n_stage": of_training, "n_stage_clinical": stages}))
+    path.write_text(json.dumps({"n_stage": record(stages, fallback="N2"), "n_stage_clinical": stages}))
     assert read_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
     path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
     assert "fallbacks" not in read_heads(path, EDITION)[1]
