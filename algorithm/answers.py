@@ -50,7 +50,7 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
     request, grid, segmentation = run.request, segmented.case.ct.geometry, segmented.segmentation
     by_threshold = segmentation is not None and not segmented.by_network and not segmented.without_body
     stands_in = request.method.segmenter == "network" and by_threshold and not segmented.by_contours
-    fallback = Fallback(segmented.case.fallback, segmented.why_threshold) if stands_in else None
+    fallback = Fallback(segmented.case.fallback, "no pass of the network") if stands_in else None
     if request.algorithm.mask is None:
         return RestoredMask(segmented, None, fallback)
     why = "" if request.method.segmenter else "the method makes no mask"

@@ -14,11 +14,10 @@ from scipy import ndimage
 
 from algorithm.case.notices import Notices
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import Segmented
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
 from algorithm.steps import RunContext
-from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import RECORD, WrittenAnswer, answers_over_folds, describe, write_maps
+from algorithm.uncertainty.record import RECORD, describe, write_maps
 from contract import labels
 from contract.errors import Finding, OutputError
 from contract.files import write_json
@@ -61,8 +60,6 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
             elif answers.segmented.by_contours:
                 record["segmented_by"] = "contours"
             by_passes = record["why_not"] is None
-            if by_passes:
-                record |= _over_folds(run, answers, segmentation, disagreement)
             write_json(folder / RECORD, record)
             if by_passes and not run.deadline.overdue():
                 write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
@@ -70,24 +67,6 @@ def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
                 LOGGER.warning("no time for the maps of the uncertainty")
     except Exception as problem:
         LOGGER.warning("the uncertainty is incomplete: %s", problem, exc_info=problem)
-
-
-def _over_folds(
-    run: RunContext, answers: CaseAnswers, segmentation: Segmentation, disagreement: Disagreement
-) -> dict[str, object]:
-    """The answers of each fold: `answer` for an algorithm with one answer, `answers` by name for several."""
-    algorithm = run.request.algorithm
-    declared = [one for one in algorithm.heads if one.name in answers.by_head]
-    heads = [WrittenAnswer(one, run.head(one), answers.values[one.name]) for one in declared]
-    if not heads:
-        return {}
-    case, clinical = answers.segmented.case, run.request.edition.clinical
-    by_name = answers_over_folds(
-        heads, case, clinical, segmentation, disagreement, run.deadline, run.hooked, run.smallest_lesions
-    )
-    if len(algorithm.answers) > 1:
-        return {"answers": by_name}
-    return {"answer": {"task": algorithm.name, **by_name[declared[0].name]}}
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:

@@ -98,10 +98,6 @@ def answer_case(run: RunContext) -> None:
         run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
     )
     if case.pet is not None and not segmentation.mask().any() and by_threshold().mask().any():
-        if region.no_neck:
-            why = "the network finds nothing where the PET shows uptake"
-            write_best(run, Segmented(case, by_threshold(), region, why))
-            return
         note_empty_mask(run, by_threshold())
     written = run.output.answers
     if (

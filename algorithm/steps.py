@@ -44,7 +44,8 @@ LOGGER = logging.getLogger("hecktor")
 # Shares of the region's height: a PET that covers less is named, or left out.
 COVERED_BY_PET: Final = 0.9
 LEAST_COVERED_BY_PET: Final = 0.2
-WITHOUT_NECK: Final = "a wider region is searched"
+HEAD_OR_NECK: Final = "a head or neck in view, the head up (+z)"
+WITHOUT_LANDMARK: Final = "the region is unsure"
 WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
 WITHOUT_BODY: Final = "the mask stays empty, and image features take their training medians"
 
@@ -127,11 +128,12 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
     with run.stages("localise"):
         region = head_and_neck(case)
         LOGGER.info("region: %s", region.summary())
-        if region.no_neck:
-            action = WITHOUT_BODY if region.is_empty else WITHOUT_NECK
-            name = next(iter(case.scans))
-            run.notices.warn(Finding(name, region.no_neck, "a head or neck in view, the head up (+z)", action))
-        if case.pet is None or region.no_neck:
+        name = next(iter(case.scans))
+        if region.is_empty:
+            run.notices.warn(Finding(name, "neither a body nor uptake", HEAD_OR_NECK, WITHOUT_BODY))
+        elif region.without_landmark:  # also a sound crop of a neck, so that strict mode does not refuse it
+            run.notices.note(Finding(name, "neither a brain nor lungs", HEAD_OR_NECK, WITHOUT_LANDMARK))
+        if case.pet is None or region.is_empty:
             return case, region
         covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
         if covered < COVERED_BY_PET:
@@ -192,7 +194,7 @@ def _observer(run: RunContext, planned: int) -> Callable[[Pass, npt.NDArray[np.f
 
 
 def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
-    """Note that the network finds nothing in a neck, with the uptake that the PET threshold finds there."""
+    """Note that the network finds nothing, with the uptake that the PET threshold finds there."""
     hot = by_threshold.mask() > 0
     volume_ml = np.count_nonzero(hot) * by_threshold.grid.voxel_volume_mm3 / 1000
     suv_max = 0.0 if by_threshold.pet is None else float(by_threshold.pet[hot].max())

@@ -1,20 +1,20 @@
 """Archives: model packages in the platform's form, and a reader of tar files that are not trusted.
 
-`tarfile` is not used for reading: its filter "data" can be defeated by long paths (CVE-2025-4517) and is absent from
-Python 3.11.2, and it reads headers of any size into memory.
+`tarfile` parses the headers; what it would read without a bound, or accept, is refused before. Its filters are not
+used: "data" can be defeated by long paths (CVE-2025-4517) and is absent from Python 3.11.2.
 """
 
 from __future__ import annotations
 
 import gzip
 import lzma
-import re
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final, Literal, cast
+from typing import IO, Any, Final, Literal, cast
 
 from contract.errors import HecktorError, ModelPackageError
 
@@ -24,17 +24,24 @@ MAX_UNPACKED_BYTES: Final = 16_000_000_000
 MAX_NAME_BYTES: Final = 1024
 MAX_DEPTH: Final = 32
 Kind = Literal["file", "folder", "symbolic link", "hard link", "device or sparse file"]
-_BLOCK: Final = 512
 _PIECE: Final = 1 << 20
-_MAX_EXTENSION_BYTES: Final = 1 << 20
-_MAX_EXTENSIONS_BYTES: Final = 16 << 20  # of an archive together: 1 kB of a compressed one holds 1 MiB of them
+# Long names and PAX headers, each and of an archive together: tarfile's time rises with the square of one's length.
+_MAX_EXTENSION_BYTES: Final = 1536
+_MAX_EXTENSIONS_BYTES: Final = 1 << 18
+_EXTENSIONS: Final = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
 _KINDS: Final[dict[bytes, Kind]] = {
-    b"0": "file",
-    b"\0": "file",
-    b"7": "file",
-    b"5": "folder",
-    b"1": "hard link",
-    b"2": "symbolic link",
+    tarfile.REGTYPE: "file",
+    tarfile.AREGTYPE: "file",
+    tarfile.CONTTYPE: "file",
+    tarfile.DIRTYPE: "folder",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.SYMTYPE: "symbolic link",
 }
 
 
@@ -53,38 +60,83 @@ class _DamageError(Exception):
     """The archive breaks the format or a limit; the text says where."""
 
 
-_DAMAGE: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, MemoryError, _DamageError)
+_DAMAGE: Final = (
+    OSError,
+    EOFError,
+    ValueError,
+    zlib.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    MemoryError,
+    RecursionError,
+    _DamageError,
+)
 
 
-class _Blocks:
-    """The uncompressed bytes of an archive, in order and at most `limit`."""
+class _Stream:
+    """The uncompressed bytes of an archive, read forwards and at most `limit`; `last` is what was read last."""
 
-    def __init__(self, file: IO[bytes], limit: int, refused: Callable[[Exception], HecktorError]) -> None:
-        self._file, self._limit, self._left, self._refused = file, limit, limit, refused
+    def __init__(self, file: IO[bytes], limit: int) -> None:
+        self._file, self._limit, self._at, self._extensions = file, limit, 0, 0
+        self.last = b""
+
+    def tell(self) -> int:
+        return self._at
 
     def read(self, size: int) -> bytes:
-        """The next `size` bytes, all of them."""
-        try:
-            if size > self._left:
-                raise _DamageError(f"more than {self._limit} bytes unpacked")
-            content = self._file.read(size)
-            self._left -= size
-            if len(content) < size:
-                raise _DamageError("it ends early")
-        except _DAMAGE as problem:
-            raise self._refused(problem) from None
-        return content
+        if size < 0 or self._at + size > self._limit:
+            raise _DamageError(f"more than {self._limit} bytes unpacked")
+        self.last = self._file.read(size)
+        self._at += len(self.last)
+        return self.last
 
-    def pieces(self, size: int) -> Iterator[bytes]:
-        for start in range(0, size, _PIECE):
-            yield self.read(min(_PIECE, size - start))
-        self.read(-size % _BLOCK)
+    def seek(self, place: int) -> int:
+        if place < self._at:
+            raise _DamageError("sizes that lead back")
+        while self._at < place and self.read(min(_PIECE, place - self._at)):
+            pass
+        return self._at
+
+    def pieces(self, start: int, size: int) -> Iterator[bytes]:
+        """The bytes from `start` on, all of them."""
+        self.seek(start)
+        for done in range(0, size, _PIECE):
+            wanted = min(_PIECE, size - done)
+            if len(piece := self.read(wanted)) < wanted:
+                raise _DamageError("it ends early")
+            yield piece
+
+    def count_extension(self, size: int) -> None:
+        if not 0 <= size <= _MAX_EXTENSION_BYTES:
+            raise _DamageError(f"a header of {size} bytes")
+        self._extensions += tarfile.BLOCKSIZE + size
+        if self._extensions > _MAX_EXTENSIONS_BYTES:
+            raise _DamageError(f"headers of more than {_MAX_EXTENSIONS_BYTES} bytes together")
 
     def finish(self) -> None:
-        """Read the padding behind the last member to the end, where compressed files have their checksum."""
+        """Check that zeros end the archive, and read them to the end, where compressed files have their checksum."""
+        if len(self.last) < tarfile.BLOCKSIZE:
+            raise _DamageError("it ends early")
+        if any(self.last):
+            raise _DamageError("a header with a wrong checksum, or no tar archive")
         padding = self._file.read(_PIECE)
         if len(padding) == _PIECE or any(padding):
             raise _DamageError("content behind its end")
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose extensions are bounded before they are read; the map of a sparse file is not read at all."""
+
+    def _proc_member(self, archive: Any) -> tarfile.TarInfo:  # tarfile's own entry point for subclasses
+        archive.pax_headers.clear()  # those for the whole archive hold no names that a writer uses
+        if self.type in _EXTENSIONS:
+            archive.fileobj.count_extension(self.size)
+        if self.type == tarfile.GNUTYPE_SPARSE:
+            raise _DamageError("a sparse file")
+        return cast(tarfile.TarInfo, super()._proc_member(archive))  # type: ignore[misc]
+
+    def _proc_gnusparse_10(self, *_: Any) -> None:
+        raise _DamageError("a sparse file")
 
 
 def pack(folder: Path, archive: Path) -> None:
@@ -103,12 +155,15 @@ def pack(folder: Path, archive: Path) -> None:
 def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPackageError) -> None:
     """Unpack a `.tar.gz` or `.tar` that is not trusted: files and folders with relative names, nothing else.
 
-    Modes follow the umask; an executable file stays executable.
+    The whole archive is read and checked before anything is written. Modes follow the umask; an executable file stays
+    executable.
 
     Raises:
         HecktorError: of class `error`: not such an archive, damaged, too large, or a member that is a link, a device,
             a sparse file, appears twice or has a name that leads out of the folder.
     """
+    for member, _ in read_members(archive, error=error):
+        _parts(archive.name, member, error)
     folder.mkdir(parents=True, exist_ok=True)
     for member, pieces in read_members(archive, error=error):
         path = folder.joinpath(*_parts(archive.name, member, error))
@@ -150,109 +205,47 @@ def read_members(
         HecktorError: of class `error`: not a tar file, damaged, or larger than `max_bytes` unpacked.
     """
 
-    def refused(problem: Exception) -> HecktorError:
-        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-        return error(archive.name, f"cannot be unpacked ({reason})", "an intact .tar.gz")
+    def pieces(stream: _Stream, start: int, size: int) -> Iterator[bytes]:
+        with _one_line(archive.name, error):
+            yield from stream.pieces(start, size)
 
+    with _one_line(archive.name, error), _opened(archive) as content:
+        stream = _Stream(content, max_bytes)
+        tar = tarfile.TarFile(fileobj=cast(IO[bytes], stream), tarinfo=_Header, encoding="utf-8", errors="strict")
+        for number, info in enumerate(tar):
+            if number == MAX_MEMBERS:
+                raise _DamageError(f"more than {MAX_MEMBERS} members")
+            member = _member(info)
+            yield member, pieces(stream, info.offset_data, member.size)
+        stream.finish()
+
+
+@contextmanager
+def _one_line(name: str, error: type[HecktorError]) -> Iterator[None]:
     try:
-        with archive.open("rb") as file:
-            start = file.read(6)
-        with _opened(archive, start) as content:
-            yield from _members(_Blocks(content, max_bytes, refused))
+        yield
     except _DAMAGE as problem:
-        raise refused(problem) from None
+        reason = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
+        raise error(name, f"cannot be unpacked ({reason})", "an intact .tar.gz") from None
 
 
-def _opened(archive: Path, start: bytes) -> IO[bytes]:
+def _opened(archive: Path) -> IO[bytes]:
+    with archive.open("rb") as file:
+        start = file.read(6)
     if start.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.open(archive))
     return lzma.open(archive) if start == b"\xfd7zXZ\0" else archive.open("rb")
 
 
-def _members(blocks: _Blocks) -> Iterator[tuple[Member, Iterator[bytes]]]:
-    extensions: dict[str, str] = {}
-    left = _MAX_EXTENSIONS_BYTES
-    for _ in range(MAX_MEMBERS):
-        header = blocks.read(_BLOCK)
-        if not any(header):
-            blocks.finish()
-            return
-        kind, size = header[156:157], _number(header[124:136])
-        if _number(header[148:156]) != sum(header[:148]) + sum(header[156:]) + 8 * ord(" "):
-            raise _DamageError("a header with a wrong checksum, or no tar archive")
-        if kind in (b"x", b"g", b"X", b"L", b"K"):
-            if size > _MAX_EXTENSION_BYTES:
-                raise _DamageError(f"a header of {size} bytes")
-            left -= size
-            if left < 0:
-                raise _DamageError(f"headers of more than {_MAX_EXTENSIONS_BYTES} bytes together")
-            content = b"".join(blocks.pieces(size))
-            # Records for the whole archive (g) hold no names that a writer uses.
-            extensions |= {} if kind == b"g" else _extensions(kind, content)
-            continue
-        member = _member(header, kind, size, extensions)
-        extensions = {}
-        pieces = blocks.pieces(member.size)
-        yield member, pieces
-        for _piece in pieces:
-            pass
-    raise _DamageError(f"more than {MAX_MEMBERS} members")
-
-
-def _member(header: bytes, kind: bytes, size: int, extensions: dict[str, str]) -> Member:
-    name = extensions.get("path") or _text(header[:100])
-    if header[257:263] == b"ustar\0" and "path" not in extensions and (prefix := _text(header[345:500])):
-        name = f"{prefix}/{name}"
-    digits = extensions.get("size", str(size))
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        raise _DamageError(f"{name[:80]!r} with size {digits[:20]!r}")
-    sparse = any(key.startswith("GNU.sparse") for key in extensions)
-    what: Kind = "device or sparse file" if sparse else _KINDS.get(kind, "device or sparse file")
-    if what == "file" and name.endswith("/"):
-        what = "folder"
-    # Only files have content; some writers give a folder or a hard link a size nevertheless.
-    size = int(digits) if what in ("file", "device or sparse file") else 0
-    target = extensions.get("linkpath") or _text(header[157:257])
-    return Member(name, what, size, target, executable=bool(_number(header[100:108]) & 0o100))
-
-
-def _extensions(kind: bytes, content: bytes) -> dict[str, str]:
-    """The records of a PAX header, `LENGTH KEY=VALUE` lines, or a long name of GNU tar."""
-    if kind in (b"L", b"K"):
-        return {"path" if kind == b"L" else "linkpath": _text(content)}
-    records, start = {}, 0
-    while start < len(content):
-        digits, space, _ = content[start : start + 20].partition(b" ")
-        if not (space and digits.isdigit() and len(digits) < int(digits) <= len(content) - start):
-            raise _DamageError("a PAX header without its length")
-        record = content[start + len(digits) + 1 : start + int(digits)]
-        start += int(digits)
-        key, equals, value = record.partition(b"=")
-        if not equals or not value.endswith(b"\n"):
-            raise _DamageError("a PAX header without a value")
-        if key in (b"path", b"linkpath", b"size") or key.startswith(b"GNU.sparse"):
-            records[key.decode(errors="replace")] = _text(value[:-1], whole=True)
-    return records
-
-
-def _text(field: bytes, *, whole: bool = False) -> str:
-    """A field's text up to its first NUL; with `whole` a NUL is damage."""
-    if whole and b"\0" in field:
+def _member(info: tarfile.TarInfo) -> Member:
+    if info.size < 0:
+        raise _DamageError(f"{info.name[:80]!r} with size {info.size}")
+    if "\0" in info.name + info.linkname:
         raise _DamageError("a name with NUL")
-    try:
-        return field.split(b"\0", 1)[0].decode()
-    except UnicodeDecodeError:
-        raise _DamageError("a name that is not UTF-8") from None
-
-
-def _number(field: bytes) -> int:
-    """An octal number, or a binary one as GNU tar writes it for large values."""
-    if field[0] == 0x80:
-        return int.from_bytes(field[1:])
-    digits = field.split(b"\0", 1)[0].strip(b" ")
-    if not re.fullmatch(rb"[0-7]*", digits):
-        raise _DamageError("a header without numbers, or no tar archive")
-    return int(digits or b"0", 8)
+    kind: Kind = "device or sparse file" if info.issparse() else _KINDS.get(info.type, "device or sparse file")
+    # Only files have content; some writers give a folder or a hard link a size nevertheless.
+    size = info.size if kind == "file" else 0
+    return Member(info.name, kind, size, info.linkname, executable=bool(info.mode & 0o100))
 
 
 def _parts(archive: str, member: Member, error: type[HecktorError]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,29 +28,13 @@ from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.files import MAX_JSON_BYTES, parse_json, read_json
 
-LOGGER = logging.getLogger("hecktor")
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 # The folder of the heads; an entrant's own ones have their files in folders below it.
 HEADS: Final = "heads"
-# Manifests named no edition while there was one edition only.
-FIRST_EDITION: Final = "hecktor2025"
 CHANNELS: Final = CT_AND_PET
 # Source of an image's own scale (z-score, 0 to 1) in training: the region of head and neck, or the whole scan.
 NormalisedOver = Literal["region", "scan"]
-# Keys of version 0.2 and their names today.
-_RENAMED: Final = {"decisions": "postprocessing", "stand_ins": "fallbacks"}
-
-_REMOVED_RULES: Final = (
-    "gtvp_threshold",
-    "one_label_share",
-    "gtvp_mean_probability",
-    "gtvp_max_probability",
-    "gtvn_max_probability",
-    "gtvn_suv_peak",
-    "gtvn_distance_mm",
-    "gtvn_contralateral_probability",
-)
 
 
 class FileEntry(Document):
@@ -85,15 +68,6 @@ class PostprocessingRules(Document):
     gtvn_volume_ml: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum volume in ml")
     gtvn_mean_probability: float = Field(0.0, ge=0, le=1, description="GTVn, minimum mean probability")
     gtvn_suv_max: float = Field(0.0, ge=0, le=1e6, description="GTVn, minimum SUVmax")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_removed(cls, content: Any) -> Any:
-        removed = [rule for rule in _REMOVED_RULES if isinstance(content, dict) and rule in content]
-        if removed:
-            expected = f"only {', '.join(cls.model_fields)}; `hecktor train postprocess` finds them again"
-            raise ModelPackageError("postprocessing", f"rule {removed[0]!r} of version 0.2", expected)
-        return content
 
     def as_json(self) -> dict[str, Any]:
         """The rules that differ from the defaults."""
@@ -153,7 +127,6 @@ class Manifest(Document):
         networks_from: the package whose networks were reused.
         out_of_fold: metric and penalty of each head.
         cross_validation: metrics of each head's cross-validations.
-        outcome_network: plan and weight files of the outcome network, in packages of version 0.2.
         code: sha256 of each folder of an entrant's code that the package was made with, by its name.
         files: checksum and size of every other file.
     """
@@ -164,7 +137,7 @@ class Manifest(Document):
     intended_use: str | None = None
     training_data: str | None = None
     licence: str | None = None
-    edition: str = FIRST_EDITION
+    edition: str
     own_edition: dict[str, Any] | None = None
     channels: list[str]
     labels: dict[str, str]
@@ -182,7 +155,6 @@ class Manifest(Document):
     networks_from: dict[str, Any] | None = None
     out_of_fold: dict[str, Any] | None = None
     cross_validation: dict[str, Any] | None = None
-    outcome_network: dict[str, Any] | None = None
     code: dict[str, str] = Field(default_factory=dict)
     files: dict[str, FileEntry]
 
@@ -274,7 +246,7 @@ def package_edition(package: Path) -> str:
         ModelPackageError: not a model package, or one of an edition that needs its declaration.
     """
     manifest = _manifest_object(_manifest_bytes(package))
-    edition, own = manifest.get("edition", FIRST_EDITION), manifest.get("own_edition")
+    edition, own = manifest.get("edition"), manifest.get("own_edition")
     if edition in known_editions():
         return str(edition)
     if not isinstance(own, dict):
@@ -307,7 +279,7 @@ def file_entry(path: Path) -> dict[str, Any]:
 
 
 def read_manifest(root: Path) -> Manifest:
-    """Read the manifest of the package in `root`; keys of version 0.2 are accepted with a notice.
+    """Read the manifest of the package in `root`.
 
     Raises:
         ModelPackageError: it is absent, incomplete, of another format version, or has unknown keys.
@@ -317,10 +289,6 @@ def read_manifest(root: Path) -> Manifest:
         version = content.get("format_version", FORMAT_VERSION)
         if version != FORMAT_VERSION:  # before the keys, which another version may have changed
             raise ModelPackageError(MANIFEST, f"format version {version!r}", f"{FORMAT_VERSION}")
-        for old, new in _RENAMED.items():
-            if old in content and new not in content:
-                LOGGER.warning("%s: key %r of version 0.2 is called %r now", MANIFEST, old, new)
-                content[new] = content.pop(old)
     return parse_document(content, Manifest, MANIFEST, error=ModelPackageError)
 
 

@@ -1,4 +1,4 @@
-"""`hecktor convert`: write a case from a folder of DICOM files, or register the MR of two visits."""
+"""`hecktor convert dicom`: write a case from a folder of DICOM files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
-from contract.errors import HecktorError
 from contract.options import add_edition_option
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Convert and print a summary; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
-    if options.format == "register":
-        return _register(options)
     from convert.dicom.structures import RoiNames  # after --help: SimpleITK takes a second
     from convert.pipeline import ConvertRequest, convert_dicom
 
@@ -43,24 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _register(options: argparse.Namespace) -> int:
-    if (options.mask is None) != (options.output_mask is None):
-        raise HecktorError("--mask", "found one of --mask and --output-mask", "both or neither")
-    from convert.registration import register_files
-
-    registered = register_files(
-        options.later, options.earlier, options.mask, options.output, options.output_mask, rigid=options.rigid
-    )
-    if registered.finding is not None:
-        print(f"warning: {registered.finding}", file=sys.stderr)
-    written = [options.output] if options.output_mask is None else [options.output, options.output_mask]
-    print(f"written: {', '.join(map(str, written))}")
-    return 0
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor convert", description="Convert clinical data into a case.")
-    formats = parser.add_subparsers(dest="format", required=True, metavar="dicom|register")
+    formats = parser.add_subparsers(dest="format", required=True, metavar="dicom")
     dicom = formats.add_parser(
         "dicom",
         help="a DICOM study with CT and PET",
@@ -81,18 +63,6 @@ def _parser() -> argparse.ArgumentParser:
         usual = f"structure of {name}, * for any text; may be repeated (default: the usual spellings of {name})"
         add(option, action="append", default=[], metavar="NAME", help=usual)
     add_edition_option(dicom)
-    register = formats.add_parser(
-        "register",
-        help="the MR of an earlier visit to that of a later one",
-        description="Register the MR of an earlier visit and its mask to the MR of a later one (docs/cases.md).",
-    )
-    add = register.add_argument
-    add("--later", type=Path, required=True, metavar="IMAGE", help="MR whose grid the results take")
-    add("--earlier", type=Path, required=True, metavar="IMAGE", help="MR to register")
-    add("--mask", type=Path, metavar="MASK", help="mask of the earlier MR, moved by nearest neighbour")
-    add("--output", type=Path, required=True, metavar="IMAGE", help="registered MR, .mha or .nii.gz")
-    add("--output-mask", type=Path, metavar="MASK", help="registered mask")
-    add("--rigid", action="store_true", help="rotate and shift only (default: also deform by a B-spline)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""Plausibility of a CT's values: where air, fat and soft tissue lie, a missing intercept, padding."""
+"""A CT whose rescale intercept was not applied, by where its air, fat and soft tissue lie."""
 
 from __future__ import annotations
 
@@ -19,19 +19,13 @@ _FAT_HU: Final = (-160, -40)
 _BODY_HU: Final = -300
 _SAMPLES: Final = 400_000
 _BIN_HU: Final = 10
-# Half width of a peak, the smallest distance of two peaks, and the reach of a wide peak.
+_LOWEST_EDGE_HU: Final = -1040
+# Half width of a peak, and the smallest distance of two peaks.
 _PEAK_HU: Final = 30
 _APART_HU: Final = 60
-_AROUND_HU: Final = 150
-# Smallest share of the voxels: of any peak, of a peak that counts against a scan, of air around a patient.
+# Smallest share of the voxels: of any peak, and of air around a patient.
 _LEAST_SHARE: Final = 0.005
-_LARGE_SHARE: Final = 0.01
 _AIR_SHARE: Final = 0.03
-_RAISED_AIR_SHARE: Final = 0.2
-_MOST_PADDING_VALUES: Final = 2
-# A CT is cut off if its lowest value lies above this one, and the smallest width of a display window.
-_LOWEST_CUT_HU: Final = -850
-_LEAST_WINDOW_HU: Final = 100
 
 _Array = npt.NDArray[Any]
 
@@ -44,33 +38,18 @@ class Peak:
     share: float
 
 
-def padding_values(array: _Array) -> tuple[float, ...]:
-    """Values below -1024 that fill the border of the image: at most two, the most frequent first.
-
-    Scanners write -2000 or -3024 outside their circular field of view. Noise is no padding: two values must hold at
-    least half of the border's voxels below -1024. An image of nothing but padding has none.
-    """
-    border = np.concatenate([np.take(array, index, axis).ravel() for axis in range(3) for index in (0, -1)])
-    values, counts = np.unique(border[border < AIR_HU], return_counts=True)
-    chosen = np.argsort(-counts, kind="stable")[:_MOST_PADDING_VALUES]
-    if not chosen.size or counts[chosen].sum() < counts.sum() / 2 or array.max() < AIR_HU:
-        return ()
-    return tuple(float(value) for value in values[chosen])
-
-
-def find_peaks(array: _Array, least_share: float = _LEAST_SHARE) -> list[Peak]:
-    """Peaks of the histogram of a CT without its padding, from low to high; every n-th voxel counts."""
+def find_peaks(array: _Array) -> list[Peak]:
+    """Peaks of the histogram from -1024 HU on (below lies padding), from low to high; every n-th voxel counts."""
     values = _sample(array)
-    padding = padding_values(array)
-    values = np.clip(values[~np.isin(values, padding)], -5000, 5000)
+    values = np.minimum(values[values >= AIR_HU], 5000)
     if not values.size:
         return []
-    edges = np.arange(-5000 - _BIN_HU, 5000 + 2 * _BIN_HU, _BIN_HU)
+    edges = np.arange(_LOWEST_EDGE_HU, 5000 + 2 * _BIN_HU, _BIN_HU)
     counts = np.histogram(values, edges)[0]
     width = 2 * _PEAK_HU // _BIN_HU
     mass = np.convolve(counts, np.ones(width, dtype=np.int64), "same")
     highest = mass == ndimage.maximum_filter1d(mass, 2 * _APART_HU // _BIN_HU + 1)
-    runs, count = ndimage.label(highest & (mass > least_share * values.size))
+    runs, count = ndimage.label(highest & (mass > _LEAST_SHARE * values.size))
     # Each sum covers three bins below its lower edge and three above: the edge is the centre.
     centres = [float(edges[:-1][runs == run].mean()) for run in range(1, count + 1)]
     near = [values[np.abs(values - centre) <= _PEAK_HU] for centre in centres]
@@ -98,46 +77,8 @@ def missing_intercept(array: _Array) -> tuple[int, str] | None:
     fat_share = _share(values, offset + _FAT_HU[0], offset + _FAT_HU[1])
     if abs(air_hu - offset + 1000) > 40 or not 0 <= soft.hu - offset <= 100 or fat_share < 0.1 * soft.share:
         return None
-    return offset, f"{_in_words(air, soft)}, fat in {fat_share:.1%} of the voxels"
-
-
-def implausible_peaks(array: _Array) -> str:
-    """The peaks of air and soft tissue in words if air is not where it should be; otherwise, and without air, empty.
-
-    Air is misplaced if the lowest peak is below -1200, or between -850 and -250, narrow, a fifth of the voxels, and
-    with nothing below it. The peak of a lung without air beside it is wide.
-    """
-    peaks = find_peaks(array, _LARGE_SHARE)
-    lowest = next((peak for peak in peaks if peak.share >= _AIR_SHARE), None)
-    above = [peak for peak in peaks if lowest and peak.hu > lowest.hu + 400]
-    if lowest is None or not above:
-        return ""
-    if lowest.hu >= -1200 and not _is_raised_air(_sample(array), lowest):
-        return ""
-    soft = max(above, key=lambda peak: peak.share)
-    slope = (soft.hu - lowest.hu) / (1000 + MUSCLE_HU)
-    words = _in_words(lowest, soft)
-    return words if 0.8 < slope < 1.25 else f"{words} (a slope of {slope:.2g})"
-
-
-def _is_raised_air(values: _Array, peak: Peak) -> bool:
-    around = _share(values, peak.hu - _AROUND_HU, peak.hu + _AROUND_HU)
-    narrow = peak.share >= max(_RAISED_AIR_SHARE, 0.6 * around)
-    return narrow and -850 < peak.hu < -250 and _share(values, -np.inf, peak.hu - _AROUND_HU) < _LEAST_SHARE
-
-
-def cut_off_air(array: _Array) -> str:
-    """The lowest value and its share in words if a CT was cut off above the values of air, otherwise empty.
-
-    Display windows do this: the lowest value then stands for all air, lung and fat below it.
-    """
-    values = _sample(array)
-    values = values[~np.isin(values, padding_values(array))]
-    lowest = float(values.min(initial=np.inf))
-    share = np.count_nonzero(values == lowest) / max(values.size, 1)
-    if not _LOWEST_CUT_HU < lowest < values.max(initial=-np.inf) - _LEAST_WINDOW_HU or share < _AIR_SHARE:
-        return ""
-    return f"{share:.0%} of the voxels at the lowest value, {lowest:g} HU"
+    words = f"air near {air.hu:.0f} HU, soft tissue near {soft.hu:.0f} HU"
+    return offset, f"{words}, fat in {fat_share:.1%} of the voxels"
 
 
 def is_without_air_and_fat(array: _Array) -> bool:
@@ -151,17 +92,12 @@ def is_without_air_and_fat(array: _Array) -> bool:
 
 
 def implausible_hu(array: _Array, name: str) -> Finding | None:
-    """What tells that a CT is not in HU; None if its values are plausible. Nothing is corrected."""
+    """The finding for a CT whose rescale intercept is missing, else None. Nothing is corrected."""
+    if (missing := missing_intercept(array)) is None:
+        return None
+    offset, words = missing
     expected = f"-1000, and {MUSCLE_HU - 50} to {MUSCLE_HU + 50}"
-    if missing := missing_intercept(array):
-        offset, words = missing
-        fault = f"the rescale intercept of -{offset} is missing"
-        return Finding(name, words, expected, f"{fault}; going on with these values")
-    if words := cut_off_air(array):
-        return Finding(name, words, "-1000 in air", "values were cut off before; going on with these values")
-    if words := implausible_peaks(array):
-        return Finding(name, words, expected, "no HU; going on with these values")
-    return None
+    return Finding(name, words, expected, f"the rescale intercept of -{offset} is missing; going on with these values")
 
 
 def _sample(array: _Array) -> _Array:
@@ -190,7 +126,3 @@ def _share(values: _Array, low: float, high: float) -> float:
 
 def _largest(peaks: list[Peak]) -> Peak | None:
     return max(peaks, key=lambda peak: peak.share, default=None)
-
-
-def _in_words(air: Peak, soft: Peak) -> str:
-    return f"air near {air.hu:.0f} HU, soft tissue near {soft.hu:.0f} HU"

@@ -156,7 +156,7 @@ def mr_case(paths: Mapping[str, Path], channels: Collection[str], notices: Notic
         image = read_volume(path)
         if not overlap(scan.geometry, image.geometry):
             apart = f"does not overlap {scan_path.name} ({image.geometry.describe()})"
-            raise InputError(path.name, apart, "an image registered to it (hecktor convert register)")
+            raise InputError(path.name, apart, "an image registered to it, as HNTS-MRG releases them")
         if name in channels:
             registered.append(_clean_mr(image, path.name, notices))
             continue
@@ -278,16 +278,18 @@ class _Reader:
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
-    """CT as int16 HU: padding and values that are not finite become air.
+    """CT as int16 HU: values that are not finite become air, which a notice says, and so does padding below -1024.
 
-    Everything but padding, which is usual, gives a notice; so do values that are not HU, such as a missing intercept.
+    A missing rescale intercept gives a notice, too.
     """
     array = _finite(ct, AIR_HU, name, "air", notices).array
     if finding := hounsfield.implausible_hu(array, name):
         notices.warn(finding)
-    low = _count_low(array, name, notices)
-    if array.dtype == np.int16 and not low:
+    low = array[array < AIR_HU]
+    if array.dtype == np.int16 and not low.size:
         return ct
+    if low.size:
+        LOGGER.info("%s: %d voxels below %d HU (lowest %.6g) counted as air", name, low.size, AIR_HU, low.min())
     if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
         array = array.astype(np.float32)
     return Volume(np.rint(np.clip(array, AIR_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
@@ -299,27 +301,6 @@ def check_tissue(ct: Volume, name: str) -> None:
     if min(columns, rows) >= _NECK_MM and hounsfield.is_without_air_and_fat(ct.array):
         found = f"no air and no fat (values from {ct.array.min()} to {ct.array.max()})"
         raise WrongScanError(name, found, "a CT in HU, and not the PET or another scan")
-
-
-def _count_low(array: npt.NDArray[Any], name: str, notices: Notices) -> int:
-    """Number of voxels below -1024 HU; logs those that are padding and gives a notice of the others.
-
-    Resampling leaves values between padding and air at the padding's edge, which belong to it.
-    """
-    low = array[array < AIR_HU]
-    padding = hounsfield.padding_values(array) if low.size else ()
-    padded = np.isin(low, padding)
-    edge = ~padded & (low > min(padding, default=0))
-    if 0 < np.count_nonzero(edge) < np.count_nonzero(padded) / 2:
-        padded |= edge
-    if padded.any():
-        values = " and ".join(f"{value:.6g}" for value in padding)
-        LOGGER.info("%s: %d voxels of padding (%s HU) counted as air", name, np.count_nonzero(padded), values)
-    others = low[~padded]
-    if others.size:
-        found = f"{others.size} voxels below {AIR_HU} HU (lowest {others.min():.6g})"
-        notices.warn(Finding(name, found, action="counted as air"))
-    return int(low.size)
 
 
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:

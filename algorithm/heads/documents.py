@@ -23,8 +23,6 @@ Features = own.Features
 Floats = own.Floats
 # Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
 CLIP_SD: Final = 4.0
-# Earlier versions measured the network's encoder. A head that needs it would use training medians alone.
-ENCODER_FEATURE: Final = "encoder_"
 
 Transform = Literal["identity", "log1p"]
 
@@ -38,15 +36,6 @@ class Term(Document):
     mean: Number
     sd: PositiveNumber
     weight: Number
-
-    @field_validator("feature")
-    @classmethod
-    def _is_measured(cls, feature: str) -> str:
-        if feature.startswith(ENCODER_FEATURE):
-            raise ValueError(
-                "a feature of docs/features.md: encoder features are no longer measured (fit the heads again)"
-            )
-        return feature
 
     def standardised(self, values: Floats) -> Floats:
         """Values of the feature, shape (n,), NaN where missing, in training standard deviations, clipped to +-4."""
@@ -260,11 +249,10 @@ def read_head(content: Any, name: str) -> Head:
     or `{"experts": [...]}`.
 
     Raises:
-        ModelPackageError: no head; one of boosted trees or with centre shifts, which earlier versions could fit.
+        ModelPackageError: no head.
     """
     if not isinstance(content, dict):
         raise ModelPackageError(name, f"found {str(content)[:40]}", "a head: an object")
-    _refuse_removed_kinds(content, name)
     model: type[Head] = LinearHead
     if "experts" in content:
         model = ClassEnsembleHead if _has_classes(content["experts"]) else EnsembleHead
@@ -280,15 +268,3 @@ def _has_classes(experts: object) -> bool:
     first = experts[0] if isinstance(experts, list) and experts else None
     head = first.get("head") if isinstance(first, dict) else None
     return isinstance(head, dict) and "classes" in head
-
-
-def _refuse_removed_kinds(content: object, name: str) -> None:
-    """Refuse heads that only earlier versions could compute, anywhere in the content."""
-    if isinstance(content, dict):
-        if "trees" in content:
-            raise ModelPackageError(name, "found boosted trees", "linear heads (fit the heads again)")
-        if "feature" in content and content.get("centres"):
-            raise ModelPackageError(name, "found a centre's shift (ComBat)", "a head without (fit the heads again)")
-    values = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    for value in values:
-        _refuse_removed_kinds(value, name)

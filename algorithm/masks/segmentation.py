@@ -137,14 +137,12 @@ class Segmentation:
 class Segmented:
     """A case with its segmentation and region, both None for a method that uses clinical variables alone.
 
-    `why_threshold` is the reason for the PET threshold in place of the network; `by_contours` is True for contours that
-    came with the case.
+    `by_contours` is True for contours that came with the case.
     """
 
     case: Case
     segmentation: Segmentation | None
     region: Region | None = None
-    why_threshold: str = "no pass of the network"
     by_contours: bool = False
 
     @property

@@ -227,9 +227,6 @@ def untrained_network(
     """
     try:
         architecture = checked_architecture(configuration)
-        if architecture.get("enhance"):
-            expected = "CT and PET alone: version 0.2 was the last with derived channels"
-            raise ModelPackageError("plans.json", f"enhance {architecture['enhance']!r}", expected)
         seen = architecture.get("sees")
         if seen is not None and seen not in _SEEN:
             raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")

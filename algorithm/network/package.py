@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.documents import Head, read_head
-from algorithm.heads.feature_hook import FOLDER, OUTCOME_NETWORK, FeatureHook, hooks_in
+from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
 from algorithm.network.backbones import checked_architecture
-from algorithm.outcome.plan import folds_of_version_0_2
 from contract import platform
 from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
@@ -241,9 +240,6 @@ def _features(
 ) -> tuple[FeatureHook, ...]:
     """The hooks that measure features of the heads, with their files verified."""
     hooks = hooks_in(root, heads.values(), code)
-    if manifest.outcome_network is not None:
-        old = folds_of_version_0_2(manifest.outcome_network, files)
-        hooks = (FeatureHook(code, OUTCOME_NETWORK, old), *hooks)
     for path in (root / FOLDER).rglob("*"):
         if path.is_file():
             _listed(files, path.relative_to(root).as_posix())

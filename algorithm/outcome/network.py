@@ -135,14 +135,13 @@ def load_outcome_network(plan: OutcomePlan, path: Path) -> OutcomeNetwork:
 
 
 class OutcomeFeatures:
-    """Answers of one fold's network, loaded from the folder of its plan and weights, or from a file of version 0.2."""
+    """Answers of one fold's network, loaded from the folder of its plan and weights."""
 
     def __init__(self, folder: Path, device: str) -> None:
         self._plan = plan_of(folder)
         self.cube = self._plan.voxels, self._plan.spacing_mm
         self.names = dict.fromkeys(self._plan.features, "SD")
-        path = folder if folder.is_file() else folder / WEIGHTS
-        self._network, self._device = load_outcome_network(self._plan, path).to(device), device
+        self._network, self._device = load_outcome_network(self._plan, folder / WEIGHTS).to(device), device
 
     def measure(self, cube: Cube, clinical: Mapping[str, float | None]) -> dict[str, float]:
         """The answers in units of the standard deviation over the training patients."""

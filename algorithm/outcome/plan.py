@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
-from contract.documents import Document, parse_document, read_document
+from contract.documents import Document, read_document
 from contract.errors import ModelPackageError
-from contract.packages import MANIFEST, read_manifest
 
-# Key of the manifest in version 0.2, prefix of the features, and file of the plan.
-KEY: Final = "outcome_network"
+# Prefix of the features, and file of the plan.
 PREFIX: Final = "outcome_"
 PLAN: Final = "plan.json"
 _Size = Annotated[int, Field(gt=0, le=256)]
@@ -66,29 +63,6 @@ class OutcomePlan(Document):
         return tuple(name for task in self.tasks for name in task.features)
 
 
-class _Entry(Document):
-    """The manifest's entry in version 0.2: the plan and a list of weight files."""
-
-    plan: OutcomePlan
-    folds: Annotated[tuple[str, ...], Field(min_length=1)]
-
-
-def folds_of_version_0_2(entry: Any, files: Mapping[str, Path]) -> tuple[Path, ...]:
-    """The weight files that the manifest of an earlier package names.
-
-    Raises:
-        ModelPackageError: the entry is no outcome network, or the manifest lists no file of a fold.
-    """
-    parsed = parse_document(entry, _Entry, f"{MANIFEST}.{KEY}", error=ModelPackageError)
-    for fold in parsed.folds:
-        if fold not in files:
-            raise ModelPackageError(MANIFEST, f"does not list {fold}", "an entry with size and sha256")
-    return tuple(files[fold] for fold in parsed.folds)
-
-
 def plan_of(fold: Path) -> OutcomePlan:
-    """The plan in a fold's folder; the manifest's for a file of version 0.2. Raises `ModelPackageError`."""
-    if fold.is_file():
-        entry = read_manifest(fold.parents[1]).outcome_network
-        return parse_document(entry, _Entry, f"{MANIFEST}.{KEY}", error=ModelPackageError).plan
+    """The plan in a fold's folder. Raises `ModelPackageError`."""
     return read_document(fold / PLAN, OutcomePlan, error=ModelPackageError)

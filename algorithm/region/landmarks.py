@@ -98,10 +98,10 @@ def _between_front_and_back(body: _Mask) -> _Mask:
 def find_brain(coarse: Coarse, apex_mm: float | None) -> Brain | None:
     """The uppermost brain above the lung apices, or None. `apex_mm` is their height, None if they are not visible."""
     lowest_mm = apex_mm if apex_mm is not None else coarse.top_mm - LOWEST_BRAIN_MM
-    return max(brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
+    return max(_brains(coarse, lowest_mm), key=lambda brain: float(brain.centre_mm[2]), default=None)
 
 
-def brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
+def _brains(coarse: Coarse, lowest_mm: float) -> list[Brain]:
     """Everything that looks like a brain with its centre above `lowest_mm`: by its case or else by its uptake.
 
     If neither shows one, a case with gaps will do, without a PET or around tissue as hot as a brain.

@@ -1,8 +1,7 @@
 """Find the head and neck in any scan, from head-only to whole body, from CT and PET together.
 
 The brain is the landmark. If the brain is not visible, use the lung apices; if those are not visible either, use the
-top of the body. Without the brain and its uptake the region is unsure and therefore larger, but bounded. Without a neck
-in view it is wider still.
+top of the body. Without the brain and its uptake the region is unsure and therefore larger, but bounded.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from algorithm.case.read import Case
 from algorithm.region.coarse import COARSE_MM, Coarse, coarse_picture, median_uptake, without_cold
 from algorithm.region.grids import triple
 from algorithm.region.landmarks import HOT_MEDIANS, Brain, find_brain, lung_apex_mm
-from algorithm.region.neck import beneath_head, front_and_back_mm, head_at_lower_end, neck_centre_mm, shows_neck
+from algorithm.region.neck import beneath_head, front_and_back_mm, neck_centre_mm
 from contract.images.volumes import Volume
 
 # Half width and half depth around head and neck, and extent above the lower end of the brain: 17 litres, at most 39.
@@ -42,19 +41,20 @@ BRAIN_END_TOO_HIGH_MM: Final = 115.0
 # Distance from the front and the back of the neck to the region's faces, and the deepest region.
 SKIN_MM: Final = 8.0
 DEEPEST_MM: Final = 290.0
-# Without a brain: extent above the lung apices, or below the top of the body; at most 50 litres, and 63 without a neck.
+# Without a brain: extent above the lung apices, or below the top of the body; at most 50 litres.
 ABOVE_APEX_MM: Final = 320.0
 UNSURE_HALF_DEPTH_MM: Final = 150.0
 DEEPEST_UNSURE_MM: Final = 330.0
 LONGEST_UNSURE_MM: Final = 450.0
-NO_NECK_HALF_WIDTH_MM: Final = 210.0
 # The body may end between two coarse slices, or with a tilt.
 ABOVE_BODY_MM: Final = 12.0
 # A scan without a body that shows no more uptake than this is empty.
 BACKGROUND_SUV: Final = 1.0
-EMPTY_SCAN: Final = "neither a body nor uptake"
 # Landmarks need Hounsfield units; an MR of the neck is searched whole.
 WHOLE_SCAN: Final = "the whole scan"
+# Regions without a landmark.
+OUTLINE: Final = "body outline"
+FIELD_OF_VIEW: Final = "whole field of view"
 
 _Vector = npt.NDArray[np.float64]
 
@@ -64,8 +64,8 @@ class Region:
     """An axis-aligned box in LPS millimetres, corners in (x, y, z), clipped to the CT's field of view.
 
     `brain_lower_mm` is the height of the brain's lower end and `apex_mm` that of the lung apices, None where they are
-    not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `no_neck` says why
-    no neck seems to be in view; it is empty for a scan that may show one.
+    not visible; `brain` is a mask of the brain, `brain_end_is_sure` as in `Brain`. `is_empty` is True if the scan shows
+    neither a body nor uptake, so that there is nothing to segment.
     """
 
     lower_mm: tuple[float, float, float]
@@ -75,18 +75,18 @@ class Region:
     apex_mm: float | None = None
     brain: Volume | None = field(default=None, repr=False, compare=False)
     brain_end_is_sure: bool = False
-    no_neck: str = ""
+    is_empty: bool = False
 
     @property
     def sure(self) -> bool:
         """True for a whole scan, or if the brain is visible above the body, in a closed skull and by its uptake."""
         by_brain = self.brain_lower_mm is not None and self.brain_end_is_sure
-        return (by_brain or self.found_by == WHOLE_SCAN) and not self.no_neck
+        return (by_brain or self.found_by == WHOLE_SCAN) and not self.is_empty
 
     @property
-    def is_empty(self) -> bool:
-        """True if the scan shows neither a body nor uptake, so that there is nothing to segment."""
-        return self.no_neck == EMPTY_SCAN
+    def without_landmark(self) -> bool:
+        """True if neither brain nor lungs were found."""
+        return self.found_by in (OUTLINE, FIELD_OF_VIEW)
 
     @property
     def volume_litres(self) -> float:
@@ -117,43 +117,30 @@ def localise(case: Case) -> Region:
     coarse = coarse_picture(case)
     apex_mm = lung_apex_mm(coarse)
     brain = find_brain(coarse, apex_mm)
-    if (head := head_at_lower_end(coarse, brain)) is not None:
-        (low, high), found_by = _lowest_part(coarse), head.found_by
-        low, high = np.maximum(low, field_low), np.minimum(high, field_high)
-        no_neck = "the head lies at the lower end of the scan"
-        return Region(triple(low), triple(high), found_by, brain=head.mask, no_neck=no_neck)
-    no_neck = _no_neck(coarse, brain, apex_mm)
+    is_empty = not coarse.body.any() and bool(coarse.suv.max(initial=0.0) <= BACKGROUND_SUV)
     if brain is None:
-        low, high = _without_brain(coarse, apex_mm, bool(no_neck))
-        found_by = "body outline" if apex_mm is None else "lung apices"
+        low, high = _without_brain(coarse, apex_mm)
+        found_by = OUTLINE if apex_mm is None else "lung apices"
     else:
         low, high = _beneath_brain(coarse, brain, apex_mm)
         found_by = brain.found_by
     low, high = np.maximum(low, field_low), np.minimum(high, field_high)
     if np.any(high <= low):
-        low, high, brain, found_by = field_low, field_high, None, "whole field of view"
+        low, high, brain, found_by = field_low, field_high, None, FIELD_OF_VIEW
     box = triple(low), triple(high)
     if brain is None:
-        return Region(*box, found_by, apex_mm=apex_mm, no_neck=no_neck)
-    return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, no_neck)
+        return Region(*box, found_by, apex_mm=apex_mm, is_empty=is_empty)
+    return Region(*box, found_by, brain.lower_mm, apex_mm, brain.mask, brain.end_is_sure, is_empty)
 
 
 def _with_values(mr: Volume) -> Region:
     geometry, box = mr.geometry, next(iter(ndimage.find_objects((mr.array != 0).astype(np.uint8))), None)
     if box is None:
         corners = geometry.corners_mm()
-        return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN, no_neck=EMPTY_SCAN)
+        return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN, is_empty=True)
     start, size = [part.start for part in box[::-1]], [part.stop - part.start for part in box[::-1]]
     corners = geometry.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2])).corners_mm()
     return Region(triple(corners.min(0)), triple(corners.max(0)), WHOLE_SCAN)
-
-
-def _no_neck(coarse: Coarse, brain: Brain | None, apex_mm: float | None) -> str:
-    if not coarse.body.any() and coarse.suv.max(initial=0.0) <= BACKGROUND_SUV:
-        return EMPTY_SCAN
-    if brain is None and apex_mm is None and not shows_neck(coarse):
-        return "no brain, no lung apices and no airway of a neck"
-    return ""
 
 
 def _beneath_brain(coarse: Coarse, brain: Brain, apex_mm: float | None) -> tuple[_Vector, _Vector]:
@@ -199,21 +186,14 @@ def _around(front: float, back: float, skin: tuple[float, float], deepest_mm: fl
     return start, start + length
 
 
-def _without_brain(coarse: Coarse, apex_mm: float | None, wide: bool) -> tuple[_Vector, _Vector]:
+def _without_brain(coarse: Coarse, apex_mm: float | None) -> tuple[_Vector, _Vector]:
     """The box around and above the lung apices; without lungs the upper end of the body."""
     lowest, highest = _body_ends_mm(coarse)
     top, bottom = highest, max(lowest, highest - LONGEST_UNSURE_MM)
     if apex_mm is not None:
         top = min(top, apex_mm + ABOVE_APEX_MM)
         bottom = max(lowest, apex_mm - BELOW_APEX_MM)
-    return _around_body(coarse, bottom, top, NO_NECK_HALF_WIDTH_MM if wide else WIDE_HALF_WIDTH_MM)
-
-
-def _lowest_part(coarse: Coarse) -> tuple[_Vector, _Vector]:
-    """The box around the lower end of the body, where the head of an upside-down scan lies."""
-    lowest, highest = _body_ends_mm(coarse)
-    bottom = lowest - ABOVE_BODY_MM
-    return _around_body(coarse, bottom, min(highest, bottom + LONGEST_UNSURE_MM), NO_NECK_HALF_WIDTH_MM)
+    return _around_body(coarse, bottom, top)
 
 
 def _living(coarse: Coarse) -> npt.NDArray[np.bool_]:
@@ -226,7 +206,7 @@ def _body_ends_mm(coarse: Coarse) -> tuple[float, float]:
     return float(z_mm[0]) - COARSE_MM, float(z_mm[-1]) + ABOVE_BODY_MM
 
 
-def _around_body(coarse: Coarse, bottom: float, top: float, half_width: float) -> tuple[_Vector, _Vector]:
+def _around_body(coarse: Coarse, bottom: float, top: float) -> tuple[_Vector, _Vector]:
     """The box around the body between two heights, with the front and back of its midline."""
     body = _living(coarse)
     body[(coarse.z_mm < bottom) | (coarse.z_mm > top)] = False
@@ -236,4 +216,5 @@ def _around_body(coarse: Coarse, bottom: float, top: float, half_width: float) -
     skin = front_and_back_mm(coarse, body, x, (bottom, top))
     if skin is not None:
         front, back = _around(front, back, skin, DEEPEST_UNSURE_MM)
-    return np.array([x - half_width, front, bottom]), np.array([x + half_width, back, top])
+    low_x, high_x = x - WIDE_HALF_WIDTH_MM, x + WIDE_HALF_WIDTH_MM
+    return np.array([low_x, front, bottom]), np.array([high_x, back, top])

@@ -1,4 +1,4 @@
-"""The neck on a coarse picture of a scan: where it is beneath a brain, and whether a neck can be in view at all."""
+"""The neck on a coarse picture of a scan: where it is beneath a brain."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.region.coarse import COARSE_MM, IN_SLICE, Coarse, without_cold
-from algorithm.region.landmarks import BONE_HU, Brain, brains
+from algorithm.region.coarse import COARSE_MM, Coarse, without_cold
+from algorithm.region.landmarks import Brain
 
 # Heights below the brain's lower end between which the neck is thinnest.
 NECK_BELOW_BRAIN_MM: Final = (25.0, 140.0)
@@ -17,17 +17,6 @@ NECK_BELOW_BRAIN_MM: Final = (25.0, 140.0)
 TOUCH_VOXELS: Final = 4
 # Half width of the midline in which front and back of head and neck are measured.
 MIDLINE_HALF_MM: Final = 70.0
-# Largest body section through a neck or a head, smallest section of its airway, and smallest height that shows both.
-LARGEST_NECK_MM2: Final = 28000.0
-SMALLEST_AIRWAY_MM2: Final = 32.0
-SHORTEST_AIRWAY_MM: Final = 24.0
-AIRWAY_HU: Final = -400.0
-# Less bone than in any part of a body, and less air than around one; without either, a scan cannot be judged.
-LEAST_BONE_ML: Final = 5.0
-LEAST_AIR_SHARE: Final = 0.01
-# An upside-down scan shows at most this much of the body below the brain, and at least this much above it.
-MOST_BELOW_HEAD_MM: Final = 60.0
-LEAST_ABOVE_HEAD_MM: Final = 120.0
 
 _Mask = npt.NDArray[np.bool_]
 _Vector = npt.NDArray[np.float64]
@@ -79,31 +68,3 @@ def front_and_back_mm(
         return None
     front, back = (coarse.place_mm((0, end, 0))[1] for end in (y[0], y[-1]))
     return float(front) - COARSE_MM / 2, float(back) + COARSE_MM / 2
-
-
-def shows_neck(coarse: Coarse) -> bool:
-    """False for a scan with bone but no airway in a body section of a neck's or a head's size.
-
-    For a scan without a brain and lung apices. Necks and faces hold an airway; legs have none, and an abdomen's gas
-    lies in larger sections. A tumour or a cut larynx may hide the airway, so False is no proof. A scan without bone, or
-    without air because its CT was cut off, cannot be judged and counts as showing a neck.
-    """
-    bone = coarse.body & (coarse.ct > BONE_HU)
-    if coarse.volume_ml(bone) < LEAST_BONE_ML or np.mean(coarse.ct < AIRWAY_HU) < LEAST_AIR_SHARE:
-        return True
-    enclosed = ndimage.binary_fill_holes(coarse.body, IN_SLICE) & ~coarse.body & (coarse.ct < AIRWAY_HU)
-    airway_mm2 = enclosed.sum(axis=(1, 2)) * COARSE_MM**2
-    narrow = coarse.body.sum(axis=(1, 2)) * COARSE_MM**2 <= LARGEST_NECK_MM2
-    return bool(np.count_nonzero(narrow & (airway_mm2 >= SMALLEST_AIRWAY_MM2)) * COARSE_MM >= SHORTEST_AIRWAY_MM)
-
-
-def head_at_lower_end(coarse: Coarse, brain: Brain | None) -> Brain | None:
-    """The brain of a head at the lower end of the body, with the body above it; None if there is none."""
-    area_mm2 = coarse.body.sum(axis=(1, 2)) * COARSE_MM**2
-    bottom_mm = float(coarse.z_mm[area_mm2 > 0].min(initial=np.inf))
-    for head in brains(coarse, -np.inf) if brain is None else [brain]:
-        is_head = area_mm2[coarse.index_of(head.centre_mm)[0]] <= LARGEST_NECK_MM2
-        below, above = head.lower_mm - bottom_mm, coarse.top_mm - head.centre_mm[2]
-        if is_head and below < MOST_BELOW_HEAD_MM and above > LEAST_ABOVE_HEAD_MM:
-            return head
-    return None

@@ -111,13 +111,6 @@ class Disagreement:
         ]
         return float(np.mean(values)) if values else None
 
-    def mask(self, number: int) -> npt.NDArray[np.uint8]:
-        """The labels of `passes[number]`, (z, y, x)."""
-        mask = np.zeros(math.prod(self._shape), dtype=np.uint8)
-        for label in labels.FOREGROUND:
-            mask[np.unpackbits(self._bits[number][label - 1], count=mask.size).view(np.bool_)] = label
-        return mask.reshape(self._shape)
-
     def overlaps(self, label: int, voxels: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
         """The share of `voxels` (indices into the flattened grid) that has the label, for each pass."""
         byte, shift = voxels >> 3, (7 - (voxels & 7)).astype(np.uint8)

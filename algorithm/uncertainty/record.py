@@ -1,38 +1,25 @@
-"""Uncertainty of a case's answers from its passes, written on request outside the sockets.
+"""Uncertainty of a case's mask from its passes, written on request outside the sockets.
 
 docs/inference.md has the formulae and their evaluation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
-from algorithm.case.read import Case
-from algorithm.deadline import Deadline
-from algorithm.heads.documents import CLASS_HEADS, Features, Head
-from algorithm.heads.feature_hook import FeatureImages
-from algorithm.heads.features.structure import TOUCHING
-from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.own import Cubes
-from algorithm.heads.staging import absent_structures, classes_left
-from algorithm.heads.values import head_answer
+from algorithm.masks.confidence import expected_dsc, lesions_of
 from algorithm.masks.segmentation import Segmentation
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from contract import labels, platform
-from contract.editions import Answer, ClinicalVariable
-from contract.editions.declaration import ClassValue
 from contract.errors import OutputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_volume
-from contract.packages import SmallestLesions
 
 FORMAT_VERSION: Final = 1
 RECORD: Final = "uncertainty.json"
@@ -42,15 +29,6 @@ INFORMATION: Final = "disagreement.mha"
 STEPS_A_BIT: Final = 100
 # Per label. No patient has more, but a poorly trained network may find thousands of specks.
 MOST_LESIONS: Final = 500
-
-
-@dataclass(frozen=True)
-class WrittenAnswer:
-    """A risk or class answer with its head and the value that was written."""
-
-    answer: Answer
-    head: Head
-    written: float | ClassValue
 
 
 def check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], output: Path) -> None:
@@ -103,19 +81,6 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
     }
 
 
-def expected_dsc(mask: npt.NDArray[np.bool_], probability: npt.NDArray[np.float32]) -> float | None:
-    """Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p); None for an empty `mask`.
-
-    With independent voxels it is close to the expected DSC of `mask` against the truth (soft Dice confidence, Borges,
-    Pacheco and Silva 2024, arXiv 2402.10665). Both arrays have one shape.
-    """
-    size = int(np.count_nonzero(mask))
-    if size == 0:
-        return None
-    inside, everywhere = probability[mask].sum(dtype=np.float64), probability.sum(dtype=np.float64)
-    return float(2 * inside / (size + everywhere))
-
-
 def _label(
     mask: npt.NDArray[np.uint8], label: int, grid: Geometry, disagreement: Disagreement | None
 ) -> dict[str, float | None]:
@@ -129,17 +94,6 @@ def _label(
         "expected_dsc": expected_dsc(own, probability),
         "pairwise_dsc": disagreement.pairwise_dsc(label),
     }
-
-
-def lesions_of(mask: npt.NDArray[np.uint8], label: int) -> list[npt.NDArray[np.intp]]:
-    """The voxels of each 26-connected lesion of a label as indices into the flattened mask, largest lesion first."""
-    numbered, count = ndimage.label(mask == label, structure=TOUCHING)
-    if not count:
-        return []
-    places = np.flatnonzero(numbered)
-    number = numbered.ravel()[places]
-    order = np.argsort(number, kind="stable")
-    return sorted(np.split(places[order], np.flatnonzero(np.diff(number[order])) + 1), key=len, reverse=True)
 
 
 def _lesions(
@@ -164,68 +118,6 @@ def _lesions(
             }
         )
     return rows
-
-
-def answers_over_folds(
-    heads: Sequence[WrittenAnswer],
-    case: Case,
-    clinical: Sequence[ClinicalVariable],
-    segmentation: Segmentation,
-    disagreement: Disagreement,
-    deadline: Deadline,
-    hooked: Features,
-    smallest: SmallestLesions,
-) -> dict[str, dict[str, Any]]:
-    """Each head's answers from each fold's own unmirrored mask, and their spread, by the answer's name.
-
-    The features of hooks, `hooked`, are the same for all folds. Each fold's mask rules out classes as
-    the written one does.
-
-    `low`, `high` and `spread` (standard deviation; None with fewer than two folds) are of the score: the log partial
-    hazard, or the logit of the second class; a head of several classes has none. When the deadline is overdue the
-    remaining folds are left out and counted.
-    """
-    unmirrored = [(number, step.fold) for number, step in enumerate(disagreement.passes) if not step.axes]
-    features: dict[int, tuple[Features, Cubes]] = {}
-    for number, fold in unmirrored:
-        if deadline.overdue():
-            break
-        mask = disagreement.mask(number)
-        if segmentation.postprocessed is not None:
-            mask = segmentation.postprocessed.applied_to(mask)
-        images = mask, segmentation.ct, segmentation.pet, segmentation.grid, case.dose
-        known = clinical_features(case.patient, clinical)
-        row = {**image_features(*images, smallest), **known, **hooked}
-        features[fold] = row, FeatureImages(*images, known).cubes
-    left_out = len(unmirrored) - len(features)
-    return {head.answer.name: _over_folds(head, features, left_out) for head in heads}
-
-
-def _over_folds(answer: WrittenAnswer, features: Mapping[int, tuple[Features, Cubes]], left_out: int) -> dict[str, Any]:
-    folds = [{"fold": fold, **_fold_row(answer, *values)} for fold, values in features.items()]
-    content = {"written": answer.written, "folds": folds, "folds_left_out": left_out}
-    if isinstance(answer.head, CLASS_HEADS):
-        return content
-    scores = [float(row["score"]) for row in folds]
-    return {
-        **content,
-        "low": min(scores, default=None),
-        "high": max(scores, default=None),
-        "spread": float(np.std(scores, ddof=1)) if len(scores) > 1 else None,
-    }
-
-
-def _fold_row(answer: WrittenAnswer, features: Features, cubes: Cubes) -> dict[str, Any]:
-    declared = answer.answer
-    left = classes_left(declared, absent_structures(features))
-    excluded = [value for value in declared.classes if value not in left]
-    of_fold = head_answer(declared, answer.head, features, cubes, excluded=excluded, faults=[])
-    if isinstance(of_fold.score, dict):
-        return {"class": of_fold.value, "scores": of_fold.score}
-    if declared.kind == "risk":
-        return {"score": of_fold.score}
-    positive = of_fold.value == declared.classes[1]
-    return {"score": of_fold.score, "positive": positive, "probability": of_fold.probability}
 
 
 def write_maps(folder: Path, grid: Geometry, ct: Geometry, disagreement: Disagreement) -> None:

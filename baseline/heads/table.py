@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from algorithm.heads.documents import CLASS_HEADS, ENCODER_FEATURE, ClassHead
+from algorithm.heads.documents import CLASS_HEADS, ClassHead
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.cross_validation import coefficients_of
@@ -206,8 +206,8 @@ def _cohort(
     _check_columns(frame, features)
     values = {}
     for name in features:
-        if not isinstance(name, str) or name.startswith(ENCODER_FEATURE):
-            raise HecktorError(_FRAME, f"found column {name!r}", f"a text that does not begin with {ENCODER_FEATURE!r}")
+        if not isinstance(name, str):
+            raise HecktorError(_FRAME, f"found column {name!r}", "a text")
         values[name] = _numbers(frame, name, "numbers; leave the column out, or code it as numbers")
         _refuse(frame, name, np.isinf(values[name]), "a finite number, or NaN where missing")
     count = len(frame)

@@ -18,6 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
+from algorithm.masks.confidence import lesions_of
 from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import as_inference, device_named
@@ -29,7 +30,7 @@ from algorithm.network.windows import Pass
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
 from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import MOST_LESIONS, describe, lesions_of
+from algorithm.uncertainty.record import MOST_LESIONS, describe
 from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import (

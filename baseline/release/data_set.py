@@ -166,12 +166,12 @@ def _prepare_case(item: tuple[ReleaseCase, str, dict[str, str]], raw: Path, spac
 def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Region]:
     """The patient's images as inference would read them, and the region that inference would segment.
 
-    A scan that seems to show no neck gives a notice.
+    A scan without a landmark of the head and neck gives a notice.
     """
     images = read_training_images(case, notices)
     region = localise(images)
-    if region.no_neck:
-        notices.warn(Finding(case.ct.name, region.no_neck, "a head or neck in view, the head up (+z)"))
+    if region.is_empty or region.without_landmark:
+        notices.warn(Finding(case.ct.name, "neither a brain nor lungs", "a head or neck in view, the head up (+z)"))
     return images, region
 
 

@@ -16,7 +16,6 @@ from convert.dicom.slices import SlicePlane
 # Rank by which a series is preferred, in this order.
 _Criterion = tuple[str, Callable[[ImageSeries], float]]
 _COMMON: Final[tuple[_Criterion, ...]] = (
-    ("single-frame images", lambda series: float(series.headers[0].frame is None)),
     ("axial slices", lambda series: float(SlicePlane.of(series.headers[0]).is_axial)),
     ("not derived", lambda series: float(series.is_original)),
     ("most slices", lambda series: len(series.headers)),
@@ -37,7 +36,7 @@ class ChosenSeries:
 def choose_series(study: Study, ct_wanted: str | None, pet_wanted: str | None) -> ChosenSeries:
     """Choose by the options `--ct-series` and `--pet-series` (UID or description), otherwise by rule.
 
-    PET: corrected for attenuation, single-frame, axial, not derived, most slices. CT: the PET's frame of reference,
+    PET: corrected for attenuation, axial, not derived, most slices. CT: the PET's frame of reference,
     largest overlap with the PET, then the same.
 
     Raises:

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,6 @@ import numpy.typing as npt
 from tqdm import tqdm
 
 from contract.errors import HecktorError, InputError
-from convert.dicom.frames import split_frames
 from convert.dicom.headers import DicomHeader, tag_name
 
 _LIBRARIES: Final = {"pydicom": "pydicom", "gdcm": "python-gdcm", "skimage": "scikit-image"}
@@ -66,7 +64,7 @@ def quiet_pydicom() -> Iterator[None]:
 
 
 def read_folder(folder: Path) -> DicomFolder:
-    """Read all headers below `folder`, one for each slice, with a progress bar; the order of the files does not matter.
+    """Read all headers below `folder`, with a progress bar; the order of the files does not matter.
 
     Raises:
         InputError: no such folder, no DICOM file, or an unreadable one.
@@ -88,11 +86,7 @@ def read_folder(folder: Path) -> DicomFolder:
         raise InputError(str(folder), f"found no DICOM file among {others} files", "a study with CT and PET")
     counts = ((others, "not a DICOM object, or DICOMDIR"), (copies, "further copies of the same object"))
     ignored = [f"{count} file{'s' if count > 1 else ''}: {reason}" for count, reason in counts if count]
-    slices: list[DicomHeader] = []
-    for header in headers.values():
-        with _reading(header.name):
-            slices += split_frames(header)
-    return DicomFolder(tuple(slices), tuple(ignored))
+    return DicomFolder(tuple(headers.values()), tuple(ignored))
 
 
 def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
@@ -102,8 +96,6 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         InputError: truncated, or pixel data that cannot be decoded.
     """
     with _reading(header.name) as dcmread:
-        if header.frame is not None:
-            return np.asarray(_frames(header.path, header.path.stat().st_mtime_ns)[header.frame])
         dataset = dcmread(header.path, force=True)
         if "TransferSyntaxUID" not in dataset.file_meta:  # a file without preamble
             implicit_vr = dataset.original_encoding[0]
@@ -111,15 +103,6 @@ def read_pixels(header: DicomHeader) -> npt.NDArray[Any]:
         if "PixelData" not in dataset:
             raise InputError(header.name, f"found no {tag_name('PixelData')}", "a complete file")
         return np.asarray(dataset.pixel_array)
-
-
-@lru_cache(maxsize=1)
-def _frames(path: Path, _modified_ns: int) -> npt.NDArray[Any]:
-    """All frames of a file, shape (frames, rows, columns), kept for the next call: to find one takes as long as all."""
-    from pydicom.pixels.utils import pixel_array
-
-    array = np.asarray(pixel_array(path))
-    return array if array.ndim == 3 else array[None]
 
 
 def _read_header(path: Path, name: str) -> DicomHeader | None:

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 class DicomHeader:
     """Attributes of one DICOM file, or of one item of its sequences.
 
-    `name` is the path relative to the input folder, for messages; `path` is the file, and `frame` the index of its
-    frame where the file holds several slices.
+    `name` is the path relative to the input folder, for messages; `path` is the file.
     """
 
     name: str
     path: Path
     dataset: Dataset
-    frame: int | None = None
 
     def optional(self, keyword: str) -> Any:
         """The value of an attribute; None if it is absent, empty or blank."""

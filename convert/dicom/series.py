@@ -9,16 +9,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from contract.errors import InputError
-from convert.dicom.frames import ENHANCED_CT, ENHANCED_PET
 from convert.dicom.headers import DicomHeader
 
 CT, PET, STRUCTURES, DOSE = "CT", "PT", "RTSTRUCT", "RTDOSE"
 _SOP_CLASSES: Final = {
-    CT: ("1.2.840.10008.5.1.4.1.1.2", *ENHANCED_CT),
-    PET: ("1.2.840.10008.5.1.4.1.1.128", *ENHANCED_PET),
+    CT: ("1.2.840.10008.5.1.4.1.1.2",),
+    PET: ("1.2.840.10008.5.1.4.1.1.128",),
     STRUCTURES: ("1.2.840.10008.5.1.4.1.1.481.3",),
     DOSE: ("1.2.840.10008.5.1.4.1.1.481.2",),
 }
+# Enhanced and legacy converted enhanced CT and PET.
+_ENHANCED: Final = (
+    "1.2.840.10008.5.1.4.1.1.2.1",
+    "1.2.840.10008.5.1.4.1.1.2.2",
+    "1.2.840.10008.5.1.4.1.1.130",
+    "1.2.840.10008.5.1.4.1.1.128.1",
+)
 _SMALLEST_SERIES: Final = 4
 _SCOUTS: Final = frozenset({"LOCALIZER", "SCOUT"})
 _PROJECTIONS: Final = frozenset({"MIP", "MINIP", "PROJECTION"})
@@ -106,6 +112,8 @@ def _unusable(header: DicomHeader) -> str:
     modality, sop_class = header.text("Modality"), header.text("SOPClassUID")
     if modality not in _SOP_CLASSES:
         return f"modality {modality or 'absent'}"
+    if sop_class in _ENHANCED:
+        return "enhanced multi-frame images; export single slices"
     if sop_class not in _SOP_CLASSES[modality]:
         return "secondary capture" if ".1.1.7" in sop_class else f"SOP class {sop_class}"
     return _no_volume(header) if modality in (CT, PET) else ""
@@ -138,6 +146,5 @@ def _description(header: DicomHeader) -> str:
 
 
 def _ignored_line(reason: str, members: Sequence[DicomHeader]) -> str:
-    files = len({member.path for member in members})
-    count = f"{files} file{'s' if files > 1 else ''}"
+    count = f"{len(members)} file{'s' if len(members) > 1 else ''}"
     return f"{_description(members[0])!r} ({members[0].text('Modality')}, {count}): {reason}"

@@ -46,7 +46,7 @@ def scan_start(headers: Sequence[DicomHeader], half_life_s: float) -> ScanStart:
     warning.
 
     Raises:
-        InputError: no SeriesTime and no AcquisitionTime, or an enhanced image without DecayCorrectionDateTime.
+        InputError: no SeriesTime and no AcquisitionTime.
     """
     first = headers[0]
     recorded = _recorded_start(first)
@@ -89,8 +89,6 @@ def _overruled(first: DicomHeader, series: datetime | None, start: datetime, hal
 
 def _recorded_start(header: DicomHeader) -> ScanStart | None:
     text, source = header.text("DecayCorrectionDateTime"), tag_name("DecayCorrectionDateTime")
-    if not text and header.text("DecayCorrected").upper() == "YES":  # an enhanced image has no other
-        raise InputError(header.name, f"found no {source}", "the time to which the pixels are corrected")
     manufacturer = header.text("Manufacturer").upper()
     for vendor, group, creator, element, name in _VENDOR_STARTS:
         if not text and (vendor in manufacturer or not manufacturer):
@@ -124,11 +122,8 @@ def count_moment(header: DicomHeader, half_life_s: float) -> datetime:
     """Time of the average count of a slice, for which pixels without decay correction are true.
 
     Raises:
-        InputError: neither FrameReferenceDateTime nor the acquisition's time and duration.
+        InputError: no time and duration of the acquisition.
     """
-    text = header.text("FrameReferenceDateTime")
-    if text:
-        return _local(_date_time(header, text, tag_name("FrameReferenceDateTime")), text, header)
     series = _moment(header, ("SeriesDate", "AcquisitionDate", "StudyDate"), "SeriesTime")
     moment, average = _acquired(header, series), _average_count(header, half_life_s)
     if moment is None or average is None:
@@ -142,7 +137,7 @@ def _average_count(header: DicomHeader, half_life_s: float) -> timedelta | None:
 
     A frame of T seconds with decay constant L has it after ln(L T / (1 - exp(-L T))) / L, shortly before its middle.
     """
-    duration_ms = header.optional_number("ActualFrameDuration") or header.optional_number("FrameAcquisitionDuration")
+    duration_ms = header.optional_number("ActualFrameDuration")
     if duration_ms is None or duration_ms <= 0:
         return None
     decay = math.log(2) * duration_ms / 1000 / half_life_s
@@ -180,9 +175,6 @@ def injection(header: DicomHeader, item: DicomHeader, scan: datetime) -> tuple[d
 
 
 def _acquired(header: DicomHeader, series: datetime | None) -> datetime | None:
-    text = header.text("FrameAcquisitionDateTime")
-    if text:
-        return _local(_date_time(header, text, tag_name("FrameAcquisitionDateTime")), text, header)
     moment = _moment(header, ("AcquisitionDate", "SeriesDate", "StudyDate"), "AcquisitionTime")
     if moment and series and not header.text("AcquisitionDate") and series - moment > _DAY / 2:
         return moment + _DAY  # past midnight

@@ -151,7 +151,7 @@ def _fallbacks(job: JobResult) -> list[str]:
     """Answers that did not come from the network and the heads, by the algorithm's run record."""
     record = job.run_record or RecordedRun()
     if record.region and record.segmented_by is None:
-        return ["no neck was found in view, expected an answer of the network"]
+        return ["neither a body nor uptake was found, expected an answer of the network"]
     if record.passes_done == 0 and record.segmented_by != "contours":
         return ["the PET threshold answered, expected an answer of the network"]
     if record.fallbacks:

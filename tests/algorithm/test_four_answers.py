@@ -133,16 +133,3 @@ def test_answers_are_written_all_or_none(
     with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
         predict(request_of, Resident(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]
-
-
-def test_the_uncertainty_has_each_answer(request_of: PredictRequest, package: Path, tmp_path: Path) -> None:
-    """Heads without image features answer alike from every fold's mask."""
-    (tmp_path / "beside").mkdir()
-    predict(replace(request_of, uncertainty_dir=tmp_path / "beside"), Resident(package, "cpu"))
-    answers = read_json(tmp_path / "beside" / "uncertainty.json")["answers"]
-    assert list(answers) == ["t_stage", "n_stage", "survival"]
-    assert answers["t_stage"]["written"] == "T3"
-    assert [row["class"] for row in answers["t_stage"]["folds"]] == ["T3", "T3"]
-    assert answers["t_stage"]["folds"][0]["scores"]["T3"] == pytest.approx(0.5 + 4 * 0.3)
-    assert [row["score"] for row in answers["survival"]["folds"]] == [1.5, 1.5]
-    assert answers["survival"]["spread"] == 0.0

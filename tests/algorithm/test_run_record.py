@@ -116,6 +116,12 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
         "package": {"name": "tiny", "manifest_sha256": manifest_sha256(tiny_package)},
         "notices": [
             {"what": "ehr.json", "found": "unknown key 'Shoe size'", "expected": "", "action": "ignored"},
+            {
+                "what": "CT",
+                "found": "neither a brain nor lungs",
+                "expected": "a head or neck in view, the head up (+z)",
+                "action": "the region is unsure",
+            },
             {"what": "mask", "found": large, "expected": "at most 500 ml", "action": LOOK},
         ],
         "time_limit_s": 500.0,

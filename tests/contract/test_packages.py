@@ -32,6 +32,7 @@ def manifest_of(**changes: Any) -> dict[str, Any]:
         "format_version": 1,
         "name": "tiny",
         "purpose": "for tests",
+        "edition": "hecktor2025",
         "channels": ["CT", "PET"],
         "labels": {"0": "background", "1": "GTVp", "2": "GTVn"},
         "configuration": "3d_fullres",
@@ -168,7 +169,8 @@ def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("manifest", "edition"), [("{}", "hecktor2025"), ('{"edition": "hecktor2026", "new": 1}', "hecktor2026")]
+    ("manifest", "edition"),
+    [('{"edition": "hecktor2025"}', "hecktor2025"), ('{"edition": "hecktor2026", "new": 1}', "hecktor2026")],
 )
 def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Path, manifest: str, edition: str) -> None:
     (package / "manifest.json").write_text(manifest)

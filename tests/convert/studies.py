@@ -13,7 +13,6 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.sequence import Sequence
 from pydicom.uid import (
     CTImageStorage,
-    EnhancedPETImageStorage,
     ExplicitVRLittleEndian,
     PositronEmissionTomographyImageStorage,
     RTDoseStorage,
@@ -132,50 +131,6 @@ class StudyFolder:
         common["RadiopharmaceuticalInformationSequence"] = Sequence([radiopharmaceutical(**(tracer or {}))])
         return self._slices(stored, volume.geometry, rescale, common | changes, edit, (0.0, 0.0))
 
-    def enhanced_pet(
-        self,
-        stored: np.ndarray,
-        mappings: Sequence,
-        *,
-        geometry: Geometry = PET_GRID,
-        edit: Callable[[Dataset, int], None] = lambda frame, index: None,
-        tracer: Mapping[str, Any] | None = None,
-        **changes: Any,
-    ) -> Path:
-        """One multi-frame PET of int16 pixels (z, y, x), corrected for decay to 14:00.
-
-        Frames are in descending order of z. `mappings` are the shared items of real-world values, `edit` changes the
-        groups of a frame of `stored`.
-        """
-        dataset = self._dataset({"Modality": "PT", "SOPClassUID": EnhancedPETImageStorage})
-        dataset.ImageType = ["ORIGINAL", "PRIMARY", "VOLUME", "NONE"]
-        dataset.AttenuationCorrected = dataset.DecayCorrected = "YES"
-        dataset.DecayCorrectionDateTime = "20250301140000"
-        start = {"RadiopharmaceuticalStartDateTime": "20250301130000", "RadiopharmaceuticalStartTime": None}
-        item = radiopharmaceutical(**(start | dict(tracer or {})))
-        dataset.RadiopharmaceuticalInformationSequence = Sequence([item])
-        for keyword in ("AcquisitionDate", "AcquisitionTime"):
-            delattr(dataset, keyword)
-        set_pixels(dataset, stored[::-1].copy())
-        shared, measures, orientation, frames = Dataset(), Dataset(), Dataset(), []
-        axes = np.asarray(geometry.direction).reshape(3, 3)
-        measures.PixelSpacing = numbers([geometry.spacing_mm[1], geometry.spacing_mm[0]])
-        orientation.ImageOrientationPatient = numbers(axes[:, :2].T)
-        shared.PixelMeasuresSequence, shared.PlaneOrientationSequence = Sequence([measures]), Sequence([orientation])
-        if mappings:
-            shared.RealWorldValueMappingSequence = mappings
-        for index in reversed(range(len(stored))):
-            frame, position = Dataset(), Dataset()
-            origin = np.asarray(geometry.origin_mm) + index * geometry.spacing_mm[2] * axes[:, 2]
-            position.ImagePositionPatient = numbers(origin)
-            frame.PlanePositionSequence, frame.FrameContentSequence = Sequence([position]), Sequence([Dataset()])
-            edit(frame, index)
-            frames.append(frame)
-        dataset.SharedFunctionalGroupsSequence = Sequence([shared])
-        dataset.PerFrameFunctionalGroupsSequence = Sequence(frames)
-        change(dataset, changes)
-        return self._save(dataset)
-
     def structures(self, ct_files: list[Path], rois: Mapping[str, list[np.ndarray]], **changes: Any) -> Path:
         """A structure set of the CT; contours are arrays of points (n, 3) in mm."""
         from pydicom import dcmread
@@ -263,16 +218,6 @@ def set_pixels(dataset: Dataset, pixels: np.ndarray) -> None:
     dataset.HighBit, dataset.PixelRepresentation = bits - 1, int(pixels.dtype.kind == "i")
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME2"
     dataset.PixelData = pixels.tobytes()
-
-
-def real_world(code: str, slope: float, intercept: float = 0.0) -> Dataset:
-    """A linear mapping of stored values to the unit of a UCUM code."""
-    item, unit = Dataset(), Dataset()
-    setattr(unit, "CodeValue" if len(code) <= 16 else "LongCodeValue", code)
-    unit.CodingSchemeDesignator, unit.CodeMeaning = "UCUM", code
-    item.MeasurementUnitsCodeSequence = Sequence([unit])
-    item.RealWorldValueSlope, item.RealWorldValueIntercept = slope, intercept
-    return item
 
 
 def set_plane(dataset: Dataset, geometry: Geometry, position_mm: np.ndarray) -> None:

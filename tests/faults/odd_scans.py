@@ -84,11 +84,6 @@ def _between(volume: Volume, low_mm: float, high_mm: float) -> Volume:
     return Volume(volume.array[first : first + count].copy(), part)
 
 
-def upside_down(scan: OddScan) -> OddScan:
-    """The slices in reverse order under the same headers."""
-    return OddScan(*(Volume(volume.array[::-1].copy(), volume.geometry) for volume in (scan.ct, scan.pet, scan.mask)))
-
-
 def prone(scan: OddScan, *, labelled: bool) -> OddScan:
     """Turned face down, with another table below; the headers say prone if `labelled`, otherwise supine."""
     turned = rearranged.prone(scan.rendered(), np.random.default_rng(1 if labelled else 0))
@@ -180,8 +175,6 @@ def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
         "PET ends at the lungs": lambda: pet_until(neck(), height_mm(LUNG_APEX)),
     }
     placed = {
-        "upside down": lambda: upside_down(neck()),
-        "upside down, whole body": lambda: upside_down(body()),
         "prone, header says prone": lambda: prone(neck(), labelled=True),
         "prone, header says supine": lambda: prone(neck(), labelled=False),
         "one arm up": lambda: body("left arm up"),

@@ -27,7 +27,7 @@ from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, plan_passes
 from algorithm.network.windows import Pass
 from contract.errors import run_main
-from tests.conftest import but_of_volume, write_tiny_package
+from tests.conftest import but_of_toys, write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard, fake_card
 
 pytestmark = pytest.mark.usefixtures("root_logger")
@@ -352,8 +352,8 @@ def test_auto_without_a_card_says_so(record: Callable[..., dict[str, Any]], monk
     """In an image that was built for a card, and only where nobody asked for the CPU."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert but_of_volume(record("--task", "1", "--device", "cpu")["notices"]) == []
-    (notice,) = but_of_volume(record("--task", "1", "--device", "auto")["notices"])
+    assert but_of_toys(record("--task", "1", "--device", "cpu")["notices"]) == []
+    (notice,) = but_of_toys(record("--task", "1", "--device", "auto")["notices"])
     assert (notice["what"], notice["action"]) == ("device auto", "the CPU computes")
 
 
@@ -361,7 +361,7 @@ def test_a_card_that_is_lost_is_in_the_record(card: FakeCard, record: Callable[.
     card.lost_at(3)
     found = record("--task", "1", "--device", "cuda")
     assert found["passes_done"] == 4
-    assert [notice["what"] for notice in but_of_volume(found["notices"])] == [
+    assert [notice["what"] for notice in but_of_toys(found["notices"])] == [
         f"{NAME} (float16, sums on cuda)",
         f"{NAME} (float16, sums on cpu)",
     ]
@@ -371,7 +371,7 @@ def test_a_card_that_is_lost_while_loading_is_in_the_record(
     card: FakeCard, record: Callable[..., dict[str, Any]]
 ) -> None:
     card.lost = True
-    (notice,) = but_of_volume(record("--task", "1", "--device", "cuda")["notices"])
+    (notice,) = but_of_toys(record("--task", "1", "--device", "cuda")["notices"])
     assert notice["action"] == "going on with the CPU"
 
 

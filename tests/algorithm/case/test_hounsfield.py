@@ -1,4 +1,4 @@
-"""Air, fat and soft tissue tell whether a CT is in HU; a missing intercept is named, sound scans are left alone."""
+"""A missing intercept is named by air, fat and soft tissue; sound scans are left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.case.hounsfield import find_peaks, padding_values
+from algorithm.case.hounsfield import find_peaks
 from algorithm.case.notices import Notices
 from algorithm.case.read import clean_ct
 from contract.images.geometry import Geometry
@@ -46,12 +46,7 @@ def test_peaks_of_a_sound_ct() -> None:
 def test_padding_makes_no_peak() -> None:
     array = patient()
     array[:, :10] = -3024
-    assert padding_values(array) == (-3024,)
     assert [peak.hu for peak in find_peaks(array)] == [-1000, -100, 50, 700]
-
-
-def test_an_image_of_one_low_value_has_no_padding() -> None:
-    assert padding_values(np.full(GRID.array_shape, -3024)) == ()
 
 
 @pytest.mark.parametrize(("offset", "dtype"), [(1024, np.int16), (1024, np.uint16), (1000, np.float32)])
@@ -110,24 +105,6 @@ def test_a_missing_intercept_is_found_in_noise(offset: int, muscle: int, fat: in
     assert [f"the rescale intercept of -{offset} is missing" in one.action for one in notices.findings] == [True]
 
 
-@pytest.mark.parametrize(
-    ("array", "words"),
-    [
-        (patient(noise=5) + 700, "air near -300 HU, soft tissue near 750 HU"),
-        (patient(noise=5) - 500, "air near -1500 HU, soft tissue near -450 HU"),
-        (patient(noise=5) * 2, "air near -2000 HU, soft tissue near 100 HU (a slope of 2)"),
-        (patient(noise=5) / 2, "air near -500 HU, soft tissue near 25 HU (a slope of 0.5)"),
-    ],
-    ids=["raised", "lowered", "doubled", "halved"],
-)
-def test_values_that_are_no_hu_are_named_and_left_alone(array: np.ndarray, words: str) -> None:
-    """Air and muscle of `patient`, -1000 and 50, after the change; the slope is their distance by 1050."""
-    notices = Notices()
-    np.testing.assert_array_equal(cleaned(array, notices), np.rint(np.maximum(array, -1024)))
-    assert notices.findings[0].found == words
-    assert notices.findings[0].action == "no HU; going on with these values"
-
-
 SOUND = {
     "a patient": patient(noise=15),
     "clipped air": np.maximum(patient(noise=15), -1024),
@@ -160,17 +137,6 @@ def test_phantoms_pass(index: int, field_of_view: str) -> None:
     notices = Notices()
     clean_ct(raw, "CT", notices)
     assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]
-
-
-@pytest.mark.parametrize(
-    ("lowest", "highest", "share"), [(-160, 240, "50%"), (-400, 600, "50%"), (0, 255, "65%"), (-1000, 1000, "")]
-)
-def test_a_display_window_is_named(lowest: int, highest: int, share: str) -> None:
-    """Air is half of `patient`, air and fat are 65%; a CT that ends at -1000 HU shows all air."""
-    notices = Notices()
-    cleaned(np.clip(patient(), lowest, highest), notices)
-    found = [f"{share} of the voxels at the lowest value, {lowest} HU"] if share else []
-    assert [finding.found for finding in notices.findings] == found
 
 
 @pytest.mark.shared

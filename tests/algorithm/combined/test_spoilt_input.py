@@ -20,7 +20,7 @@ from contract.images.volumes import read_volume
 from tests.algorithm.combined.answered import FILES, MASK, RECORD, answered, values
 from tests.algorithm.conftest import files_below
 from tests.algorithm.test_serve import algorithm, call
-from tests.conftest import CaseFolder, but_of_volume
+from tests.conftest import CaseFolder, but_of_toys
 from tests.faults.forked import Forks
 
 
@@ -83,7 +83,7 @@ REFUSED = {
 def test_an_unusable_pet_or_record_ends_no_case(case: CaseFolder, package: Path, name: str) -> None:
     ANSWERED[name].spoil(case)
     record = answered(case, package).record
-    (notice,) = but_of_volume(record.notices)
+    (notice,) = but_of_toys(record.notices)
     assert_matches(ANSWERED[name].warning, str(notice))
     assert (record.segmented_by, record.fallbacks) == ("network", ())
     values(case)

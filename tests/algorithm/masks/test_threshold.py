@@ -7,7 +7,7 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.masks.threshold import largest_is_primary, threshold_segmentation
-from algorithm.region.localise import EMPTY_SCAN, Region
+from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -102,12 +102,12 @@ def test_a_node_just_below_the_lung_apices_is_a_lesion() -> None:
     np.testing.assert_array_equal(mask > 0, pet > 1)
 
 
-@pytest.mark.parametrize(("no_neck", "lesion"), [("no airway of a neck", True), (EMPTY_SCAN, False)])
-def test_uptake_without_a_neck_is_a_lesion_unless_the_scan_is_empty(no_neck: str, lesion: bool) -> None:
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_uptake_is_a_lesion_unless_the_scan_is_empty(is_empty: bool) -> None:
     pet = np.ones(GRID.array_shape)
     pet[25:28, 22:26, 22:26] = 7
-    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, no_neck=no_neck)).mask_on(GRID)
-    np.testing.assert_array_equal(mask == 1, (pet == 7) & lesion)
+    mask = threshold_segmentation(case_of(pet), replace(EVERYWHERE, is_empty=is_empty)).mask_on(GRID)
+    np.testing.assert_array_equal(mask == 1, (pet == 7) & (not is_empty))
 
 
 def test_without_a_pet_the_mask_is_empty() -> None:

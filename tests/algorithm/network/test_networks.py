@@ -217,12 +217,6 @@ def test_a_segresnet_that_cannot_be(
         untrained_network(changed(package, segresnet), 2, 3)
 
 
-def test_derived_channels_are_refused(package: ModelPackage) -> None:
-    architecture = copy.deepcopy(package.configuration["architecture"]) | {"enhance": ["ct_square"]}
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: enhance \['ct_square'\]"):
-        untrained_network(changed(package, architecture), 2, 3)
-
-
 def test_each_tumour_keeps_its_probability_beside_organs() -> None:
     """Weights 1, 2, 1 and 3 of background, GTVp, GTVn and an organ: the background gets 1 + 3 of 7, GTVp 2, GTVn 1."""
     network = torch.nn.Identity()

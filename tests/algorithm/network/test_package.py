@@ -13,7 +13,6 @@ import pytest
 
 from algorithm.network.package import DEFAULT_PACKAGE, load_package, shipped_package, uploaded_package
 from contract.errors import ModelPackageError
-from contract.packages import PostprocessingRules
 
 
 @pytest.fixture
@@ -243,16 +242,6 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
     assert uploaded_package(uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
         load_package(uploaded)
-
-
-def test_keys_of_version_0_2_are_read_with_a_notice(
-    root: Path, sign_package: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    sign_package(root, decisions={"gtvn_volume_ml": 0.5}, fallbacks={"rfs": 1.0})
-    manifest = load_package(root).manifest
-    assert (manifest.postprocessing, manifest.fallbacks) == (PostprocessingRules(gtvn_volume_ml=0.5), {"rfs": 1.0})
-    notice = "manifest.json: key 'decisions' of version 0.2 is called 'postprocessing' now"
-    assert caplog.records[0].getMessage() == notice
 
 
 def test_nnunets_resampling_needs_known_functions_of_all_members(

@@ -24,7 +24,7 @@ from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.outcome.network import OutcomeFeatures, OutcomeNetwork, event_free_days, load_outcome_network
-from algorithm.outcome.plan import OutcomePlan, OutcomeTask
+from algorithm.outcome.plan import OutcomePlan, OutcomeTask, plan_of
 from algorithm.prediction import PredictRequest
 from algorithm.steps import RunContext, measure
 from contract.editions import load_edition
@@ -44,11 +44,13 @@ PLAN = OutcomePlan(
     clinical=("age_years", "hpv_status"),
     tasks=(OutcomeTask(answer="rfs"), OutcomeTask(answer="t_stage", classes=("T1", "T2", "T3", "T4"))),
 )
+CONTENT = PLAN.model_dump(mode="json")
+FOLDS = "features/outcome_network"
 EDITION = load_edition("hecktor2026")
 
 
-def constant_network(path: Path, rfs: float) -> None:
-    """A network that answers `rfs` to every image, and equal probabilities of the four stages.
+def constant_network(folder: Path, rfs: float) -> None:
+    """The files of a fold whose network answers `rfs` to every image, and equal probabilities of the four stages.
 
     Its last layer has no weights but a bias of 2 rfs + 1; the training patients' answers had mean 1 and SD 2.
     """
@@ -60,18 +62,17 @@ def constant_network(path: Path, rfs: float) -> None:
         network.last.bias[0] = 2 * rfs + 1
         network.get_buffer("answer_mean")[0] = 1.0
         network.get_buffer("answer_sd")[0] = 2.0
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, str(path))
+    folder.mkdir(parents=True)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in network.state_dict().items()}, folder / "weights.safetensors"
+    )
+    write_json(folder / "plan.json", CONTENT)
 
 
-def sign(root: Path, **changes: Any) -> None:
-    """Sign the package with an outcome network of two folds, as version 0.2 did."""
+def sign(root: Path) -> None:
+    """Write the manifest anew, with today's files."""
     manifest = {key: value for key, value in read_json(root / "manifest.json").items() if key != "files"}
-    entry = {
-        "plan": PLAN.model_dump(mode="json"),
-        "folds": ["outcome/fold_0.safetensors", "outcome/fold_1.safetensors"],
-    }
-    write_manifest(root, **(manifest | {"outcome_network": entry} | changes))
+    write_manifest(root, **manifest)
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def package(combined_package: Path, tmp_path: Path) -> Path:
     """Two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the intercept 0.5."""
     root = shutil.copytree(combined_package, tmp_path / "package")
     for fold, rfs in enumerate((0.5, 1.5)):
-        constant_network(root / "outcome" / f"fold_{fold}.safetensors", rfs)
+        constant_network(root / FOLDS / f"fold_{fold}", rfs)
     hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
     write_json(root / "heads" / "rfs.json", {**head_json(("outcome_rfs", 0.25)), "survival": hazard})
     sign(root)
@@ -271,10 +272,10 @@ def test_missing_clinical_values_take_the_training_medians() -> None:
 
 
 def test_altered_weights_are_refused(package: Path) -> None:
-    with (package / "outcome" / "fold_1.safetensors").open("r+b") as file:
+    with (package / FOLDS / "fold_1" / "weights.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x01")
-    with pytest.raises(ModelPackageError, match=r"outcome/fold_1\.safetensors: sha256 .* modified"):
+    with pytest.raises(ModelPackageError, match=r"fold_1/weights\.safetensors: sha256 .* modified"):
         load_package(package)
 
 
@@ -287,23 +288,19 @@ def test_event_free_days_of_equal_intervals() -> None:
     assert days.tolist() == pytest.approx([10 * 5 / 6 + 10, 5.0])
 
 
-CONTENT, FOLD = PLAN.model_dump(mode="json"), ["outcome/fold_0.safetensors"]
-
-
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("plan", "message"),
     [
-        ({"plan": CONTENT, "folds": ["outcome/fold_9.safetensors"]}, r"does not list outcome/fold_9"),
-        ({"plan": {}, "folds": FOLD}, r"outcome_network\.plan\.voxels: found nothing"),
-        ({"plan": CONTENT | {"voxels": 10**6}, "folds": FOLD}, r"plan\.voxels: found 1000000"),
-        ({"plan": CONTENT | {"tasks": []}, "folds": FOLD}, r"plan\.tasks: found \[\]"),
-        ({"plan": CONTENT | {"spacing_mm": 0}, "folds": FOLD}, r"plan\.spacing_mm: found 0"),
+        ({}, r"voxels: found nothing"),
+        (CONTENT | {"voxels": 10**6}, r"voxels: found 1000000"),
+        (CONTENT | {"tasks": []}, r"tasks: found \[\]"),
+        (CONTENT | {"spacing_mm": 0}, r"spacing_mm: found 0"),
     ],
 )
-def test_odd_manifests_are_refused(package: Path, entry: Any, message: str) -> None:
-    sign(package, outcome_network=entry)
-    with pytest.raises(ModelPackageError, match=rf"manifest\.json[.:].*{message}"):
-        load_package(package)
+def test_odd_plans_are_refused(tmp_path: Path, plan: Any, message: str) -> None:
+    write_json(tmp_path / "plan.json", plan)
+    with pytest.raises(ModelPackageError, match=rf"plan\.json\.{message}"):
+        plan_of(tmp_path)
 
 
 def damage(path: Path, kind: str) -> None:
@@ -334,7 +331,7 @@ def damage(path: Path, kind: str) -> None:
 )
 def test_weights_of_another_network_are_left_out(package: Path, kind: str, message: str) -> None:
     """The head takes its training median, with a notice."""
-    path = package / "outcome" / "fold_0.safetensors"
+    path = package / FOLDS / "fold_0" / "weights.safetensors"
     damage(path, kind)
     sign(package)
     with pytest.raises(ModelPackageError, match=message):
@@ -345,17 +342,7 @@ def test_weights_of_another_network_are_left_out(package: Path, kind: str, messa
     assert (notice.what, notice.action) == ("outcome network", "the heads take their training medians")
 
 
-def test_a_package_of_today_answers_as_one_of_version_0_2(package: Path, hook: FeatureHook, tmp_path: Path) -> None:
-    """Each fold has its plan beside its weights; a file that the manifest does not list is refused."""
-    before = outcome_features(hook, segmentation(), {}, Deadline(600))
-    for fold in (0, 1):
-        folder = package / "features" / "outcome_network" / f"fold_{fold}"
-        folder.mkdir(parents=True)
-        write_json(folder / "plan.json", CONTENT)
-        (package / "outcome" / f"fold_{fold}.safetensors").rename(folder / "weights.safetensors")
-    sign(package, outcome_network=None)
-    (found,) = load_package(package).features
-    assert outcome_features(found, segmentation(), {}, Deadline(600)) == before
-    (package / "features" / "outcome_network" / "more.txt").write_text("")
+def test_a_file_that_the_manifest_does_not_list_is_refused(package: Path) -> None:
+    (package / FOLDS / "more.txt").write_text("")
     with pytest.raises(ModelPackageError, match=r"^manifest\.json: does not list features/outcome_network/more\.txt"):
         load_package(package)

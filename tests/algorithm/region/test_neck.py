@@ -1,4 +1,4 @@
-"""The neck of made-up scans: raised arms, the back of the neck, and scans that show none."""
+"""The neck of made-up scans: raised arms, the back of the neck, and scans without a landmark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
-from algorithm.region.neck import shows_neck
 from tests.algorithm.region.simple_scan import GRID, Scan, ball, coordinates, tube
 
 
@@ -68,66 +67,9 @@ def legs() -> Scan:
     return scan
 
 
-def test_legs_show_no_neck() -> None:
+def test_legs_have_no_landmark() -> None:
     region = region_of(legs())
-    assert region.no_neck == "no brain, no lung apices and no airway of a neck"
-    assert not region.sure
-
-
-def test_a_body_without_bone_cannot_be_told_from_a_neck() -> None:
-    scan = legs()
-    scan.fill(scan.ct > 100, 40)
-    assert region_of(scan).no_neck == ""
-
-
-def test_a_ct_without_air_cannot_be_told_from_a_neck() -> None:
-    """A display window has taken the air of the same legs."""
-    scan = legs()
-    scan.ct = np.maximum(scan.ct, -160)
-    assert region_of(scan).no_neck == ""
-
-
-@pytest.mark.parametrize(("height_mm", "shown"), [(40, True), (12, False)])
-def test_an_airway_shows_a_neck(height_mm: float, shown: bool) -> None:
-    """A windpipe of 8 mm radius in each of the limbs, one of which is the patient: 24 mm of it or more are needed."""
-    scan = legs()
-    for x_mm in (-40, 40):
-        scan.fill(tube(x_mm, 8, 0, height_mm), -1000, 0.0)
-    assert shows_neck(scan.coarse()) == shown
-
-
-def test_gas_in_an_abdomen_is_no_airway() -> None:
-    """A trunk of 130 mm radius, 531 cm2, with bone and gas, and without lungs."""
-    scan = Scan()
-    scan.ct[:], scan.suv[:] = -1000, 0
-    scan.fill(tube(0, 130, -398, 398), 40, 1.0).fill(tube(0, 20, -398, 398), 400, 1.0)
-    scan.fill(tube(60, 15, -200, 200), -1000, 0.0)
-    assert region_of(scan).no_neck != ""
-
-
-def test_lungs_that_the_upper_end_cuts_show_no_neck() -> None:
-    """The scan ends at z = 0 within the chest; its sections are those of a trunk of 130 mm radius."""
-    scan = Scan()
-    scan.fill(tube(0, 15, -398, 398), 400, 1.0)
-    assert localise(scan.case(top_mm=0)).no_neck != ""
-    assert localise(scan.case(top_mm=190)).no_neck == ""
-
-
-def test_a_head_at_the_lower_end_is_named() -> None:
-    scan = Scan().with_brain()
-    scan.ct, scan.suv = scan.ct[::-1].copy(), scan.suv[::-1].copy()
-    region = region_of(scan)
-    assert region.no_neck == "the head lies at the lower end of the scan"
-    assert not region.sure
-
-
-def test_a_head_alone_is_not_upside_down() -> None:
-    """The body ends 30 mm below the brain, at z = 200."""
-    scan = Scan().with_brain()
-    _, _, z = coordinates()
-    scan.fill(np.broadcast_to(z < 200, scan.ct.shape), -1000, 0.0)
-    assert region_of(scan).no_neck == ""
-    assert region_of(scan).sure
+    assert (region.without_landmark, region.sure, region.is_empty) == (True, False, False)
 
 
 def shoulders() -> Scan:
@@ -138,15 +80,14 @@ def shoulders() -> Scan:
     return scan.fill(tube(40, 8, -398, 110), -1000, 0.0)
 
 
-def test_an_airway_filled_by_a_tumour_widens_the_region() -> None:
-    """A tumour of SUV 8 and 40 mm radius fills the neck, 50 mm high; the windpipe lies in too large a section."""
+def test_a_tumour_that_fills_a_neck_without_a_landmark_is_in_the_region() -> None:
+    """A tumour of SUV 8 and 40 mm radius, 50 mm high."""
     scan = shoulders()
     tumour = tube(0, 40, 180, 230)
     scan.fill(tumour, 40, 8.0)
     region = region_of(scan)
-    assert region.no_neck == "no brain, no lung apices and no airway of a neck"
-    assert (region.sure, region.is_empty) == (False, False)
-    assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(398, abs=4)  # the whole field of view
+    assert (region.without_landmark, region.sure, region.is_empty) == (True, False, False)
+    assert region.upper_mm[0] - region.lower_mm[0] == pytest.approx(340, abs=4)
     assert region.lower_mm[2] < 180 < 230 < region.upper_mm[2]
     found = threshold_segmentation(scan.case(), region).mask_on(GRID) > 0
     assert 2 * np.count_nonzero(found & tumour) / (found.sum() + tumour.sum()) > 0.9

@@ -44,7 +44,6 @@ def test_four_voxels_by_hand() -> None:
     np.testing.assert_allclose(information.ravel(), [0, 0.061278, 0, 0], atol=1e-5)
     assert both.pairwise_dsc(1) == pytest.approx(0.8)
     assert both.pairwise_dsc(2) is None
-    assert [both.mask(number).ravel().tolist() for number in (0, 1)] == [[1, 0, 1, 0], [1, 1, 1, 0]]
     assert both.overlaps(1, np.array([1, 2])).tolist() == [0.5, 1.0]
 
 
@@ -90,8 +89,6 @@ def test_sums_in_parts_equal_the_sum_at_once(shape: tuple[int, int, int], monkey
         places = np.arange(0, math.prod(shape), 2)
         shares = [(mask.ravel()[places] == label).mean() for mask in masks]
         assert found.overlaps(label, places).tolist() == pytest.approx(shares)
-    for number, mask in enumerate(masks):
-        np.testing.assert_array_equal(found.mask(number), mask)
 
 
 def test_logits_outside_the_plans_box_are_certain() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +11,9 @@ import numpy as np
 import pytest
 
 from algorithm import conclude, pipeline
-from algorithm.case.read import Case
 from algorithm.deadline import Deadline, Termination
-from algorithm.heads.documents import ClassHead
 from algorithm.heads.methods import METHODS
+from algorithm.masks.confidence import expected_dsc, lesions_of
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.passes import NoPassFitsError, Passes
 from algorithm.network.resident import Resident
@@ -25,22 +23,15 @@ from algorithm.prediction import PredictRequest
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import (
-    WrittenAnswer,
-    answers_over_folds,
     describe,
-    expected_dsc,
-    lesions_of,
     prepare_folder,
 )
-from contract.editions import Algorithm, load_edition
+from contract.editions import Algorithm
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_volume
-from contract.packages import DEFAULT_SMALLEST
-from contract.patient import Patient
+from contract.images.volumes import read_volume
 from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
-from tests.algorithm.heads.head_parts import linear
 from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
@@ -101,34 +92,6 @@ def test_expected_dsc_against_all_truths() -> None:
     assert expected_dsc(mask, p.astype(np.float32)) == pytest.approx(float(weight @ dsc), abs=0.03)
 
 
-def test_the_answers_of_folds_follow_the_staging_rules() -> None:
-    """Two folds on voxels of 0.04 ml. The first finds a primary of 0.16 ml; the second one of 0.04 ml and no node.
-
-    The head prefers T4 and N2: T4 needs a primary, N0 is given exactly without a node.
-    """
-    grid = Geometry((8, 8, 8), (4.0, 4.0, 2.5), (0.0, 0.0, 0.0))
-    masks = [np.zeros(grid.array_shape, np.uint8) for _ in range(2)]
-    masks[0][1, 1, 1:5], masks[0][4, 4, 1:5], masks[1][1, 1, 1], masks[1][4, 4, 1] = 1, 2, 1, 2
-    disagreement = Disagreement()
-    for fold, mask in enumerate(masks):
-        disagreement.add(Pass(fold), np.where(np.arange(3)[:, None, None, None] == mask, 4, 0).astype(np.float32))
-    image = np.zeros(grid.array_shape, np.float32)
-    segmentation, case = Segmentation.from_mask(masks[0], image, None, grid), Case(Volume(image, grid), None, Patient())
-    declared = {one.name: one for one in load_edition("hecktor2026").algorithm().heads}
-    best = {"t_stage": "T4", "n_stage": "N2"}
-    heads = [
-        WrittenAnswer(
-            declared[name],
-            ClassHead(classes={str(one): linear(intercept=float(one == value)) for one in declared[name].classes}),
-            value,
-        )
-        for name, value in best.items()
-    ]
-    answers = answers_over_folds(heads, case, (), segmentation, disagreement, Deadline(600), {}, DEFAULT_SMALLEST)
-    folds = {name: [row["class"] for row in one["folds"]] for name, one in answers.items()}
-    assert folds == {"t_stage": ["T4", "T1"], "n_stage": ["N2", "N0"]}
-
-
 def test_lesions_touch_by_corners() -> None:
     """Two voxels that touch by a corner are one lesion, a third one apart is another; the largest comes first."""
     mask = np.zeros((4, 4, 4), np.uint8)
@@ -184,31 +147,16 @@ def test_the_answer_is_the_same_with_and_without_uncertainty(
         row = record["labels"][label]
         assert row["expected_dsc"] is None or 0 <= row["expected_dsc"] <= 1
     assert any(row["expected_dsc"] is not None for row in record["labels"].values())
-    assert ("answer" in record) == (task != "segmentation")
-    if task != "segmentation":
-        answer = record["answer"]
-        assert answer["written"] == read_json(tmp_path / "output" / f"{'rfs' if task == 'rfs' else 'hpv-status'}.json")
-        scores = [row["score"] for row in answer["folds"]]
-        assert [row["fold"] for row in answer["folds"]] == [0, 1]
-        assert (answer["low"], answer["high"]) == (min(scores), max(scores))
-        assert answer["spread"] == pytest.approx(abs(scores[0] - scores[1]) / 2**0.5)
 
 
-def test_with_one_pass_the_answer_is_that_of_its_fold(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    """Nothing to disagree with: no map of it, no spread; what an earlier run left is gone."""
+def test_with_one_pass_nothing_is_compared(predict: Any, case_folder: Any, tmp_path: Path) -> None:
+    """No map of disagreement; what an earlier run left is gone."""
     case_folder.write()
     folder = tmp_path / "beside"
     assert predict("rfs", "--uncertainty", str(folder)).status == 0
     assert predict("rfs", "--uncertainty", str(folder), "--passes", "1").status == 0
     assert sorted(path.name for path in folder.iterdir()) == ["uncertainty.json", "uncertainty.mha"]
     record = read_json(folder / "uncertainty.json")
-    answer = record["answer"]
-    assert (
-        [row["score"] for row in answer["folds"]]
-        == [answer["written"]]
-        == [read_json(tmp_path / "output" / "rfs.json")]
-    )
-    assert answer["spread"] is None
     assert all(row["pairwise_dsc"] is None for row in record["labels"].values())
     assert all(row["found_by"] is None and row["mean_probability"] is not None for row in record["lesions"])
 
@@ -299,7 +247,6 @@ def test_the_threshold_has_no_uncertainty(
     assert record["why_not"] == "no pass of the network was made"
     assert record["segmented_by"] == "PET threshold"
     assert record["passes"] == {"done": 0, "planned": 0, "made": []}
-    assert "answer" not in record
     assert any(row["volume_ml"] > 0 for row in record["labels"].values())
     assert {row["expected_dsc"] for row in record["labels"].values()} == {None}
     assert {row["mean_probability"] for row in record["lesions"]} == {None}
@@ -322,9 +269,6 @@ def test_an_early_end_describes_the_completed_passes(
     request = request_for(RFS)
     record = answered(request, resident, termination)
     assert (record["passes"]["done"], record["passes"]["planned"]) == (1, 4)
-    assert [row["score"] for row in record["answer"]["folds"]] == [
-        json.loads((request.output_dir / "rfs.json").read_text())
-    ]
 
 
 def test_only_the_record_is_written_when_time_is_up(
@@ -341,9 +285,6 @@ def test_only_the_record_is_written_when_time_is_up(
 
     monkeypatch.setattr(pipeline, "write_uncertainty", late)
     record = answered(request, resident)
-    assert record["answer"]["folds"] == []
-    assert record["answer"]["folds_left_out"] == 2
-    assert record["answer"]["low"] is None
     assert record["labels"]["GTVp"]["volume_ml"] is not None
     assert request.uncertainty_dir is not None
     assert [path.name for path in request.uncertainty_dir.iterdir()] == ["uncertainty.json"]

@@ -103,8 +103,7 @@ def test_heads_of_several_classes(tmp_path: Path) -> None:
 def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
     """Records of a training hold them; a plain head has none, and 2025 declares none."""
     path, stages = tmp_path / "heads.json", n_stages(0, 1, 2, 3)
-    of_training = record(stages, fallback="N2")
-    path.write_text(json.dumps({"n_stage": of_training, "n_stage_clinical": stages}))
+    path.write_text(json.dumps({"n_stage": record(stages, fallback="N2"), "n_stage_clinical": stages}))
     assert read_heads(path, load_edition("hecktor2026"))[1]["fallbacks"] == {"n_stage": "N2"}
     path.write_text(json.dumps({"rfs": record(head(threshold=None), fallback=3.5)}))
     assert "fallbacks" not in read_heads(path, EDITION)[1]

@@ -205,3 +205,10 @@ def test_structures_in_a_study_of_their_own(study: StudyFolder, convert: Convert
     square = np.array([(-9, -9, 104), (9, -9, 104), (9, 9, 104)], dtype=float)
     study.structures(paths, {"GTVp": [square]}, StudyInstanceUID="1.2.3")
     assert convert().case.structures is not None
+
+
+def test_an_enhanced_multi_frame_pet_is_refused_with_the_next_step(study: StudyFolder, convert: Convert) -> None:
+    """By its SOP class, also of a legacy converted one."""
+    study.ct()
+    study.pet(SOPClassUID="1.2.840.10008.5.1.4.1.1.128.1")
+    refuse(convert, r"found no PET series \(ignored: .*12 files\): enhanced multi-frame images; export single slices\)")

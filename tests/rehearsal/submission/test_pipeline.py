@@ -197,7 +197,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
         (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
         (
             StubImages(record=RECORD | {"segmented_by": None, "region": UNSURE}),
-            r"no neck was found in view, expected an",
+            r"neither a body nor uptake was found, expected an",
         ),
         (
             StubImages(record=RECORD | {"package": {"name": "baked", "manifest_sha256": "0" * 64}}),
@@ -206,7 +206,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
         (StubImages(record=RECORD | {"fallbacks": ["rfs"]}), r"fallbacks answered for rfs, expected answers of the mo"),
         (StubImages(refuse="hpv"), r"^hecktor-hpv\.tar\.gz: built for arm64, expected amd64; no file was replaced"),
     ],
-    ids=["exit status", "label", "geometry", "no output", "no pass", "no neck", "package", "fallback", "refused"],
+    ids=["exit status", "label", "geometry", "no output", "no pass", "empty scan", "package", "fallback", "refused"],
 )
 def test_a_failed_check_leaves_no_files(tiny_package: Path, tmp_path: Path, images: StubImages, says: str) -> None:
     """Nor do the files that had passed before it; the logs stay."""
