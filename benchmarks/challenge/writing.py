@@ -16,8 +16,9 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer
-from evaluation.pipeline import EvaluationRequest, report_of, scored_answer
+from evaluation.pipeline import report_of, scored_answer
 from evaluation.ranking.cli import main as rank
+from evaluation.request import EvaluationRequest
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import Finding, GroundTruthError, PredictionError
+from contract.images.volumes import Volume
 from contract.patient import listed
 from evaluation.execution import DEATH, Workers, map_cases
 from evaluation.inputs.grids import Resampled
@@ -46,7 +48,17 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
     0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
     """
-    reference = read_labels(pair.reference, GroundTruthError)
+    (row,) = compare_case((pair,))
+    return row
+
+
+def compare_case(pairs: Sequence[MaskPair]) -> list[MaskRow]:
+    """Compare the predictions of several teams with one reference, which is read once; rows as of `compare_pair`."""
+    reference = read_labels(pairs[0].reference, GroundTruthError)
+    return [_compare(pair, reference) for pair in pairs]
+
+
+def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
@@ -115,13 +127,16 @@ class MaskScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return mask_metrics(self.rules.surfaces)
 
-    def score(self, reference: Reference[Path], submission: Submission, workers: Workers) -> list[MaskRow]:
-        """One row for each case, compared inside its bounding box if there is one."""
-        pairs = [
-            MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
-            for answer in submission.answers
+    def score(
+        self, reference: Reference[Path], submissions: Sequence[Submission], workers: Workers
+    ) -> list[Sequence[MaskRow]]:
+        """The rows of each submission, one for each case, compared inside its bounding box if there is one."""
+        cases = [
+            [MaskPair(reference.targets[one.case], one, self.rules, reference.boxes.get(one.case)) for one in answers]
+            for answers in zip(*(submission.answers for submission in submissions), strict=True)
         ]
-        return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+        rows = map_cases(compare_case, cases, workers, partial(_rows_after_death, workers))
+        return list(zip(*rows, strict=True))
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
         """Overlap, lesions and surfaces."""
@@ -143,6 +158,15 @@ class MaskScorer:
         volumes = row.voxel_volume_mm3, row.gtvp.reference, row.gtvn.reference
         lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
         return volumes if self.rules.matching == "any_overlap" else (*volumes, lesions)
+
+
+def _rows_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[MaskRow]:
+    """One by one, so that the mask of one team that ends its process costs no other team's."""
+    return (
+        map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+        if len(pairs) > 1
+        else [_row_of_dead_worker(*pairs)]
+    )
 
 
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:

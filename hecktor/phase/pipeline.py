@@ -13,14 +13,8 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.processes import usable_cpus
 from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
-from evaluation.pipeline import (
-    BOUNDING_BOXES,
-    EvaluationRequest,
-    evaluate_submission,
-    read_references,
-    read_submissions,
-    requires_boxes,
-)
+from evaluation.pipeline import evaluate_submission, read_references, read_submissions
+from evaluation.request import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
 from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
