@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.challenge.patients import SimulatedPatient
 from evaluation.editions.profile import AnswerProfile
-from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.lesions import FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
@@ -110,8 +110,13 @@ def _mask_row(
         surfaces=surfaces,
         gtvn_lesion_voxels=patient.node_voxels,
         gtvn_lesion_dsc=tuple(lesion_dsc),
+        **{f"{name}_false": _false(overlap) for name, overlap in overlaps.items()},
     )
     return row.with_scores(rules)
+
+
+def _false(overlap: Overlap) -> FalseVoxels:
+    return FalseVoxels() if overlap.intersection else FalseVoxels(overlap.predicted, overlap.reference)
 
 
 def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:

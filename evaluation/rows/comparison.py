@@ -21,12 +21,13 @@ from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
-from evaluation.metrics.lesions import compare_lesions
+from evaluation.metrics.lesions import compare_lesions, false_voxels
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, restored_row
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
+from evaluation.rows.restored_mask import restored_row
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
@@ -90,6 +91,7 @@ def compare_masks(
     predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
     overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
+    primary = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
     lesions = compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules)
     row = MaskRow(
         case=case,
@@ -99,6 +101,8 @@ def compare_masks(
         gtvn_lesions=lesions.counts,
         gtvn_lesion_voxels=lesions.voxels,
         gtvn_lesion_dsc=lesions.dsc,
+        gtvp_false=false_voxels(*primary, rules.connectivity),
+        gtvn_false=lesions.false,
         gtvp_dsc=None,
         error=error,
         surfaces={
