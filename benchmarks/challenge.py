@@ -15,12 +15,13 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import FollowUp, Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer
-from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.lesions import FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
-from evaluation.pipeline import EvaluationRequest, report_of, scored_answer
+from evaluation.pipeline import report_of, scored_answer
 from evaluation.ranking.cli import main as rank
+from evaluation.request import EvaluationRequest
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
 from evaluation.rows.classes import ClassRow, ClassScorer
@@ -233,8 +234,14 @@ def _mask_row(
         },
         gtvn_lesion_voxels=patient.node_voxels,
         gtvn_lesion_dsc=tuple(_dsc(one) if _iou(one) > rules.iou_threshold else None for one in nodes),
+        gtvp_false=_false(primary),
+        gtvn_false=_false(gtvn),
     )
     return row.with_scores(rules)
+
+
+def _false(overlap: Overlap) -> FalseVoxels:
+    return FalseVoxels() if overlap.intersection else FalseVoxels(overlap.predicted, overlap.reference)
 
 
 def _overlap(reference: int, ease: float, rng: np.random.Generator) -> Overlap:

@@ -19,10 +19,11 @@ from evaluation.metrics.lesions import LesionCounts
 from evaluation.metrics.overlap import MM3_PER_ML, Overlap, scores_of_case
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import SurfaceRow
-from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.pipeline import evaluate_submission
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 from evaluation.ranking.pipeline import RankingRequest, rank_results
+from evaluation.request import EvaluationRequest
 from evaluation.results.metrics_json import parse_metrics
 from evaluation.rows.comparison import compare_masks
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED

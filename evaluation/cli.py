@@ -25,7 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     # Not for `--help`: these load SimpleITK.
     from evaluation.editions.profile import load_profile
-    from evaluation.pipeline import EvaluationRequest, evaluate_submission
+    from evaluation.pipeline import evaluate_submission
+    from evaluation.request import EvaluationRequest
+    from evaluation.teams import evaluate_teams
 
     task = chosen_task(parser, load_profile(options.edition), options.task)
     request = EvaluationRequest(
@@ -42,6 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         bounding_boxes=options.bounding_boxes,
         options=_by_name(options.option),
     )
+    if options.teams is not None:
+        reports, faults = evaluate_teams(request, task, options.teams)
+        _print_teams(task, reports, options.output)
+        if faults:
+            raise _not_scored(faults, len(reports) + len(faults))
+        return 0
     report = evaluate_submission(request)
     _print_report(report)
     _print_directions(task, report["provenance"]["options"])
@@ -49,22 +57,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], output: Path) -> None:
+    """A line for each team with its deciding metrics, and each team's warnings."""
+    width = max(map(len, reports), default=0)
+    for team, report in reports.items():
+        values = [f"{name} {_shown(report['aggregates'][name]['value'])}" for name in task.ranking.official_metrics]
+        print(f"{team:<{width}} {', '.join([*values, *_counts(report['cases'])])}")
+        for line in _warnings(report):
+            print(f"warning: {team}: {line}", file=sys.stderr)
+    if reports:
+        print(
+            f"written: {platform.METRICS_JSON} of {len(reports)} teams in {output}; `hecktor rank {output}` ranks them"
+        )
+
+
+def _not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
+    found = "; ".join(f"{team}: {fault.message}" for team, fault in faults.items())
+    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", found)
+
+
 def _print_report(report: Mapping[str, Any]) -> None:
     width = max(20, *map(len, report["aggregates"]))
     for name, figures in report["aggregates"].items():
         value, low, high = (_shown(figures[key]) for key in ("value", "ci95_low", "ci95_high"))
         print(f"{name:<{width}} {value}  [{low}, {high}]")
-    cases = report["cases"]
+    print(", ".join(_counts(report["cases"])))
+    for line in _warnings(report):
+        print(f"warning: {line}", file=sys.stderr)
+
+
+def _counts(cases: Mapping[str, Any]) -> list[str]:
     used = f"{cases['used']} cases used of {cases['in_ground_truth']}"
-    failed = {item["case"] for item in cases.get("failed", ())}  # several answers of a case may be unusable
-    unusable = [f"{cases['used'] - cases['answered']} missing or failed"]  # without rows
-    if "missing" in cases:
-        unusable = [f"{len(cases['missing'])} missing", f"{len(failed)} failed"]
-    print(", ".join([used, *unusable]))
+    if "missing" not in cases:  # without rows
+        return [used, f"{cases['used'] - cases['answered']} missing or failed"]
+    failed = {item["case"] for item in cases["failed"]}  # several answers of a case may be unusable
+    return [used, f"{len(cases['missing'])} missing", f"{len(failed)} failed"]
+
+
+def _warnings(report: Mapping[str, Any]) -> list[str]:
+    cases = report["cases"]
     lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
     lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases.get(word)]
-    for line in [*lines, *report["warnings"]]:
-        print(f"warning: {line}", file=sys.stderr)
+    return [*lines, *report["warnings"]]
 
 
 def _print_directions(task: TaskProfile, options: Mapping[str, Any]) -> None:
@@ -99,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     source = parser.add_mutually_exclusive_group()
     predictions = "folder of masks, CSV table of risks or classes, or for several answers a folder with both"
     source.add_argument("--predictions", type=Path, help=predictions)
+    teams = "folder with such a folder or table, or a zip file of masks, for each team: writes TEAM/metrics.json"
+    source.add_argument("--teams", type=Path, metavar="DIR", help=teams)
     platform_layout = "submission in the platform's layout (default: %(default)s)"
     source.add_argument("--input", type=Path, default=platform.INPUT_DIR, help=platform_layout)
     add = parser.add_argument

@@ -7,61 +7,30 @@ bootstrap over cases serves every metric.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
-from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules, is_counted
+from evaluation.request import EvaluationRequest, check_boxes, with_packed_boxes
 from evaluation.results import metrics_json
 from evaluation.results.documents import check_owner
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
 from evaluation.rows import CaseRow
-from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
-
-# The boxes in a ground truth that a phase packs: the platform passes no options.
-BOUNDING_BOXES: Final = "bounding_boxes.csv"
-
-
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """One evaluation of a submission.
-
-    Attributes:
-        submission: the platform's folder with `predictions.json`; unused if `predictions` is given.
-        output_dir: where metrics.json goes; None writes nothing.
-        workers: processes that compare masks, or the address of a Dask scheduler.
-        rows: write the rows; without them, and without any name of a case or centre, the aggregates stay the same.
-
-    The others are the arguments of `evaluation.evaluate`.
-    """
-
-    ground_truth: Path
-    submission: Path
-    output_dir: Path | None = None
-    task: str | None = None
-    edition: str = DEFAULT_PROFILE
-    predictions: Path | None = None
-    bounding_boxes: Path | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    seed: int = DEFAULT_SEED
-    bootstraps: int = DEFAULT_BOOTSTRAPS
-    workers: Workers = 1
-    rows: bool = True
 
 
 def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
@@ -70,28 +39,82 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
     Raises HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
     answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing cases.
     """
-    profile = load_profile(request.edition)
-    task = with_options(profile.task(request.task), request.options)
-    _remove_earlier(request, task.algorithm.name)
-    request = with_packed_boxes(request, task)
-    _check_request(request, task)
-    references = read_references(request, profile, task)
-    with folder_of_masks(request.predictions) as predictions:
-        request = replace(request, predictions=predictions)
-        try:
-            submissions, findings = read_submissions(request, task, references)
-        except NothingMatchedError as problem:
-            if request.rows:
-                raise
-            # Submitters may see this message, which must not name the cases of the reference.
-            raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
-        answers = [
-            _score(request, task, answer, references[name], submissions[name]) for name, answer in task.answers.items()
-        ]
-    report = report_of(request, task, answers, findings)
-    if request.output_dir is not None:
-        write_json(request.output_dir / METRICS_JSON, report)
-    return report
+    reports, faults = evaluate_together({"": request})
+    if faults:
+        raise faults[""]
+    return reports[""]
+
+
+def evaluate_together(
+    requests: Mapping[str, EvaluationRequest],
+) -> tuple[dict[str, dict[str, Any]], dict[str, HecktorError]]:
+    """The contents of the teams' metrics.json, each written whole or not at all, and the faults of the other teams.
+
+    The requests differ in submission, predictions and output alone; each reference is read once for all of them.
+    Raises HecktorError: the ground truth cannot be used.
+    """
+    first, *_ = requests.values()
+    profile = load_profile(first.edition)
+    task = with_options(profile.task(first.task), first.options)
+    reports: dict[str, dict[str, Any]] = {}
+    faults: dict[str, HecktorError] = {}
+    submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
+    for team, request in requests.items():
+        with _fault_of(team, faults):
+            _remove_earlier(request, task.algorithm.name)
+    common = with_packed_boxes(first, task)
+    check_boxes(common, task)
+    references = read_references(common, profile, task)
+    with ExitStack() as folders:
+        for team, request in requests.items():
+            if team in faults:
+                continue
+            with _fault_of(team, faults):
+                predictions = folders.enter_context(folder_of_masks(request.predictions))
+                submitted[team] = _submitted(replace(request, predictions=predictions), task, references)
+        teams = [*submitted]
+        rows = {
+            name: dict(
+                zip(
+                    teams,
+                    one.scorer.score(references[name], [submitted[team][0][name] for team in teams], first.workers),
+                    strict=True,
+                )
+            )
+            for name, one in task.answers.items()
+        }
+    for team in tqdm(teams, desc="teams", unit="team", disable=None if len(teams) > 1 else True, leave=False):
+        with _fault_of(team, faults):
+            request = replace(requests[team], bounding_boxes=common.bounding_boxes)
+            answers = [
+                _scored(request, task, one, references[name], submitted[team][0][name], rows[name][team])
+                for name, one in task.answers.items()
+            ]
+            reports[team] = report_of(request, task, answers, submitted[team][1])
+            if request.output_dir is not None:
+                write_json(request.output_dir / METRICS_JSON, reports[team])
+    return reports, faults
+
+
+@contextmanager
+def _fault_of(team: str, faults: dict[str, HecktorError]) -> Iterator[None]:
+    """Keep the team's fault, so that the other teams are scored."""
+    try:
+        yield
+    except HecktorError as fault:
+        faults[team] = fault
+
+
+def _submitted(
+    request: EvaluationRequest, task: TaskProfile, references: Mapping[str, Reference[Any]]
+) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
+    try:
+        return read_submissions(request, task, references)
+    except NothingMatchedError as problem:
+        if request.rows:
+            raise
+        # Submitters may see this message, which must not name the cases of the reference.
+        raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
 
 
 def _remove_earlier(request: EvaluationRequest, task: str) -> None:
@@ -107,37 +130,6 @@ def _remove_earlier(request: EvaluationRequest, task: str) -> None:
         earlier.unlink(missing_ok=True)
     except OSError as problem:
         raise OutputError(METRICS_JSON, f"cannot be replaced ({problem.strerror})", "a writable folder") from None
-
-
-def with_packed_boxes(request: EvaluationRequest, task: TaskProfile) -> EvaluationRequest:
-    """The request with the boxes in the ground truth, if the task requires boxes and none are given."""
-    packed = request.ground_truth / BOUNDING_BOXES
-    if request.bounding_boxes is None and requires_boxes(task) and packed.is_file():
-        return replace(request, bounding_boxes=packed)
-    return request
-
-
-def requires_boxes(task: TaskProfile) -> bool:
-    """Whether the masks of a task are scored inside boxes that must be given."""
-    rules = [answer.rules for answer in task.answers.values()]
-    return any(isinstance(one, MaskRules) and one.bounding_box == "required" for one in rules)
-
-
-def _check_request(request: EvaluationRequest, task: TaskProfile) -> None:
-    rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
-    given = request.bounding_boxes is not None
-    if rules is None:
-        if given:
-            raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
-    elif given and rules.bounding_box == "whole_image":
-        raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
-    elif not given and rules.bounding_box == "required":
-        raise HecktorError(
-            "--bounding-boxes",
-            f"none, but {task.edition} scores inside a bounding box",
-            f"a CSV file of boxes (or {BOUNDING_BOXES} in the ground truth), "
-            "or --option bounding_box=whole_image to score the whole image",
-        )
 
 
 def read_references(
@@ -181,17 +173,17 @@ def read_submissions(
     return submissions, findings
 
 
-def _score(
+def _scored(
     request: EvaluationRequest,
     task: TaskProfile,
     profile: AnswerProfile,
     reference: Reference[Any],
     submission: Submission,
+    rows: Sequence[CaseRow],
 ) -> ScoredAnswer:
-    rows = profile.scorer.score(reference, submission, request.workers)
     several = task.has_several_answers
     scored = scored_answer(profile, reference, submission, rows, several=several, named=request.rows)
-    if scored.measurement.undefined and not task.has_several_answers:
+    if scored.measurement.undefined and not several:
         raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
     return scored
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+import hecktor
 from contract.entry import hold_sigterm, run_program
 from contract.errors import run_main
 
@@ -53,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in {"-h", "--help"}:
         sys.stdout.write(_usage())
         return 0 if arguments else 2
+    if arguments == ["--version"]:
+        sys.stdout.write(f"hecktor {hecktor.__version__}\n")
+        return 0
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         sys.stderr.write(_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
@@ -68,4 +72,5 @@ def command(name: str) -> Main:
 
 def _usage() -> str:
     lines = "".join(f"  {name:<10} {purpose}\n" for name, (_, purpose) in COMMANDS.items())
-    return f"usage: hecktor <command> [options]\n\n{lines}\nhecktor <command> --help shows the options.\n"
+    help_line = "hecktor <command> --help shows the options, hecktor --version the version."
+    return f"usage: hecktor <command> [options]\n\n{lines}\n{help_line}\n"

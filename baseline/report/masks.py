@@ -19,8 +19,9 @@ from contract.images.volumes import image_suffix
 from evaluation.analyses.sources import PatientFiles
 from evaluation.editions.profile import profile_of
 from evaluation.page.html import TEAM_COLOURS
-from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.pipeline import evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
+from evaluation.request import EvaluationRequest
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]

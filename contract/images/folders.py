@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from contract.images.volumes import image_suffix
+from contract.patient import listed
 from contract.platform import READABLE_IMAGE_SUFFIXES
+from contract.predictions import case_of
 
 MASK_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # Tables and notes beside the masks.
@@ -47,3 +50,19 @@ def case_of_other(path: Path, cases: Collection[str]) -> str | None:
         if stem in cases:
             return stem
     return None
+
+
+def masks_nearby(folder: Path, cases: Collection[str] | None = None) -> str:
+    """Where masks lie instead of in `folder`, such as `, but 2 in labelsTr/`; empty if nowhere near.
+
+    Masks of `cases` are looked for in the folders below; without `cases`, any masks, and also in the folder above.
+    """
+    places = [(path, f"{path.name}/") for path in sorted(folder.iterdir()) if path.is_dir()]
+    places += [(folder.resolve().parent, "../")] if cases is None else []
+    found = []
+    for place, name in places:
+        with suppress(OSError):  # a folder without permission
+            names = {case_of(path.name) for path in list_masks(place).masks}
+            count = len(names if cases is None else names.intersection(cases))
+            found += [f"{count} in {name}"] if count else []
+    return f", but {listed(found)}" if found else ""

@@ -31,7 +31,9 @@ Column = tuple[Path, str]
 def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
     """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
 
-    Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups.
+    Columns between commas are crossed: each combination of their values is a group.
+    Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups
+    of a column.
     """
     cases = {row["case"] for one in results for team in one.teams for row in team.rows}
     if columns and not cases:
@@ -49,26 +51,33 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
 
 
 def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
-    table = read_table_with(path, {column: ()}, HecktorError)
-    for name in (ID_COLUMN, column):
+    """The group of each case by a column or, where the table has none of this name, by several between commas."""
+    parts = [part.strip() for part in column.split(",")]
+    table = read_table_with(path, dict.fromkeys((column, *parts), ()), HecktorError)
+    columns = [column] if column in table.header else parts
+    for name in (ID_COLUMN, *columns):
         if name not in table.header:
             raise HecktorError(table.name, f"columns {', '.join(table.header)[:200]}", f"a column {name}")
-    of_case: dict[str, str] = {}
+    of_case: dict[str, list[str]] = {}
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in of_case:
             raise HecktorError(table.where(index), f"{case} twice", "one row per patient")
-        of_case[case] = row[column].strip()
+        of_case[case] = [row[name].strip() for name in columns]
     if not cases & set(of_case):
         raise HecktorError(table.name, f"patients {listed(sorted(of_case))}", f"some of {listed(sorted(cases))}")
-    of_case = {case: group for case, group in of_case.items() if case in cases and group}
-    if ALL_CASES in of_case.values():
-        raise HecktorError(table.name, f"the group {ALL_CASES!r} of {column}", "another name: all cases stand under it")
-    count = len(set(of_case.values()))
-    if not 2 <= count <= MOST_GROUPS:
-        found = f"{count} different value{'s' * (count != 1)} of {column} among the scored cases"
-        raise HecktorError(table.name, found, f"2 to {MOST_GROUPS} groups")
-    return of_case
+    of_case = {case: values for case, values in of_case.items() if case in cases and all(values)}
+    for name, *values in zip(columns, *of_case.values(), strict=True):
+        _check_groups(table.name, name, set(values))
+    return {case: ", ".join(values) for case, values in of_case.items()}
+
+
+def _check_groups(table: str, column: str, groups: set[str]) -> None:
+    if ALL_CASES in groups:
+        raise HecktorError(table, f"the group {ALL_CASES!r} of {column}", "another name: all cases stand under it")
+    if not 2 <= len(groups) <= MOST_GROUPS:
+        found = f"{len(groups)} different value{'s' * (len(groups) != 1)} of {column} among the scored cases"
+        raise HecktorError(table, found, f"2 to {MOST_GROUPS} groups")
 
 
 def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:

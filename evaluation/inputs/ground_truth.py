@@ -15,7 +15,7 @@ from contract.editions.clinical import centre_code
 from contract.editions.declaration import ClassValue
 from contract.errors import GroundTruthError
 from contract.files import utf8_path
-from contract.images.folders import list_masks
+from contract.images.folders import list_masks, masks_nearby
 from contract.patient import difference_of_ids, listed
 from contract.predictions import case_of
 from evaluation.inputs.masks import BoundingBox
@@ -89,7 +89,8 @@ def read_mask_folder(folder: Path, centre_columns: Sequence[str] = CENTRE_COLUMN
             raise GroundTruthError("ground truth", f"{masks[case].name} and {path.name}", "one mask a case")
         masks[case] = path
     if not masks:
-        raise GroundTruthError(f"ground truth {folder.name}", "no image in it", "masks <case>.mha or .nii.gz")
+        found = f"no image in it{masks_nearby(folder)}"
+        raise GroundTruthError(f"ground truth {folder.name}", found, "masks <case>.mha or .nii.gz")
     centres: dict[str, str] = {}
     tables: list[Path] = []
     for path in sorted(folder.glob("*.csv")):

@@ -7,7 +7,6 @@ cannot be used is a PredictionError; a fault of one mask or row becomes the prob
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,7 @@ from contract.editions import Answer
 from contract.editions.clinical import normalised_key
 from contract.errors import Finding, GroundTruthError, PredictionError
 from contract.files import utf8_path
-from contract.images.folders import MASK_SUFFIXES, case_of_other, list_masks
+from contract.images.folders import MASK_SUFFIXES, case_of_other, list_masks, masks_nearby
 from contract.images.volumes import image_suffix
 from contract.patient import difference_of_ids, listed
 from contract.platform import PREDICTIONS_JSON
@@ -80,13 +79,7 @@ def _elsewhere(folder: Path, cases: Collection[str]) -> str:
     """Where the predictions seem to be instead: in a folder of this one, or in the platform's layout."""
     if (folder / PREDICTIONS_JSON).is_file():
         return f", but {PREDICTIONS_JSON} (a submission in the platform's layout)"
-    for below in sorted(path for path in folder.iterdir() if path.is_dir()):
-        count = 0
-        with suppress(OSError):  # a folder without permission
-            count = len({case_of(path.name) for path in list_masks(below).masks} & set(cases))
-        if count:
-            return f", but {count} in {below.name}/"
-    return ""
+    return masks_nearby(folder, cases)
 
 
 def value_columns(answer: Answer, direction: str | None = None) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import cc3d
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from evaluation.metrics.overlap import Booleans, Floats, Integers, WeightedMetric, foreground_box, weighted_ratio
 from evaluation.metrics.rules import MaskRules
+
+_Numbers: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,18 @@ class LesionCounts:
 
 
 @dataclass(frozen=True)
+class FalseVoxels:
+    """Voxels of one label in one case in connected components without any voxel in common with the other mask.
+
+    `false_positive` are those of the prediction, `false_negative` those of the reference.
+    Source: autoPET, whose code joins voxels of a face or an edge.
+    """
+
+    false_positive: int = 0
+    false_negative: int = 0
+
+
+@dataclass(frozen=True)
 class ComparedLesions:
     """Counts of one case, and its reference lesions in the order of their first voxels.
 
@@ -31,6 +45,7 @@ class ComparedLesions:
     """
 
     counts: LesionCounts
+    false: FalseVoxels
     voxels: tuple[int, ...]
     dsc: tuple[float | None, ...]
 
@@ -61,18 +76,44 @@ def label_components(mask: Booleans, connectivity: int) -> tuple[npt.NDArray[np.
 
 def compare_lesions(reference: Booleans, predicted: Booleans, rules: MaskRules) -> ComparedLesions:
     """Compare the lesions, connected components, of two masks of one shape, (z, y, x), as `match_lesions` does."""
-    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
-    numbered_reference, n_reference = label_components(reference[box], rules.connectivity)
-    numbered_predicted, n_predicted = label_components(predicted[box], rules.connectivity)
-    voxels = np.bincount(numbered_reference.ravel(), minlength=n_reference + 1)
-    predicted_voxels = np.bincount(numbered_predicted.ravel(), minlength=n_predicted + 1)
-    matched = match_lesions(numbered_reference, numbered_predicted, voxels, predicted_voxels, rules)
+    numbered = _numbered(reference, predicted, rules.connectivity)
+    of_reference, of_predicted = sizes = _sizes(numbered)
+    matched = match_lesions(*numbered, of_reference, of_predicted, rules)
+    n_reference, n_predicted = (one.size - 1 for one in sizes)
     true = len(matched.predicted)
     return ComparedLesions(
         LesionCounts(true, n_predicted - true, n_reference - len(matched.dsc)),
-        tuple(voxels[1:].tolist()),
+        _false_voxels(numbered, sizes),
+        tuple(of_reference[1:].tolist()),
         tuple(matched.dsc.get(number) for number in range(1, n_reference + 1)),
     )
+
+
+def false_voxels(reference: Booleans, predicted: Booleans, connectivity: int) -> FalseVoxels:
+    """Voxels in components that the other mask of the same shape, (z, y, x), does not touch."""
+    numbered = _numbered(reference, predicted, connectivity)
+    return _false_voxels(numbered, _sizes(numbered))
+
+
+def _numbered(reference: Booleans, predicted: Booleans, connectivity: int) -> tuple[_Numbers, _Numbers]:
+    """The components of two masks within their foreground."""
+    box = foreground_box(reference.view(np.uint8), predicted.view(np.uint8))
+    return label_components(reference[box], connectivity)[0], label_components(predicted[box], connectivity)[0]
+
+
+def _sizes(numbered: tuple[_Numbers, _Numbers]) -> tuple[Integers, Integers]:
+    """Voxels of each component by number, with those of no component at 0."""
+    reference, predicted = numbered
+    return np.bincount(reference.ravel(), minlength=1), np.bincount(predicted.ravel(), minlength=1)
+
+
+def _false_voxels(numbered: tuple[_Numbers, _Numbers], sizes: tuple[Integers, Integers]) -> FalseVoxels:
+    both = (numbered[0] > 0) & (numbered[1] > 0)
+    missed, false = (
+        int(of_mask[1:].sum() - of_mask[np.unique(one[both])].sum())
+        for one, of_mask in zip(numbered, sizes, strict=True)
+    )
+    return FalseVoxels(false, missed)
 
 
 def match_lesions(

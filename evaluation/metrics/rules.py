@@ -109,7 +109,7 @@ class Metric:
         kind: of the answers that it measures.
         of: the metric as a function of case weights, from the kind's cohort (`MaskColumns`, `RiskCohort`,
             `ClassCohort`); None if the rows lack the data.
-        unit: `mm`, or empty for a fraction.
+        unit: `mm`, `ml`, or empty for a fraction.
         bounds: the least and the greatest value.
         best: the best value; teams can be ranked only by a metric that is best at one of its bounds.
         second_test: name of the test that is shown beside the deciding one, such as `SIGNED_RANK` for a mean of

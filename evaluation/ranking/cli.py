@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.errors import HecktorError
 from contract.files import json_text, write_files
 from contract.options import add_edition_option, add_task_option, name_paths, whole_number
+from contract.platform import METRICS_JSON
 from evaluation.editions import known_profiles
 from evaluation.editions.document import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
@@ -51,17 +52,31 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    teams = list(names) if names else [path.resolve().parent.name for path in paths]
-    if len(teams) != len(paths):
-        raise HecktorError("--names", f"{len(teams)} names for {len(paths)} files", "one each")
-    return list(zip(teams, paths, strict=True))
+    files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
+    teams = list(names) if names else [path.resolve().parent.name for path in files]
+    if len(teams) != len(files):
+        raise HecktorError("--names", f"{len(teams)} names for {len(files)} files", "one each")
+    return list(zip(teams, files, strict=True))
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """The metrics.json of each team's folder in a folder; a team without one is named."""
+    teams = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
+    files = [team / METRICS_JSON for team in teams if (team / METRICS_JSON).is_file()]
+    if not files:
+        raise HecktorError(
+            folder.resolve().name, f"no TEAM/{METRICS_JSON}", "the results of `hecktor evaluate --teams`"
+        )
+    if without := [team.name for team in teams if team / METRICS_JSON not in files]:
+        sys.stderr.write(f"warning: {folder.name}: no {METRICS_JSON} of {', '.join(without)}, not ranked\n")
+    return files
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
     add = parser.add_argument
-    add("metrics", type=Path, nargs="*", help="metrics.json files, one for each team")
+    add("metrics", type=Path, nargs="*", help="metrics.json of each team, or a folder of TEAM/metrics.json")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
     table = "rank the values of a CSV table, with the column `team` and one per metric, without significance tests"

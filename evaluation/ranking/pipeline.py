@@ -77,7 +77,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
     names = [name for name, _ in (*request.teams, *request.runs)]
     names += [one.team for one in request.out_of_competition]
     check_team_names([*names, *mean])
-    _check_folder_names(names)
+    check_folder_names(names)
     observers, outside = _read_out_of_competition(request.out_of_competition)
     outside_files = [(one.team, one.source) for one in request.out_of_competition if one.team in outside]
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}
@@ -106,7 +106,8 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
     }
 
 
-def _check_folder_names(names: Iterable[str]) -> None:
+def check_folder_names(names: Iterable[str]) -> None:
+    """Raise HecktorError for a name that cannot be that of a team and its folder."""
     for name in names:
         try:
             team_name(name)
@@ -131,7 +132,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
     names = [*(team.team for team in teams.teams), *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
-    _check_folder_names(names)
+    check_folder_names(names)
     board = leaderboard(teams, 0, out_of_competition=entries, mean=request.mean)
     ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
     return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}

@@ -150,13 +150,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--cohort", type=Path, help=cohort)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
-    groups = "also compare groups of patients by this column of a CSV table, such as clinical.csv:HPV Status"
+    groups = (
+        "also compare groups of patients by this column of a CSV table, such as clinical.csv:HPV Status, or by each "
+        "combination of several, such as clinical.csv:CenterID,HPV Status"
+    )
     add(
         "--groups",
         type=_table_column,
         action="append",
         default=[],
-        metavar="TABLE:COLUMN",
+        metavar="TABLE:COLUMN[,COLUMN]",
         help=f"{groups}; may be repeated",
     )
     add("--output", type=Path, required=True, help="folder for index.html, or an HTML file")
@@ -177,4 +180,4 @@ def _table_column(text: str) -> tuple[Path, str]:
     path, _, column = text.rpartition(":")
     if not path or not column.strip():
         raise argparse.ArgumentTypeError(f"found {text!r}, expected TABLE.csv:COLUMN")
-    return Path(path), column.strip()
+    return Path(path), ", ".join(part.strip() for part in column.split(","))

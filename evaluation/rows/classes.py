@@ -152,8 +152,11 @@ class ClassScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return class_metrics(self.answer)
 
-    def score(self, reference: Reference[ClassValue], submission: Submission, _workers: Workers) -> list[ClassRow]:
-        return [self._row(answer, reference.targets[answer.case]) for answer in submission.answers]
+    def score(
+        self, reference: Reference[ClassValue], submissions: Sequence[Submission], _workers: Workers
+    ) -> list[Sequence[ClassRow]]:
+        targets = reference.targets
+        return [[self._row(answer, targets[answer.case]) for answer in one.answers] for one in submissions]
 
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
         predicted, error, failed = submitted_value(answer, partial(read_class, answer=self.answer))

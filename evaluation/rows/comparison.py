@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from contract import labels
 from contract.errors import Finding, GroundTruthError, PredictionError
+from contract.images.volumes import Volume
 from contract.patient import listed
 from evaluation.execution import DEATH, Workers, map_cases
 from evaluation.inputs.grids import Resampled
@@ -19,12 +21,13 @@ from evaluation.inputs.ground_truth import Reference, read_mask_folder
 from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_prediction
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
-from evaluation.metrics.lesions import compare_lesions
+from evaluation.metrics.lesions import compare_lesions, false_voxels
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, restored_row
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
+from evaluation.rows.restored_mask import restored_row
 from evaluation.rows.scorer import RawRow, RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
@@ -46,7 +49,17 @@ def compare_pair(pair: MaskPair) -> MaskRow:
     A prediction that is absent, unreadable, on another grid (unless the rules resample it) or has a value other than
     0, 1 and 2 gives a row with the reference's voxels and lesions alone, and the reason.
     """
-    reference = read_labels(pair.reference, GroundTruthError)
+    (row,) = compare_case((pair,))
+    return row
+
+
+def compare_case(pairs: Sequence[MaskPair]) -> list[MaskRow]:
+    """Compare the predictions of several teams with one reference, which is read once; rows as of `compare_pair`."""
+    reference = read_labels(pairs[0].reference, GroundTruthError)
+    return [_compare(pair, reference) for pair in pairs]
+
+
+def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     region = pair.box.region(reference.geometry) if pair.box else WHOLE_IMAGE
     if pair.box and region.is_empty:
         raise GroundTruthError(f"bounding box of {pair.answer.case}", "lies beside the image", "one inside it")
@@ -78,6 +91,7 @@ def compare_masks(
     predicted_mask = np.zeros_like(reference_mask) if isinstance(predicted, str) else predicted[box].astype(np.uint8)
     z_mm, y_mm, x_mm = spacing_mm
     overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
+    primary = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
     lesions = compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules)
     row = MaskRow(
         case=case,
@@ -87,6 +101,8 @@ def compare_masks(
         gtvn_lesions=lesions.counts,
         gtvn_lesion_voxels=lesions.voxels,
         gtvn_lesion_dsc=lesions.dsc,
+        gtvp_false=false_voxels(*primary, rules.connectivity),
+        gtvn_false=lesions.false,
         gtvp_dsc=None,
         error=error,
         surfaces={
@@ -115,13 +131,16 @@ class MaskScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return mask_metrics(self.rules.surfaces)
 
-    def score(self, reference: Reference[Path], submission: Submission, workers: Workers) -> list[MaskRow]:
-        """One row for each case, compared inside its bounding box if there is one."""
-        pairs = [
-            MaskPair(reference.targets[answer.case], answer, self.rules, reference.boxes.get(answer.case))
-            for answer in submission.answers
+    def score(
+        self, reference: Reference[Path], submissions: Sequence[Submission], workers: Workers
+    ) -> list[Sequence[MaskRow]]:
+        """The rows of each submission, one for each case, compared inside its bounding box if there is one."""
+        cases = [
+            [MaskPair(reference.targets[one.case], one, self.rules, reference.boxes.get(one.case)) for one in answers]
+            for answers in zip(*(submission.answers for submission in submissions), strict=True)
         ]
-        return map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+        rows = map_cases(compare_case, cases, workers, partial(_rows_after_death, workers))
+        return list(zip(*rows, strict=True))
 
     def measure(self, rows: Sequence[MaskRow]) -> RowMetrics:
         """Overlap, lesions and surfaces."""
@@ -143,6 +162,15 @@ class MaskScorer:
         volumes = row.voxel_volume_mm3, row.gtvp.reference, row.gtvn.reference
         lesions = row.gtvn_lesions.true_positives + row.gtvn_lesions.false_negatives
         return volumes if self.rules.matching == "any_overlap" else (*volumes, lesions)
+
+
+def _rows_after_death(workers: Workers, pairs: Sequence[MaskPair]) -> list[MaskRow]:
+    """One by one, so that the mask of one team that ends its process costs no other team's."""
+    return (
+        map_cases(compare_pair, pairs, workers, _row_of_dead_worker)
+        if len(pairs) > 1
+        else [_row_of_dead_worker(*pairs)]
+    )
 
 
 def _row_of_dead_worker(pair: MaskPair) -> MaskRow:

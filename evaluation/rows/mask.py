@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from contract import labels
-from contract.editions.values import described, is_integer, is_number
 from evaluation.inputs.grids import Resampled
 from evaluation.metrics import surface
-from evaluation.metrics.lesions import LesionCounts, f1_agg_metric
+from evaluation.metrics.lesions import FalseVoxels, LesionCounts, f1_agg_metric
 from evaluation.metrics.overlap import (
+    MM3_PER_ML,
     Floats,
     Overlap,
     WeightedMetric,
@@ -25,13 +26,10 @@ from evaluation.metrics.overlap import (
     weighted_ratio,
 )
 from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, MaskRules, Metric
-from evaluation.rows.scorer import RawRow
 
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 LESION_KEYS: Final = ("tp", "fp", "fn")
-# No image has such voxels; the sums of more extreme volumes would leave the range of a double.
-_VOXEL_MM3: Final = (1e-100, 1e100)
-_LESION_LISTS: Final = ("gtvn_lesion_voxels", "gtvn_lesion_dsc")
+_NONE_FALSE: Final = FalseVoxels()
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,9 @@ class MaskRow:
     `error` is the reason why there is no usable prediction, None if there is one; every predicted volume is then 0.
     Volumes are in voxels; `voxel_volume_mm3` converts them. `surfaces` holds the labels whose surfaces are measured.
     `gtvn_lesion_voxels` is the size of each GTVn lesion of the reference and `gtvn_lesion_dsc` its DSC with the matched
-    lesion, None for a missed one. `resampled` and `common_otherwise` (voxels in common after a change of a poor mask,
-    by the change) are no part of metrics.json, whose warnings tell them.
+    lesion, None for a missed one. `gtvp_false` and `gtvn_false` count voxels of components that the other mask does not
+    touch. `resampled` and `common_otherwise` (voxels in common after a change of a poor mask, by the change) are not
+    in metrics.json, whose warnings tell them.
     """
 
     case: str
@@ -59,6 +58,8 @@ class MaskRow:
     gtvn_dsc: float | None = None
     gtvn_lesion_voxels: tuple[int, ...] = ()
     gtvn_lesion_dsc: tuple[float | None, ...] = ()
+    gtvp_false: FalseVoxels = _NONE_FALSE
+    gtvn_false: FalseVoxels = _NONE_FALSE
     resampled: Resampled | None = None
     common_otherwise: Mapping[str, int] = field(default_factory=dict)
 
@@ -81,8 +82,9 @@ class MaskRow:
             "gtvp_recall": self.gtvp_recall,
             "gtvn_dsc": self.gtvn_dsc,
         }
-        for name, overlap in (("gtvp", self.gtvp), ("gtvn", self.gtvn)):
-            for part, voxels in vars(overlap).items():
+        of_labels = ("gtvp", self.gtvp, self.gtvp_false), ("gtvn", self.gtvn, self.gtvn_false)
+        for name, overlap, false in of_labels:
+            for part, voxels in {**vars(overlap), **vars(false)}.items():
                 flat[f"{name}_{part}_voxels"] = voxels
                 flat[f"{name}_{part}_mm3"] = voxels * self.voxel_volume_mm3
         lesions = zip(LESION_KEYS, vars(self.gtvn_lesions).values(), strict=True)
@@ -114,87 +116,6 @@ CASE_VALUES: Final = (
     CaseValue("gtvn_lesions_fn", "GTVn lesions missed", higher_is_better=False, digits=0),
     CaseValue("gtvn_lesions_fp", "GTVn lesions false", higher_is_better=False, digits=0),
 )
-
-
-# Rows read back from metrics.json
-
-
-def restored_row(raw: RawRow, rules: MaskRules) -> MaskRow:
-    """The row whose form in metrics.json is `raw`."""
-    error, failed = raw.outcome()
-    overlaps = {name: _overlap(raw, name) for name in LABELS}
-    lesions = LesionCounts(*(raw.count(f"gtvn_lesions_{part}") for part in LESION_KEYS))
-    _check_lesions(raw, overlaps["gtvn"], lesions)
-    if error is not None and any(overlap.predicted for overlap in overlaps.values()):
-        raise raw.fault("predicted voxels in a case without a usable prediction", "none")
-    sizes, lesion_dsc = _lesion_lists(raw, overlaps["gtvn"], lesions)
-    row = MaskRow(
-        case=raw.case,
-        voxel_volume_mm3=raw.number("voxel_volume_mm3", *_VOXEL_MM3),
-        gtvp=overlaps["gtvp"],
-        gtvn=overlaps["gtvn"],
-        gtvn_lesions=lesions,
-        gtvp_dsc=None,
-        error=error,
-        failed=failed,
-        gtvn_lesion_voxels=sizes,
-        gtvn_lesion_dsc=lesion_dsc,
-        surfaces={
-            name: surface.without_prediction() if error is not None else _surface(raw, name, overlaps[name])
-            for name in SURFACES_OF[rules.surfaces]
-        },
-    ).with_scores(rules)
-    for key, value in row.as_json().items():
-        if key not in _LESION_LISTS:
-            raw.check(key, value, "its counts")
-    return row
-
-
-def _overlap(raw: RawRow, name: str) -> Overlap:
-    keys = [f"{name}_{part}_voxels" for part in ("intersection", "reference", "predicted")]
-    overlap = Overlap(*map(raw.count, keys))
-    smaller = min(overlap.reference, overlap.predicted)
-    if overlap.intersection > smaller:
-        sizes = f"{overlap.reference} reference and {overlap.predicted} predicted voxels"
-        raise raw.fault(f"{keys[0]} {overlap.intersection} of {sizes}", f"at most {smaller}")
-    return overlap
-
-
-def _check_lesions(raw: RawRow, gtvn: Overlap, lesions: LesionCounts) -> None:
-    """Each lesion has a voxel of its own, and each detected one a voxel in common; this holds for every matching."""
-    for side, voxels, count in (
-        ("reference", gtvn.reference, lesions.true_positives + lesions.false_negatives),
-        ("predicted", gtvn.predicted, lesions.true_positives + lesions.false_positives),
-    ):
-        if count > voxels or (count == 0 and voxels > 0):
-            raise raw.fault(f"{count} {side} lesions in {voxels} {side} voxels", f"from {min(1, voxels)} to {voxels}")
-    if lesions.true_positives > gtvn.intersection:
-        found = f"{lesions.true_positives} detected lesions in {gtvn.intersection} common voxels"
-        raise raw.fault(found, f"at most {gtvn.intersection}")
-
-
-def _lesion_lists(
-    raw: RawRow, gtvn: Overlap, lesions: LesionCounts
-) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
-    """Size and DSC of each lesion of the reference."""
-    sizes, dsc = (raw.content.get(key) for key in _LESION_LISTS)
-    if not isinstance(sizes, list) or not all(is_integer(size) and size > 0 for size in sizes):
-        raise raw.fault(f"{_LESION_LISTS[0]} {described(sizes)}", "a list of voxels")
-    if not isinstance(dsc, list) or not all(one is None or (is_number(one) and 0 <= one <= 1) for one in dsc):
-        raise raw.fault(f"{_LESION_LISTS[1]} {described(dsc)}", "a list of DSCs and nulls")
-    if len(sizes) != len(dsc) or sum(sizes) != gtvn.reference or dsc.count(None) != lesions.false_negatives:
-        found = f"{len(sizes)} GTVn lesions of {sum(sizes)} voxels and {len(dsc)} DSCs, {dsc.count(None)} null"
-        raise raw.fault(found, f"{gtvn.reference} voxels and {lesions.false_negatives} missed lesions")
-    return tuple(sizes), tuple(dsc)
-
-
-def _surface(raw: RawRow, label: str, overlap: Overlap) -> surface.SurfaceRow:
-    if not (overlap.reference and overlap.predicted):
-        sides = {"has_reference": overlap.reference > 0, "has_prediction": overlap.predicted > 0}
-        return surface.row_of_empty_mask(**sides)
-    known = {f"{label}_{metric.key}": metric for metric in surface.SURFACE_METRICS}
-    values = {metric.key: raw.number(name, *metric.bounds) for name, metric in known.items()}
-    return surface.SurfaceRow(surface.MEASURED, values)
 
 
 # Metrics
@@ -236,6 +157,12 @@ class MaskColumns:
     def gtvp_f1(self) -> WeightedMetric:
         return harmonic_mean_metric(*(mean_metric(self.values(f"gtvp_{part}")) for part in ("precision", "recall")))
 
+    def volume_mean(self, label: str, of: Callable[[Overlap, FalseVoxels], int]) -> WeightedMetric:
+        """The mean over cases of a number of voxels of a label, in ml."""
+        voxels = [of(getattr(row, label), getattr(row, f"{label}_false")) for row in self.rows]
+        ml = [count * row.voxel_volume_mm3 / MM3_PER_ML for count, row in zip(voxels, self.rows, strict=True)]
+        return mean_metric(np.array(ml, dtype=np.float64))
+
     def surface_metric(self, label: str, metric: surface.SurfaceMetric) -> WeightedMetric:
         return metric.over_cases(column(row.surfaces[label].values[metric.key] for row in self.rows))
 
@@ -259,6 +186,22 @@ def _dsc_agg(name: str, title: str, of: Callable[[MaskColumns], WeightedMetric])
     return Metric(name, title, "mask", of, has_tau=True, rules=("volume_unit",))
 
 
+def _volume(key: str, title: str, of: Callable[[Overlap, FalseVoxels], int], low: float = 0.0) -> list[Metric]:
+    return [
+        Metric(
+            f"{label}_{key}_mean_ml",
+            f"{labels.NAMES[LABELS[label]]} mean {title} (ml)",
+            "mask",
+            partial(MaskColumns.volume_mean, label=label, of=of),
+            unit="ml",
+            bounds=(low, np.inf),
+            best=0.0,
+            rules=() if low else ("connectivity",),
+        )
+        for label in LABELS
+    ]
+
+
 _LESION_RULES: Final = ("connectivity", "iou_threshold", "iou_strict", "matching")
 MASK_METRICS: tuple[Metric, ...] = (
     _mean("gtvp_dsc_mean", "GTVp mean DSC", "gtvp_dsc", "gtvp_empty"),
@@ -272,6 +215,9 @@ MASK_METRICS: tuple[Metric, ...] = (
     _mean("gtvp_precision_mean", "GTVp mean precision", "gtvp_precision", "gtvp_empty"),
     _mean("gtvp_recall_mean", "GTVp mean recall", "gtvp_recall", "gtvp_empty"),
     _aggregate("gtvp_f1", "GTVp F1", MaskColumns.gtvp_f1, "gtvp_empty"),
+    *_volume("fp_volume", "false-positive volume", lambda _, false: false.false_positive),
+    *_volume("fn_volume", "false-negative volume", lambda _, false: false.false_negative),
+    *_volume("volume_bias", "volume bias", lambda overlap, _: overlap.predicted - overlap.reference, low=-np.inf),
 )
 
 

@@ -101,9 +101,14 @@ class RiskScorer:
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         return read_risk_table(source, self.answer, self.rules.direction, cases, not_evaluated)
 
-    def score(self, reference: Reference[FollowUp], submission: Submission, _workers: Workers) -> list[RiskRow]:
+    def score(
+        self, reference: Reference[FollowUp], submissions: Sequence[Submission], _workers: Workers
+    ) -> list[Sequence[RiskRow]]:
         read = partial(submitted_value, read=read_risk)
-        return [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
+        return [
+            [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
+            for submission in submissions
+        ]
 
     def measure(self, rows: Sequence[RiskRow]) -> RowMetrics:
         """C-indices and AUCs; a C-index below 0.5 gives a warning about the direction."""

@@ -141,8 +141,10 @@ class Scorer(Protocol):
     def read_files(self, source: Path, cases: Collection[str], not_evaluated: Collection[str]) -> Submission:
         """A submission in plain files, matched to the cases."""
 
-    def score(self, reference: Reference[Any], submission: Submission, workers: Workers, /) -> Sequence[Any]:
-        """One row for each submitted answer."""
+    def score(
+        self, reference: Reference[Any], submissions: Sequence[Submission], workers: Workers, /
+    ) -> Sequence[Sequence[Any]]:
+        """The rows of each submission, one for each of its answers, which have the same cases in the same order."""
 
     def measure(self, rows: Sequence[Any]) -> RowMetrics:
         """Metrics of the rows."""

@@ -11,15 +11,10 @@ from contract.archives import pack, unpack
 from contract.editions import Algorithm, Edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.processes import usable_cpus
+from contract.release.layout import is_release
 from evaluation.editions.profile import EvaluationProfile, TaskProfile
-from evaluation.pipeline import (
-    BOUNDING_BOXES,
-    EvaluationRequest,
-    evaluate_submission,
-    read_references,
-    read_submissions,
-    requires_boxes,
-)
+from evaluation.pipeline import evaluate_submission, read_references, read_submissions
+from evaluation.request import BOUNDING_BOXES, EvaluationRequest, requires_boxes
 from hecktor.phase.predictions import Answers, References, perfect_answers, stage
 from hecktor.phase.readme import GROUND_TRUTH, readme
 from hecktor.phase.settings import SETTINGS, PhaseSettings
@@ -76,7 +71,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         found = "found none for" if requires_boxes(task) else "found with"
         expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
         raise HecktorError("--bounding-boxes", f"{found} the profile {task.edition}", expected)
-    references = read_references(request, options.profile, task)
+    references = _references(options, request)
     cases = len({case for one in references.values() for case in one.targets})
     settings, submissions = PhaseSettings.of(task), _submissions(options, references)
     with scratch_folder(options.output) as scratch:
@@ -95,6 +90,20 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
             report(f"{name}: removed, since it was of the earlier phase in this folder")
     return tries
+
+
+def _references(options: PhaseOptions, request: EvaluationRequest) -> References:
+    """The reference of each answer. Raises GroundTruthError; for a release it says how a phase's reference looks."""
+    try:
+        return read_references(request, options.profile, options.task)
+    except GroundTruthError:
+        if not is_release(options.ground_truth, options.edition):
+            raise
+        name = options.ground_truth.name
+        masks = ["the masks <case>.nii.gz of all patients"] * (options.task.algorithm.mask is not None)
+        expected = " and ".join([*masks, *["its table"] * bool(options.task.algorithm.heads)])
+        what = f"{expected} in one folder, as the platform needs them (docs/run-a-phase.md#start-from-a-release)"
+        raise GroundTruthError(name, "a release, with a folder for each patient", what) from None
 
 
 def _archive_name(algorithm: Algorithm) -> str:

@@ -19,7 +19,8 @@ from contract.images.volumes import write_mask
 from contract.predictions import job_entry, socket_entry
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.rules import MaskRules
-from evaluation.pipeline import EvaluationRequest, evaluate_submission
+from evaluation.pipeline import evaluate_submission
+from evaluation.request import EvaluationRequest
 from tests.evaluation.tasks import SEGMENTATION
 from tests.evaluation.valid_metrics import valid_contents
 

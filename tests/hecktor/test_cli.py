@@ -4,10 +4,12 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import hecktor
 from contract import processes as cpus
 from hecktor import cli
 
@@ -15,6 +17,16 @@ from hecktor import cli
 def test_an_unknown_command_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["forecast"]) == 2
     assert "'forecast'" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    stated = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hecktor {stated}\n"
+    assert hecktor.__version__ == stated
+    with pytest.raises(AttributeError, match="'hecktor' has no attribute 'verison'"):
+        hecktor.verison  # noqa: B018
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))

@@ -15,8 +15,8 @@ from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
 from evaluation.editions.profile import load_profile
-from evaluation.pipeline import EvaluationRequest
 from evaluation.ranking.leaderboard import leaderboard
+from evaluation.request import EvaluationRequest
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics
 from evaluation.results.teams import comparable_teams
 from evaluation.statistics.bootstrap import Estimate

@@ -157,11 +157,32 @@ def test_metrics_by_a_column_of_a_table(scored) -> None:
     assert "No HPV status: 1 case." in figures["notes"]
 
 
+def test_two_columns_are_crossed(scored) -> None:
+    """The negative patients C and D are both in arm x, with a C-index of 0; A and B are alone, E has no HPV status."""
+    lines = "".join(f"{case},{hpv},{arm}\n" for (case, (*_, hpv)), arm in zip(CASES.items(), "xyxxx", strict=True))
+    (scored / "clinical.csv").write_text(f"PatientID,HPV Status,Arm\n{lines}")
+    options = ["--groups", f"{scored / 'clinical.csv'}:HPV status,Arm", "--figures", str(scored / "figures"), "--cases"]
+    assert report(["--results", str(scored / "results"), "--output", str(scored / "page.html"), *options]) == 0
+    figures = json.loads((scored / "figures" / "task2" / "by-hpv-status-arm.json").read_text(encoding="utf-8"))
+    assert figures["columns"]["group"] == "HPV status, Arm"
+    first = [row for row in figures["rows"] if row["of"] == "one (first)"]
+    assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
+    (grouping,) = with_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups
+    assert grouping.of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
+
+
+def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
+    (scored / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
+    (grouping,) = with_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups
+    assert grouping.of_case == {"A": "1", "B": "2", "C": "1"}
+
+
 @pytest.mark.parametrize(
     ("table", "column", "message"),
     [
         ("PatientID,Site\nA,x\n", "Stage", r"clinical\.csv: columns PatientID, Site, expected a column Stage"),
         ("PatientID,Site\nA,x\nB,x\n", "Site", "1 different value of Site among the scored cases, expected 2 to 12"),
+        ("PatientID,HPV,Site\nA,1,x\nB,0,x\n", "HPV, Site", "1 different value of Site among the scored cases"),
         ("PatientID,HPV\nZ-1,1\nZ-2,0\n", "HPV", "patients Z-1, Z-2"),
         # It would replace the line of all cases.
         ("PatientID,Arm\nA,all\nB,0\n", "Arm", r"clinical\.csv: the group 'all' of Arm"),

@@ -12,7 +12,7 @@ import SimpleITK as sitk
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk, write_mask, write_volume
-from evaluation.rows.mask import restored_row
+from evaluation.rows.restored_mask import restored_row
 from evaluation.rows.scorer import RawRow
 from tests.evaluation.tasks import SEGMENTATION
 
@@ -74,6 +74,52 @@ def test_lists_of_lesions_are_read_back_and_agree_with_the_counts(phase, rules):
     for changes in (*impossible, {"gtvn_lesion_dsc": [0.5]}, {"gtvn_lesion_dsc": []}, {"gtvn_lesion_dsc": [2]}):
         with pytest.raises(HecktorError, match="lesion"):
             restored_row(RawRow({**row, **changes}, "A"), rules())
+
+
+def volumes(report, *labels):
+    """False-positive and false-negative volume and volume bias of labels, in ml."""
+    names = ("fp_volume", "fn_volume", "volume_bias")
+    return [value(report, f"{label}_{name}_mean_ml") for label in labels for name in names]
+
+
+def test_volumes_by_hand(phase, blank):
+    """Voxels have 6 mm3, B adds 0 to each mean of two cases.
+
+    A: of the GTVp 1 of 8 voxels is marked, so that none is in a missed component, and 3 voxels apart are a false one: bias
+    1 + 3 - 8 = -4. The GTVn's 4 voxels are missed; 2 marked GTVn voxels lie on the GTVp, which is no GTVn: bias 2 - 4 = -2.
+    """
+    mask = blank()
+    mask[2, 2, 2], mask[2, 2:4, 3] = 1, 2
+    mask[6, 0, 0:3] = 1
+    phase.mask("A", mask)
+    report = phase.run()
+    gtvp, gtvn = (3, 0, -4), (2, 4, -2)
+    assert volumes(report, "gtvp", "gtvn") == pytest.approx([voxels * 6 / 1000 / 2 for voxels in (*gtvp, *gtvn)])
+    assert row_of(report, "A")["gtvp_false_positive_mm3"] == 18.0
+
+
+def test_voxels_that_share_a_corner_are_one_component_by_connectivity_26_alone(phase, blank):
+    """A: a GTVp voxel that touches the reference and, at a corner, 1 other: false by connectivity 6, and not by 26."""
+    mask = blank()
+    mask[3, 3, 3], mask[4, 4, 4] = 1, 1
+    phase.mask("A", mask)
+    found = {rule: volumes(phase.run(options={"connectivity": rule}), "gtvp")[0] for rule in ("26", "6")}
+    assert found == {"26": 0.0, "6": pytest.approx(1 * 6 / 1000 / 2)}
+
+
+def test_without_a_prediction_the_reference_is_missed_and_nothing_false(phase):
+    report = phase.run()
+    assert volumes(report, "gtvp", "gtvn") == pytest.approx([of * 6 / 1000 / 2 for of in (0, 8, -8, 0, 4, -4)])
+
+
+@pytest.mark.parametrize(("key", "voxels"), [("positive", 1), ("negative", 7), ("negative", 9)])
+def test_volumes_of_false_components_that_cannot_be_are_named(phase, rules, key, voxels):
+    """A has no prediction, so that no voxel is false and all 8 are missed."""
+    row = row_of(phase.run(), "A") | {f"gtvp_false_{key}_voxels": voxels}
+    with pytest.raises(
+        HecktorError, match=rf"gtvp_false_{key}_voxels {voxels}, expected from (0 to 0|8 to 8), by its counts"
+    ):
+        restored_row(RawRow(row, "A"), rules())
 
 
 def worst_of_a(report):
@@ -260,7 +306,8 @@ def test_nothing_to_measure_is_null_with_a_warning(phase_of, blank):
     phase.truth_mask("A", blank())
     phase.mask("A", blank())
     report = phase.run()
-    assert {value(report, name) for name in report["aggregates"]} == {None}
+    assert {value(report, name) for name in report["aggregates"] if not name.endswith("_ml")} == {None}
+    assert volumes(report, "gtvp", "gtvn") == [0.0] * 6
     assert len([line for line in report["warnings"] if not line.startswith("centres:")]) == 3
 
 

@@ -136,6 +136,19 @@ def test_files_of_a_phase(table: Path, tmp_path: Path) -> None:
     assert "predictions submission: aggregates.c_index.value 0.8750" in lines
 
 
+@pytest.mark.parametrize(
+    ("task", "needs"), [("segmentation", "the masks <case>.nii.gz of all patients"), ("rfs", "its table")]
+)
+def test_a_release_is_no_ground_truth_of_the_platform(tmp_path: Path, task: str, needs: str) -> None:
+    release = tmp_path / "release"
+    for name in ("CHUM-001.nii.gz", "CHUM-001__CT.nii.gz", "CHUM-001__PT.nii.gz"):
+        (release / "Task 1" / "CHUM-001").mkdir(parents=True, exist_ok=True)
+        write_mask(release / "Task 1" / "CHUM-001" / name, np.zeros(GRID.array_shape, dtype=np.uint8), GRID)
+    message = f"release: a release, with a folder for each patient, expected {needs} in one folder"
+    with pytest.raises(HecktorError, match=message):
+        make_phase(request(release, tmp_path / "phase", task), None, print)
+
+
 @pytest.mark.slow
 def test_a_phase_of_another_task_replaces_all_files(table: Path, tmp_path: Path) -> None:
     output, hpv = tmp_path / "phase", tmp_path / "hpv.csv"

@@ -1,0 +1,129 @@
+"""Many teams in one evaluation, and the ranking of the folder that it writes."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from contract.images.volumes import write_mask
+from evaluation import evaluate
+from evaluation.rows import comparison
+from hecktor.cli import main
+from tests.evaluation.tasks import RFS
+
+QUICK = ["--bootstraps", "10", "--seed", "3", "--workers", "1"]
+
+
+@pytest.fixture
+def masks(tmp_path, blank, grid):
+    """References A and B with 4 voxels of GTVp in a row; team `half` has 2 of them, so a DSC of 2 * 2 / (4 + 2)."""
+    for folder, length in (("reference", 4), ("teams/half", 2), ("teams/whole", 4)):
+        (tmp_path / folder).mkdir(parents=True)
+        mask = blank()
+        mask[2, 3, :length] = 1
+        for case in "AB":
+            write_mask(tmp_path / folder / f"{case}.mha", mask, grid)
+    return tmp_path
+
+
+def run(folder, *more):
+    paths = [
+        "--teams",
+        str(folder / "teams"),
+        "--ground-truth",
+        str(folder / "reference"),
+        "--output",
+        str(folder / "out"),
+    ]
+    return main(["evaluate", "--task", "1", *paths, *QUICK, *more])
+
+
+def content(folder, team):
+    return json.loads((folder / "out" / team / "metrics.json").read_text())
+
+
+def test_each_team_gets_the_result_of_its_own_evaluation(masks, capsys, monkeypatch) -> None:
+    read = []
+    monkeypatch.setattr(
+        comparison,
+        "read_labels",
+        lambda path, error, of=comparison.read_labels: read.append(path.name) or of(path, error),
+    )
+    assert run(masks) == 0
+    assert sorted(read) == ["A.mha", "B.mha"]  # each reference once for both teams
+    assert "half  gtvp_dsc_mean 0.6667" in capsys.readouterr().out
+    for team in ("half", "whole"):
+        own = evaluate(masks / "reference", task="1", predictions=masks / "teams" / team, bootstraps=10, seed=3)
+        assert content(masks, team) == own.to_dict()
+
+
+def test_a_faulty_team_costs_itself(masks, capsys) -> None:
+    """An earlier result of the team does not stay in place of the one that it lacks."""
+    assert run(masks) == 0
+    for path in (masks / "teams" / "half").iterdir():
+        path.rename(path.with_name(f"other-{path.name}"))
+    (masks / "teams" / "notes.txt").write_text("no team")
+    assert run(masks) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: 1 of 2 teams could not be scored: half: half: found masks of")
+    assert content(masks, "whole")["aggregates"]["gtvp_dsc_mean"]["value"] == 1.0
+    assert not (masks / "out" / "half" / "metrics.json").exists()
+
+
+def test_a_mask_that_ends_its_process_costs_its_own_team(masks, monkeypatch) -> None:
+    def reading(path, *more, of=comparison.read_prediction):
+        if path.parent.name == "half" and path.name == "B.mha":
+            raise BrokenProcessPool
+        return of(path, *more)
+
+    monkeypatch.setattr(comparison, "read_prediction", reading)
+    assert run(masks) == 0
+    assert [one["case"] for one in content(masks, "half")["cases"]["failed"]] == ["B"]
+    assert content(masks, "whole")["cases"]["failed"] == []
+
+
+def test_a_name_that_a_ranking_refuses_is_refused_at_once(masks, capsys) -> None:
+    (masks / "teams" / "half").rename(masks / "teams" / "ha\x07lf")
+    assert run(masks) == 1
+    assert "a name of 1 to " in capsys.readouterr().err
+    (masks / "teams" / "ha\x07lf").rename(masks / "teams" / "half")
+    (masks / "teams" / "half.zip").write_bytes(b"")
+    assert run(masks) == 1
+    assert "team 'half' stands twice" in capsys.readouterr().err
+    assert not (masks / "out").exists()
+
+
+@pytest.mark.parametrize(("content", "found"), [(None, "no folder 'teams'"), ("", "nothing"), ("x.mha", "found x.mha")])
+def test_no_folder_of_teams(tmp_path, capsys, content, found) -> None:
+    if content is not None:
+        (tmp_path / "teams").mkdir()
+    if content:
+        (tmp_path / "teams" / content).write_text("")
+    assert run(tmp_path) == 1
+    assert found in capsys.readouterr().err
+
+
+def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> None:
+    """A recurs before B: of the only comparable pair `right` and the platform's jobs are concordant, `wrong` is not."""
+    phase = phase_of(RFS)
+    phase.truth_table("PatientID,Relapse,RFS\nA,1,100\nB,0,200\n")
+    teams = phase.root / "teams"
+    (teams / "wrong").mkdir(parents=True)
+    (teams / "wrong" / "risks.csv").write_text("PatientID,risk\nA,1\nB,2\n")
+    (teams / "right.csv").write_text("PatientID,risk\nA,2\nB,1\n")
+    phase.value("A", "2.0")
+    phase.value("B", "1.0")
+    phase.run()
+    phase.input_dir.rename(teams / "jobs")
+    out = phase.root / "out"
+    options = ["--teams", str(teams), "--ground-truth", str(phase.truth_dir), "--output", str(out), *QUICK]
+    assert main(["evaluate", "--task", "2", *options]) == 0
+    (out / "late").mkdir()
+    assert main(["rank", str(out), "--output", str(out), "--bootstraps", "0"]) == 0
+    board = json.loads((out / "leaderboard.json").read_text())
+    assert [(one["rank"], one["team"]) for one in board["teams"]] == [(1, "jobs"), (1, "right"), (3, "wrong")]
+    assert "warning: out: no metrics.json of late, not ranked" in capsys.readouterr().err
+    assert main(["rank", str(teams), "--output", str(out)]) == 1
+    assert "teams: no TEAM/metrics.json" in capsys.readouterr().err
