@@ -44,7 +44,7 @@ class PackageContents:
             then the second of each, and so on: another architecture adds more than another fold. The answer has the
             grid of the member with the smallest voxels.
         heads: heads by name.
-        description: entries of the manifest: name, purpose, intended use, training data, licence, results.
+        description: entries of the manifest: name, purpose, edition, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
         features: hooks that measure features of the heads; the files of fitted ones are copied.
         code: where an entrant's own parts are found; None for the code of the image.

@@ -114,7 +114,7 @@ def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:
     for name, message in (
         ("absent", rf"^absent: not found, {package}, as a folder or \.tar\.gz"),
         ("empty", rf"^empty: no manifest\.json, {package}$"),
-        ("broken.tar.gz", r"^broken\.tar\.gz: cannot be unpacked \(it ends early\), expected an intact"),
+        ("broken.tar.gz", r"^broken\.tar\.gz: cannot be unpacked \(truncated header\), expected an intact"),
         ("x.pth", rf"^x\.pth: found a checkpoint, {package}; `hecktor package` makes one"),
         ("nnres", rf"^nnres: found nnU-Net's results, {package}; `hecktor package --nnunet` makes one"),
     ):
@@ -140,7 +140,13 @@ def test_the_origin_of_networks_that_are_passed_on_twice(
     record = networks_record(load_package(first))
     sha256 = file_entry(first / MANIFEST)["sha256"]
     assert record == {"name": "tiny", "sha256": sha256, **described, "condition": CONDITION}
-    about = {"name": "second", "purpose": "test", "training": {"patients": 3}, "networks_from": record}
+    about = {
+        "name": "second",
+        "purpose": "test",
+        "edition": "hecktor2025",
+        "training": {"patients": 3},
+        "networks_from": record,
+    }
     second = export_folder(tmp_path / "second", PackageContents(load_package(first), {}, about))
     sha256 = file_entry(second / MANIFEST)["sha256"]
     assert networks_record(load_package(second)) == {
@@ -159,7 +165,7 @@ def test_copied_networks_keep_their_settings(
     of_folds = load_package(pair_package).manifest.fold_configurations
     settings = {"average": "probabilities", "mirror_axes": [1], "normalised_over": "scan", "resampling": "grid"}
     sign_package(source, fold_configurations=of_folds, **settings)
-    about = {"name": "copy", "purpose": "test"}
+    about = {"name": "copy", "purpose": "test", "edition": "hecktor2025"}
     copy = load_package(export_folder(tmp_path / "copy", PackageContents(load_package(source), {}, about)))
     assert {key: getattr(copy.manifest, key) for key in settings} == settings
     assert copy.fold_configurations == tuple(of_folds)

@@ -15,7 +15,7 @@ from contract.errors import ModelPackageError, OutputError
 from tests.algorithm.heads.head_parts import linear, term
 
 HEAD = linear(term("age_years", -0.2, fill=60.0, mean=61.0, sd=9.0), intercept=0.5, threshold=0.25)
-DESCRIPTION = {"name": "tiny", "purpose": "for tests", "mirror_axes": [2]}
+DESCRIPTION = {"name": "tiny", "purpose": "for tests", "edition": "hecktor2025", "mirror_axes": [2]}
 
 
 @pytest.fixture(scope="module")
