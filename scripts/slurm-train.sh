@@ -9,14 +9,13 @@
 # Settings with their defaults:
 #
 #   HECKTOR=hecktor     the command, e.g. /opt/hecktor/.venv/bin/hecktor
-#   PLAN=               name of the plan (hecktor train plan --name)
 #   GPUS=1              cards for each network; above 1 they share each batch
 #   CPUS=12 MEMORY=48G HOURS=48     of each task
 #   SBATCH_EXTRA=       more options for sbatch, e.g. "--partition=gpu --account=me"
 set -euo pipefail
 
 : "${WORK:?the working directory of the training}" "${PACKAGE:?the folder of the model package}"
-export WORK PACKAGE PLAN="${PLAN:-}" HECKTOR="${HECKTOR:-hecktor}" GPUS="${GPUS:-1}" CPUS="${CPUS:-12}"
+export WORK PACKAGE HECKTOR="${HECKTOR:-hecktor}" GPUS="${GPUS:-1}" CPUS="${CPUS:-12}"
 
 submit() {
     # shellcheck disable=SC2086 - options are words
@@ -29,7 +28,7 @@ submit)
     mkdir -p "$WORK/slurm"
     # Each submission has its own list, since the number of unfinished networks falls while the array runs.
     jobs=$(mktemp "$WORK/slurm/jobs-XXXXXX")
-    "$HECKTOR" train fold --work "$WORK" ${PLAN:+--name "$PLAN"} --list >"$jobs"
+    "$HECKTOR" train fold --work "$WORK" --list >"$jobs"
     count=$(wc -l <"$jobs")
     after=()
     if [ "$count" -gt 0 ]; then
@@ -42,14 +41,14 @@ submit)
 network)
     read -r fold backbone < <(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" "$2")
     # exec: the training process itself receives SIGTERM at the time limit.
-    exec "$HECKTOR" train fold --work "$WORK" ${PLAN:+--name "$PLAN"} --fold "$fold" --backbone "$backbone" \
+    exec "$HECKTOR" train fold --work "$WORK" --fold "$fold" --backbone "$backbone" \
         --device cuda --gpus "$GPUS" --jobs "$CPUS"
     ;;
 finish)
-    "$HECKTOR" train postprocess --work "$WORK" ${PLAN:+--name "$PLAN"} --device cuda --jobs "$CPUS"
-    "$HECKTOR" train heads --work "$WORK" ${PLAN:+--name "$PLAN"} --device cuda --jobs "$CPUS"
-    "$HECKTOR" train report --work "$WORK" ${PLAN:+--name "$PLAN"} --jobs "$CPUS"
-    "$HECKTOR" train export --work "$WORK" ${PLAN:+--name "$PLAN"} --jobs "$CPUS" --output "$PACKAGE"
+    "$HECKTOR" train postprocess --work "$WORK" --device cuda --jobs "$CPUS"
+    "$HECKTOR" train heads --work "$WORK" --device cuda --jobs "$CPUS"
+    "$HECKTOR" train report --work "$WORK" --jobs "$CPUS"
+    "$HECKTOR" train export --work "$WORK" --jobs "$CPUS" --output "$PACKAGE"
     ;;
 *)
     echo "error: found $1, expected submit, network or finish" >&2

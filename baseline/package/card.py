@@ -164,7 +164,7 @@ def _training(work: WorkFolders) -> str:
         )
     splits = read_splits(work)
     masks = sorted({one.get("masks") or OUT_OF_FOLD for one in work.read(work.heads_json).values()})
-    networks = " and ".join(dict.fromkeys(name for member in work.members for name in read_plan(member).backbones))
+    networks = " and ".join(read_plan(work).backbones)
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
         f"{splits.seed}); the manifest has the options of the plan. Inference averages the probabilities of the passes "

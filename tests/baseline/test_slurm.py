@@ -75,9 +75,3 @@ def test_steps_after_the_networks(cluster: Cluster) -> None:
         "hecktor train report --work ROOT/work --jobs 4",
         "hecktor train export --work ROOT/work --jobs 4 --output ROOT/package",
     ]
-
-
-def test_a_named_plan(cluster: Cluster) -> None:
-    listed, *_ = cluster.run(PLAN="wide")
-    assert listed == "hecktor train fold --work ROOT/work --name wide --list"
-    assert all("--work ROOT/work --name wide" in call for call in cluster.run("finish", PLAN="wide"))

@@ -39,7 +39,7 @@ def trained(release: Path, root: Path) -> Path:
     assert train(["plan", *PLAN.split(), *NETWORK.split(), *work]) == 0
     for step in (["fold", "--fold", "0"], ["fold", "--fold", "1"], ["heads"]):
         assert train([*step, "--device", "cpu", *work]) == 0
-    assert train(["export", "--output", str(package), "--device", "cpu", *work]) == 0
+    assert train(["export", "--output", str(package), *work]) == 0
     assert read_manifest(package).channels[:2] == ["mr_during", "mr_registered"]
     return package
 
