@@ -13,8 +13,6 @@ from typing import Any, Final
 from baseline.network.plans import (
     CHANNELS_SEEN,
     DIMENSIONS,
-    LOSSES,
-    OPTIMISERS,
     OUTCOME_PRESETS,
     PET_NORMALISATIONS,
     PRESETS,
@@ -39,8 +37,6 @@ from contract.processes import usable_cpus
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
 _DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, full on a GPU"
-# The value of LesionTracer in autoPET III.
-_MISALIGN: Final = 0.1
 _SWITCH: Final = {"on": True, "off": False}
 # Names of steps in version 0.2, which still work.
 _OLD_NAMES: Final = {"postprocess": ("decide",)}
@@ -274,17 +270,18 @@ def _plan() -> argparse.ArgumentParser:
     add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
     add("--base-features", type=whole_number(1), help="channels at the finest resolution")
     add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
-    add("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
-    add("--learning-rate", type=positive_number(), help="initial learning rate")
+    add("--learning-rate", type=positive_number(), help="initial rate (default: the trainer's own, or the preset's)")
     add("--batch-size", type=whole_number(1), help="patches per training step")
     add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
-    add("--loss", choices=LOSSES, help="sum of two losses (default: dice-ce, nnU-Net's)")
     add("--channels", choices=CHANNELS_SEEN, help="input images of the networks: one, both (default), or their mean")
     add("--dimensions", type=int, choices=DIMENSIONS, help="2 for 2D networks on axial slices (default: 3)")
-    add("--no-augmentation", action="store_const", const=True, help="train without augmentation and mirroring")
     add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
-    add("--trainer", metavar="MODULE:CLASS", help="your subclass of nnU-Net's trainer, in a folder of PYTHONPATH")
+    add(
+        "--trainer",
+        metavar="NAME|MODULE:CLASS",
+        help="a variant of nnU-Net's trainer, such as nnUNetTrainerNoDA, or your subclass in a folder of PYTHONPATH",
+    )
     add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
     _add_pet_options(parser)
     return parser
@@ -292,14 +289,6 @@ def _plan() -> argparse.ArgumentParser:
 
 def _add_pet_options(parser: argparse.ArgumentParser) -> None:
     add, probability = parser.add_argument, number_within(0, 1)
-    add(
-        "--misalign",
-        type=probability,
-        nargs="?",
-        const=_MISALIGN,
-        metavar="P",
-        help="turn and shift the PET against the CT, each with this probability (default without P: %(const)s)",
-    )
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
         "--pet-normalisation",

@@ -42,7 +42,7 @@ from baseline.network.estimate import other_steps
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
-from baseline.network.plans import PRESETS, NetworkPlan, read_plan
+from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.progress import duration
 from baseline.outcome.folds import (
     OutcomeSettings,
@@ -184,8 +184,7 @@ def _intention(options: TrainingOptions, plan: NetworkPlan, work: WorkFolders) -
         steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"
         estimated = other_steps(patients)
     else:
-        preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
-        steps = f"plan, train {folds * len(plan.backbones)} networks (preset {preset})"
+        steps = f"plan, train {folds * len(plan.backbones)} networks (preset {plan.preset})"
         estimated = estimate_text(plan, patients, folds, machine, work)
     return f"steps: check, prepare, {steps}, postprocess, heads, report, export; on {machine.device}\n{estimated}"
 
@@ -391,7 +390,11 @@ def _export(
         if code:
             code.use(existing.manifest.code)
         return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
+    from baseline.network.checkpoint import read_checkpoint
+
     channels = list(edition_of(work).algorithms[0].channels)
-    described = {**manifest, "channels": channels, "mirror_axes": list(read_plan(work).mirror_axes)}
     plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
+    # The plan's, unless its trainer mirrors nothing.
+    mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
+    described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
     return export_package(output, plans, final, heads, described, card, features, own)

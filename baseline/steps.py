@@ -85,10 +85,9 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
 
 # Options that have no effect together with an option's value.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
-    ("no_augmentation", True): ("mirror_axes", "misalign", "pet_dropout"),
-    ("channels", "CT"): ("misalign", "pet_dropout", "pet_normalisation"),
-    ("channels", "PET"): ("misalign", "pet_dropout"),
-    ("dimensions", 2): ("misalign", "backbones"),
+    ("channels", "CT"): ("pet_dropout", "pet_normalisation"),
+    ("channels", "PET"): ("pet_dropout",),
+    ("dimensions", 2): ("backbones",),
 }
 
 
@@ -96,8 +95,7 @@ def _check_effects(given: Mapping[str, Any]) -> None:
     for (option, value), others in _WITHOUT_EFFECT.items():
         found = next((one for one in others if one in given and given.get(option) == value), None)
         if found is not None:
-            name = f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
-            raise HecktorError(f"--{found.replace('_', '-')}", f"found with {name}", "one of them")
+            raise HecktorError(f"--{found.replace('_', '-')}", f"found with --{option} {value}", "one of them")
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:

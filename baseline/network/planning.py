@@ -31,7 +31,7 @@ LOGGER = logging.getLogger("hecktor")
 FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
-_OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
+_OF_CT_AND_PET: Final = ("channels", "pet_dropout", "pet_normalisation")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.container, pytest.mark.slow]
 
 TASK = "mid-rt"
 # What 300 steps of a small network on small patches can learn.
-PLAN = "--epochs 4 --iterations 75 --learning-rate 0.01 --loss tversky-ce --no-augmentation"
+PLAN = "--epochs 4 --iterations 75 --learning-rate 0.01 --trainer nnUNetTrainerNoDA"
 NETWORK = "--base-features 8 --most-features 16 --memory-gb 0.005"
 
 
