@@ -110,7 +110,7 @@ def _add_networks(step: _AddStep) -> None:
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
     device, networks, code = _device(), _networks(), _code()
-    step("postprocess", [device, networks, code], "find rules that remove lesions of the out-of-fold masks")
+    step("postprocess", [device, networks, code], "find minimum volumes of lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
         "--size",

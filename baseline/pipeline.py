@@ -225,17 +225,17 @@ def measure_out_of_fold(
 
 
 def postprocess_masks(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """Find postprocessing rules and apply them to the out-of-fold masks; returns the features after them."""
+    """Find minimum volumes and apply them to the out-of-fold masks; returns the features after them."""
     from baseline.postprocessing.step import postprocess
 
     return postprocess(work, measured, jobs)
 
 
 def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """The features that heads are fitted on: after postprocessing, if rules were searched; else as measured."""
-    from baseline.postprocessing.step import apply_given, postprocess
+    """The features that heads are fitted on: after postprocessing, if that step was run; else as measured."""
+    from baseline.postprocessing.step import keep_all, postprocess
 
-    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else apply_given(work, measured)
+    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else keep_all(work, measured)
 
 
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
