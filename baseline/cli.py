@@ -13,8 +13,6 @@ from typing import Any, Final
 from baseline.network.plans import (
     CHANNELS_SEEN,
     DIMENSIONS,
-    LOSSES,
-    OPTIMISERS,
     OUTCOME_PRESETS,
     PET_NORMALISATIONS,
     PRESETS,
@@ -22,7 +20,7 @@ from baseline.network.plans import (
 )
 from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
-from baseline.work import CONFIGURATIONS, DEFAULT_PLAN, REFERENCE, WorkFolders
+from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
 from contract import labels
 from contract.errors import HecktorError
 from contract.options import (
@@ -38,12 +36,7 @@ from contract.processes import usable_cpus
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
-_PLANS: Final = "name of the plan, or A+B for an ensemble of plans"
-# These steps refuse an ensemble.
-_OF_ONE_PLAN: Final = ("all", "prepare", "plan", "fold")
 _DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, full on a GPU"
-# The value of LesionTracer in autoPET III.
-_MISALIGN: Final = 0.1
 _SWITCH: Final = {"on": True, "off": False}
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
@@ -59,8 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from baseline.steps import STEPS
 
     try:
-        name = getattr(arguments, "name", DEFAULT_PLAN)  # the list and the comparison concern every plan
-        return STEPS[arguments.step](arguments, WorkFolders(arguments.work.resolve(), name))
+        return STEPS[arguments.step](arguments, WorkFolders(arguments.work.resolve()))
     except KeyboardInterrupt:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
 
@@ -70,13 +62,10 @@ def parser() -> argparse.ArgumentParser:
     train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
     steps = train.add_subparsers(dest="step", required=True)
     work, jobs = _work(), _jobs()
-    of_one_plan, of_plans = _name("name of the plan"), _name(_PLANS)
-    # The list and the comparison concern every plan; the list has no work to share among processes.
-    common = {"list": [work], "compare": [work, jobs]}
 
     def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
-        name_of_plan = of_one_plan if name in _OF_ONE_PLAN else of_plans
-        parents = [*common.get(name, [work, name_of_plan, jobs]), *parents]
+        # Answers are only copied.
+        parents = [work, *([] if name == "answers" else [jobs]), *parents]
         description = f"{about[0].upper()}{about[1:]}."
         added = steps.add_parser(name, parents=parents, help=about, description=description)
         added.set_defaults(step=name)
@@ -84,7 +73,6 @@ def parser() -> argparse.ArgumentParser:
 
     _add_networks(step)
     _add_heads(step)
-    _add_comparisons(step)
     return train
 
 
@@ -107,15 +95,7 @@ def _add_networks(step: _AddStep) -> None:
     )
     first = step("prepare", [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
-    of_plan = step("plan", [preset, plan], "plan and preprocess with nnU-Net")
-    of_plan.add_argument(
-        "--spacing-mm",
-        dest="plan_spacing_mm",
-        type=positive_number(),
-        nargs=3,
-        metavar=("X", "Y", "Z"),
-        help="prepare the images of a named plan at this voxel size in mm (default: that of prepare)",
-    )
+    step("plan", [preset, plan], "plan and preprocess with nnU-Net")
     fold = step("fold", [device, gpus], "train one network, or all unfinished ones")
     fold.add_argument(
         "--fold", type=whole_number(0), help="number of a fold: first the balanced folds, then the left-out centres"
@@ -127,7 +107,7 @@ def _add_networks(step: _AddStep) -> None:
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
     device, networks, code = _device(), _networks(), _code()
-    step("postprocess", [device, networks, code], "find rules that remove lesions of the out-of-fold masks")
+    step("postprocess", [device, networks, code], "find minimum volumes of lesions of the out-of-fold masks")
     outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
     outcome.add_argument(
         "--size",
@@ -162,8 +142,10 @@ def _add_heads(step: _AddStep) -> None:
     )
     _add_nnunet_options(heads)
     step("report", [], "write the training report")
-    last = step("export", [_export(), device, code], "write the model package")
-    last.add_argument("--plans", metavar="A,B", help="write the networks of several plans into one package")
+    step("export", [_export(), code], "write the model package")
+    answers = step("answers", [], "write held-out masks, risks and classes in plain files, to compare trainings")
+    answers.add_argument("--output", type=Path, required=True, help="new folder; it gets a folder for each model")
+    answers.add_argument("--probabilities", action="store_true", help="also write the probabilities of GTVp and GTVn")
 
 
 def _add_nnunet_options(parser: argparse.ArgumentParser) -> None:
@@ -186,30 +168,11 @@ def _add_nnunet_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**dict.fromkeys(TRAINING_OPTIONS))
 
 
-def _add_comparisons(step: _AddStep) -> None:
-    step("list", [], "list the plans with their folds, hours and out-of-fold figures")
-    against = step("compare", [], "compare plans on the out-of-fold patients")
-    against.add_argument(
-        "experiments",
-        nargs="+",
-        metavar="EXPERIMENT",
-        help="name of a plan, NAME:unfiltered for its masks before postprocessing, NAME:MODEL for one model in place "
-        "of its heads, such as NAME:my_model:Head, or A+B for an ensemble",
-    )
-    against.add_argument(
-        "--output", type=Path, help="folder for index.html, or an HTML file (default: comparisons/... in --work)"
-    )
-
-
 def _option(*names: str, **settings: Any) -> argparse.ArgumentParser:
     """A parser with one option, for the parents of steps that share it."""
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument(*names, **settings)
     return parser
-
-
-def _name(about: str) -> argparse.ArgumentParser:
-    return _option("--name", default=DEFAULT_PLAN, help=f"{about} (default: %(default)s)")
 
 
 def _work() -> argparse.ArgumentParser:
@@ -304,17 +267,18 @@ def _plan() -> argparse.ArgumentParser:
     add("--memory-gb", type=positive_number(), help="memory target of nnU-Net's planner in GB")
     add("--base-features", type=whole_number(1), help="channels at the finest resolution")
     add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
-    add("--optimiser", choices=OPTIMISERS, help="optimiser of the training")
-    add("--learning-rate", type=positive_number(), help="initial learning rate")
+    add("--learning-rate", type=positive_number(), help="initial rate (default: the trainer's own, or the preset's)")
     add("--batch-size", type=whole_number(1), help="patches per training step")
     add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
-    add("--loss", choices=LOSSES, help="sum of two losses (default: dice-ce, nnU-Net's)")
     add("--channels", choices=CHANNELS_SEEN, help="input images of the networks: one, both (default), or their mean")
     add("--dimensions", type=int, choices=DIMENSIONS, help="2 for 2D networks on axial slices (default: 3)")
-    add("--no-augmentation", action="store_const", const=True, help="train without augmentation and mirroring")
     add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
-    add("--trainer", metavar="MODULE:CLASS", help="your subclass of nnU-Net's trainer, in a folder of PYTHONPATH")
+    add(
+        "--trainer",
+        metavar="NAME|MODULE:CLASS",
+        help="a variant of nnU-Net's trainer, such as nnUNetTrainerNoDA, or your subclass in a folder of PYTHONPATH",
+    )
     add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
     _add_pet_options(parser)
     return parser
@@ -322,14 +286,6 @@ def _plan() -> argparse.ArgumentParser:
 
 def _add_pet_options(parser: argparse.ArgumentParser) -> None:
     add, probability = parser.add_argument, number_within(0, 1)
-    add(
-        "--misalign",
-        type=probability,
-        nargs="?",
-        const=_MISALIGN,
-        metavar="P",
-        help="turn and shift the PET against the CT, each with this probability (default without P: %(const)s)",
-    )
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
         "--pet-normalisation",

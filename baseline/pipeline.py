@@ -40,7 +40,7 @@ from baseline.heads.record import checked_document, read_cross_validation, store
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
-from baseline.network.plans import PRESETS, NetworkPlan, read_plan
+from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.progress import duration
 from baseline.outcome.folds import (
     OutcomeSettings,
@@ -55,8 +55,7 @@ from baseline.outcome.folds import (
 )
 from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
-from baseline.package.existing import check_spacing, existing_networks, networks_record, record_export, use_networks
-from baseline.package.joined_plans import described_plans, ensemble_members, order_of_plans, shared_mirror_axes
+from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
 from baseline.postprocessing.record import postprocessing_lines, rules_in_use
 from baseline.release import prepare
 from baseline.release.cases import ReleaseCase, read_cases, read_release
@@ -65,7 +64,7 @@ from baseline.release.prepare import check_release, prepare_release
 from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
-from baseline.work import DEFAULT_PLAN, WorkFolders
+from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import write_json
@@ -93,7 +92,6 @@ class TrainingOptions:
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
         outcome: settings of the outcome network; None trains none.
-        name: name of the plan.
         code: folders of your own code, whose heads and features compete with ours.
     """
 
@@ -105,7 +103,6 @@ class TrainingOptions:
     description: Path | None = None
     networks: Path | None = None
     outcome: OutcomeSettings | None = None
-    name: str = DEFAULT_PLAN
     code: tuple[Path, ...] = ()
 
 
@@ -116,7 +113,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         HecktorError: the release has errors, or a step failed.
     """
     begun = time.monotonic()
-    work, jobs = WorkFolders(options.work.resolve(), options.name), options.machine.threads
+    work, jobs = WorkFolders(options.work.resolve()), options.machine.threads
     code = Code.of(options.code)
     # Problems of the last steps end the first one already.
     machine, plan = usable_machine(options.machine), _chosen_plan(options)
@@ -127,8 +124,6 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     check_fits(work, own_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
-    if work.images != work.shared:
-        raise HecktorError("--name", f"found {work.name}, which has a spacing of its own", "the steps one by one")
     spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)
     plan = plan.changed(spacing_mm=spacing_mm)
     options = replace(options, prepare=replace(options.prepare, spacing_mm=spacing_mm), plan=plan, machine=machine)
@@ -169,8 +164,8 @@ def check_replaceable_heads(work: WorkFolders, code: Code) -> None:
         *(FeatureHook(code, one).reference for one in code_of_features(work)),
     }
     if lost := sorted(before - {*code.offered(HEAD), *code.offered(FEATURES)}):
-        expected = f"the same --code, or `hecktor train heads{work.name_option}` without it before"
-        raise HecktorError("--code", f"found no {listed(lost)}, which the heads of {work.name} had before", expected)
+        expected = "the same --code, or `hecktor train heads` without it before"
+        raise HecktorError("--code", f"found no {listed(lost)}, which the heads had before", expected)
 
 
 def _chosen_plan(options: TrainingOptions) -> NetworkPlan:
@@ -185,9 +180,8 @@ def _intention(options: TrainingOptions, plan: NetworkPlan) -> str:
     if options.networks is not None:
         steps = f"segment with the networks of {options.networks.name} (no plan, no training of networks)"
     else:
-        preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
         networks = options.prepare.folds * len(plan.backbones)
-        steps = f"plan, train {networks} networks of {plan.epochs} epochs (preset {preset})"
+        steps = f"plan, train {networks} networks of {plan.epochs} epochs (preset {plan.preset})"
     steps = f"check, prepare, {steps}, postprocess, heads, report, export"
     return f"steps for {patients} patients: {steps}; on {options.machine.device}"
 
@@ -228,29 +222,28 @@ def measure_out_of_fold(
 
 
 def postprocess_masks(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """Find postprocessing rules and apply them to the out-of-fold masks; returns the features after them."""
+    """Find minimum volumes and apply them to the out-of-fold masks; returns the features after them."""
     from baseline.postprocessing.step import postprocess
 
     return postprocess(work, measured, jobs)
 
 
 def features_for_heads(work: WorkFolders, measured: Mapping[str, Features], jobs: int = 1) -> dict[str, Features]:
-    """The features that heads are fitted on: after postprocessing, if rules were searched; else as measured."""
-    from baseline.postprocessing.step import apply_given, postprocess
+    """The features that heads are fitted on: after postprocessing, if that step was run; else as measured."""
+    from baseline.postprocessing.step import keep_all, postprocess
 
-    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else apply_given(work, measured)
+    return postprocess(work, measured, jobs) if work.postprocessing_json.is_file() else keep_all(work, measured)
 
 
 def _run_of_folds(work: WorkFolders, device: str) -> OutOfFoldRun:
     """Each patient by the trained networks of the fold that held it out."""
     from baseline.network.out_of_fold import OutOfFoldRun
 
-    finals = [final_checkpoints(member) for member in work.members]
-    checkpoints = tuple(itertools.chain.from_iterable(itertools.chain(*(one.values() for one in finals))))
-    keys = [plan_key(member, read_plan(member)) for member in work.members]
+    finals = final_checkpoints(work)
+    checkpoints = tuple(itertools.chain.from_iterable(finals.values()))
     # The average matters only where several networks held the patient out.
-    average = {"average": "probabilities"} if sum(map(len, finals)) > 1 else {}
-    networks = key_of(work, checkpoints, {"plan": keys if work.is_ensemble else keys[0], **average})
+    average = {"average": "probabilities"} if len(finals) > 1 else {}
+    networks = key_of(work, checkpoints, {"plan": plan_key(work, read_plan(work)), **average})
     fold_of = {patient: number for number, fold in enumerate(read_splits(work).folds) for patient in fold}
     return OutOfFoldRun(lambda: _export_networks(work), fold_of, networks, device)
 
@@ -345,7 +338,7 @@ def export_model(
         "seed": splits.seed,
     }
     training |= {} if (masks := masks_of(fitted)) == "" else {"heads_fitted_on": masks}
-    training |= described_plans(work) if existing is None else {}
+    training |= {"plan": read_plan(work).record()} if existing is None else {}
     out_of_fold = {
         name: {one.metric: round(one.out_of_fold, 4), "penalty": one.penalty} for name, one in fitted.items()
     }
@@ -365,9 +358,7 @@ def export_model(
     if own := folders_of(heads.values()):
         digests = code_of_features(work) | code_of_fits(work)
         manifest["code"] = {name: digest for name, digest in digests.items() if name in own}
-    package = _export(work, output, heads, manifest, model_card(work, description), code)
-    record_export(work, package)
-    return package
+    return _export(work, output, heads, manifest, model_card(work, description), code)
 
 
 def _export_networks(work: WorkFolders) -> Path:
@@ -396,13 +387,11 @@ def _export(
         if code:
             code.use(existing.manifest.code)
         return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
+    from baseline.network.checkpoint import read_checkpoint
+
     channels = list(edition_of(work).algorithms[0].channels)
-    described = {**manifest, "channels": channels, "mirror_axes": list(shared_mirror_axes(work))}
-    if work.is_ensemble:
-        # The measurement, which has no heads yet, makes all passes of a fold in any order.
-        members = ensemble_members(order_of_plans(work) if heads else work.members)
-        contents = {**described, "average": "probabilities"}
-        own = work.own_heads
-        return export_contents(output, PackageContents(members, heads, contents, card, features, None, own))
     plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
+    # The plan's, unless its trainer mirrors nothing.
+    mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
+    described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
     return export_package(output, plans, final, heads, described, card, features, own)

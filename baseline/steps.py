@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
-from baseline.experiments.listing import as_table, listed
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
 from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
-from baseline.network.planning import plan_networks, with_spacing
+from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan, default_size
 from baseline.outcome.folds import OutcomeSettings, train_outcome, trained_outcome
 from baseline.package.cli import TRAINING_OPTIONS
@@ -24,7 +23,6 @@ from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import (
     TrainingOptions,
-    check_replaceable_heads,
     export_model,
     features_for_heads,
     fit_heads,
@@ -35,8 +33,9 @@ from baseline.pipeline import (
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
+from baseline.report.answers import write_answers
 from baseline.report.report import make_report
-from baseline.work import DEFAULT_PLAN, JOINED, REFERENCE, WorkFolders
+from baseline.work import REFERENCE, WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.release.problems import as_text
@@ -85,10 +84,9 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
 
 # Options that have no effect together with an option's value.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
-    ("no_augmentation", True): ("mirror_axes", "misalign", "pet_dropout"),
-    ("channels", "CT"): ("misalign", "pet_dropout", "pet_normalisation"),
-    ("channels", "PET"): ("misalign", "pet_dropout"),
-    ("dimensions", 2): ("misalign", "backbones"),
+    ("channels", "CT"): ("pet_dropout", "pet_normalisation"),
+    ("channels", "PET"): ("pet_dropout",),
+    ("dimensions", 2): ("backbones",),
 }
 
 
@@ -96,8 +94,7 @@ def _check_effects(given: Mapping[str, Any]) -> None:
     for (option, value), others in _WITHOUT_EFFECT.items():
         found = next((one for one in others if one in given and given.get(option) == value), None)
         if found is not None:
-            name = f"--{option.replace('_', '-')}" + ("" if value is True else f" {value}")
-            raise HecktorError(f"--{found.replace('_', '-')}", f"found with {name}", "one of them")
+            raise HecktorError(f"--{found.replace('_', '-')}", f"found with --{option} {value}", "one of them")
 
 
 def machine_of(arguments: argparse.Namespace) -> Machine:
@@ -112,7 +109,6 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _require_one_plan(work)
     prepare, machine = prepare_options(arguments), machine_of(arguments)
     description, networks, size = arguments.description, arguments.networks, arguments.outcome_network
     # True without a size
@@ -121,7 +117,7 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
         _refuse_plan_options(arguments)
     plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
     options = TrainingOptions(
-        work.shared,
+        work.root,
         arguments.output,
         prepare,
         plan,
@@ -129,7 +125,6 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
         description,
         networks,
         outcome,
-        arguments.name,
         tuple(arguments.code),
     )
     train(options, _show)
@@ -147,8 +142,6 @@ def _refuse_plan_options(arguments: argparse.Namespace) -> None:
 
 
 def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    if work.name != DEFAULT_PLAN:
-        raise HecktorError("--name", f"found {work.name} for prepare", "none: all plans share the prepared data")
     options = prepare_options(arguments)
     if not arguments.check_only:
         preset = None if arguments.preset is None else PRESETS[arguments.preset].spacing_mm
@@ -163,26 +156,20 @@ def _prepare(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 
 def _plan(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _require_one_plan(work)
-    if arguments.plan_spacing_mm is not None:
-        work = with_spacing(work, tuple(arguments.plan_spacing_mm), arguments.jobs)
     plan = plan_of(arguments, str(release_of(work)))
-    if arguments.plan_spacing_mm is not None:
-        plan = plan.changed(spacing_mm=tuple(arguments.plan_spacing_mm))
     plan_networks(work, plan, arguments.jobs)
     _show(f"plans in {work.plans}")
     return 0
 
 
 def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    _require_one_plan(work)
     jobs = chosen_jobs(work, arguments.fold, arguments.backbone)
     waiting = unfinished(work, jobs)
     if arguments.list:
         sys.stdout.write("".join(f"{job.fold} {job.backbone}\n" for job in waiting))
         return 0
     if not waiting:
-        _show(f"nothing to train: {', '.join(map(str, jobs))} finished before (plan {work.name})")
+        _show(f"nothing to train: {', '.join(map(str, jobs))} finished before")
         return 0
     checkpoints = train_jobs(work, jobs, machine_of(arguments))
     if len(checkpoints) == 1:
@@ -192,10 +179,8 @@ def _fold(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     if arguments.networks is not None:
-        _require_one_plan(work)
         use_networks(work, arguments.networks)
-    has_networks = any(path.exists() for one in work.members for path in (one.networks, one.plan_json))
-    if not has_networks and work.features_json.is_file():  # of `heads --masks`
+    if not (work.networks.exists() or work.plan_json.exists()) and work.features_json.is_file():  # of `heads --masks`
         _show("no postprocessing: there are no networks to compute probabilities")
         return 0
     code = Code.of(arguments.code)
@@ -225,8 +210,6 @@ def _outcome_settings(
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
-    if arguments.networks is not None or arguments.nnunet is not None:
-        _require_one_plan(work)
     jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
     origin = OUT_OF_FOLD if arguments.masks is None else GIVEN
     if arguments.masks == REFERENCE:
@@ -289,44 +272,14 @@ def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:
     return 0
 
 
-def _list(_: argparse.Namespace, work: WorkFolders) -> int:
-    _require_folder(work)
-    _show(as_table(listed(work.shared)))
+def _answers(arguments: argparse.Namespace, work: WorkFolders) -> int:
+    folders = write_answers(work, arguments.output, probabilities=arguments.probabilities)
+    _show(f"held-out answers in {arguments.output}: {', '.join(folders)}")
     return 0
-
-
-def _compare(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    from baseline.experiments.compare import compare
-
-    _require_folder(work)
-    summary, page = compare(work, arguments.experiments, arguments.output, arguments.jobs)
-    _show(f"{summary}\nwritten: {page}")
-    return 0
-
-
-def _require_folder(work: WorkFolders) -> None:
-    if not work.shared.is_dir():
-        raise HecktorError("--work", f"no folder {work.shared.name}")
-
-
-def _require_one_plan(work: WorkFolders) -> None:
-    if work.is_ensemble:
-        expected = "one plan: an ensemble has no networks of its own"
-        raise HecktorError("--name", f"found {work.name}", expected)
 
 
 def _export(arguments: argparse.Namespace, work: WorkFolders) -> int:
     code = Code.of(arguments.code)
-    if arguments.plans is not None:
-        if work.name != DEFAULT_PLAN:
-            raise HecktorError("--plans", "found with --name", "one of them")
-        work = WorkFolders(work.shared, JOINED.join(arguments.plans.split(",")))
-        check_replaceable_heads(work, code)
-        # Unchanged steps are skipped; networks trained since then are measured again.
-        measured = measure_out_of_fold(work, arguments.device, arguments.jobs, code)
-        features = postprocess_masks(work, measured, arguments.jobs)
-        _show(postprocessing_lines(work))
-        _show(fit_heads(work, features, arguments.jobs, code, arguments.device))
     package = export_model(work, arguments.output, read_description(arguments.description), code)
     code.check_used()
     _show(f"model package in {package}")
@@ -348,6 +301,5 @@ STEPS: Final[Mapping[str, Step]] = {
     "heads": _heads,
     "report": _report,
     "export": _export,
-    "list": _list,
-    "compare": _compare,
+    "answers": _answers,
 }

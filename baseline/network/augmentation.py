@@ -1,4 +1,4 @@
-"""Augmentations of the PET: misaligned against the CT, or absent. Both leave the reference as it is."""
+"""Training patches without a PET."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 from batchgeneratorsv2.transforms.base.basic_transform import ImageOnlyTransform
-from batchgeneratorsv2.transforms.spatial.channel_misalignment import ChannelMisalignmentTransform
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from batchgeneratorsv2.transforms.utils.random import RandomTransform
 from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
-from baseline.network.plans import NetworkPlan
 from contract.packages import CHANNELS
 
 PET: Final = CHANNELS.index("PET")
-# Largest rotation about each axis, and largest shift in plane in voxels.
-MISALIGN_DEGREES, MISALIGN_VOXELS = 5.0, 2
 
 
 class AbsentPet(ImageOnlyTransform):  # type: ignore[misc]
@@ -45,27 +41,10 @@ def absent_pet(configuration: Mapping[str, Any], intensities: Mapping[str, Mappi
     return float(normaliser.run(np.zeros((1, 1, 1), dtype=np.float32), None).item())
 
 
-def misalignment(plan: NetworkPlan) -> ChannelMisalignmentTransform:
-    """The PET turned about each axis and shifted in plane, each with the plan's probability.
+def with_absent_pets(transforms: ComposeTransforms, probability: float, absent: float) -> ComposeTransforms:
+    """nnU-Net's training transforms, after which a patch has no PET with this probability.
 
-    The PET moves and not the CT, because the reference is drawn on the CT's grid.
+    The dropout comes last, so that no noise is left in the channel. `absent` is the value of an absent PET.
     """
-    return ChannelMisalignmentTransform(
-        (PET,),
-        rotation_ax_cor_sag=(MISALIGN_DEGREES,) * 3,
-        rad_or_deg="deg",
-        p_rotation=plan.misalign,
-        shift_zyx=(0, MISALIGN_VOXELS, MISALIGN_VOXELS),
-        p_shift=plan.misalign,
-    )
-
-
-def with_pet_augmentations(transforms: ComposeTransforms, plan: NetworkPlan, absent: float) -> ComposeTransforms:
-    """nnU-Net's training transforms with those of the plan.
-
-    The misalignment comes first, while the patch still has the margin that rotation needs; the dropout comes last, so
-    that no noise is left in the channel. `absent` is the value of an absent PET.
-    """
-    first = [misalignment(plan)] if plan.misalign else []
-    last = [RandomTransform(AbsentPet(absent), apply_probability=plan.pet_dropout)] if plan.pet_dropout else []
-    return ComposeTransforms([*first, *transforms.transforms, *last])
+    dropout = RandomTransform(AbsentPet(absent), apply_probability=probability)
+    return ComposeTransforms([*transforms.transforms, dropout])

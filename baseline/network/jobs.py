@@ -77,7 +77,7 @@ def final_checkpoints(work: WorkFolders) -> dict[str, list[Path]]:
     jobs = package_jobs(work)
     missing = unfinished(work, jobs)
     if missing:
-        command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}{work.name_option}"
+        command = f"hecktor train fold --fold {missing[0].fold} --backbone {missing[0].backbone}"
         raise HecktorError(f"{missing[0]} has no final checkpoint, expected `{command}` before")
     finals: dict[str, list[Path]] = {}
     for job in jobs:
@@ -223,7 +223,7 @@ def _copy(job: TrainingJob, source: IO[bytes], console: TextIO) -> None:
 
 
 def _command(work: WorkFolders, job: TrainingJob, machine: Machine, threads: int) -> list[str]:
-    command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.shared), "--name", work.name]
+    command = [sys.executable, "-m", "baseline", "fold", "--work", str(work.root)]
     command += ["--device", machine.device, "--gpus", str(machine.gpus), "--jobs", str(threads)]
     command += [f"--{name}" for name in ("compile", "deterministic") if getattr(machine, name)]
     return [*command, "--fold", str(job.fold), "--backbone", job.backbone]

@@ -115,22 +115,20 @@ def train_network(
 
 
 def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
-    """Check that the user's trainer, if the plan names one, can be imported and leaves the plan's options in effect.
+    """Check that the plan's trainer, if it names one, can be imported and leaves the plan's options in effect.
 
     Raises:
-        HecktorError: it is not found, is not a subclass of nnU-Net's trainer, or overrides an option of the plan.
+        HecktorError: it is not found, is not a subclass of nnU-Net's trainer, or a variant of nnU-Net's overrides an
+            option of the plan.
     """
     if plan.trainer is not None:
         set_environment(work, augmentation_workers=1)
-        from baseline.network.trainer import HecktorTrainer, trainer_class
+        from baseline.network.trainer import trainer_class
 
-        trainer = trainer_class(plan.trainer)
-        for option, changed, method in (
-            ("--loss", plan.loss != NetworkPlan().loss, "_build_loss"),
-            ("--no-augmentation", plan.no_augmentation, "get_training_transforms"),
-        ):
-            if changed and getattr(trainer, method) is not getattr(HecktorTrainer, method):
-                raise HecktorError(option, f"found with {plan.trainer}, which defines {method}", "one of them")
+        transforms = trainer_class(plan.trainer).get_training_transforms
+        if plan.pet_dropout and transforms.__module__.startswith("nnunetv2."):
+            found = f"found with {plan.trainer}, which replaces the augmentation"
+            raise HecktorError("--pet-dropout", found, "one of them")
 
 
 @contextmanager

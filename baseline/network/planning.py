@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import logging
 import shutil
 import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,17 +19,9 @@ from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.plans import NetworkPlan, differences, inputs_of, read_plan, read_stored, store_plan
 from baseline.release.cases import read_cases
 from baseline.release.keys import digest
-from baseline.release.prepare import check_release, prepare_release
-from baseline.release.record import (
-    DEFAULT_MM,
-    MOVED,
-    as_text,
-    new_spacing_advice,
-    read_preparation,
-    release_of,
-)
+from baseline.release.record import DEFAULT_MM, as_text, read_preparation
 from baseline.release.splits import as_nnunet_splits, read_splits
-from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, DEFAULT_PLAN, WorkFolders
+from baseline.work import CONFIGURATION, CONFIGURATIONS, DATASET_ID, PLANS_NAME, WorkFolders
 from contract.errors import HecktorError, InputError
 from contract.files import read_json, write_json
 from contract.packages import CHANNELS, file_entry
@@ -41,7 +31,7 @@ LOGGER = logging.getLogger("hecktor")
 FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
-_OF_CT_AND_PET: Final = ("channels", "misalign", "pet_dropout", "pet_normalisation")
+_OF_CT_AND_PET: Final = ("channels", "pet_dropout", "pet_normalisation")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
@@ -69,8 +59,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
             uses the networks of a package.
     """
     if work.networks.is_dir():
-        expected = "another --name, or a new working directory, to train"
-        raise HecktorError(work.networks.name, "found the networks of a package", expected)
+        raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
     check_trainer(work, plan)
     _check_images(work, plan)
     plan = at_prepared_spacing(work, plan)
@@ -84,7 +73,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
             return plan
         _check_replaceable(work, f"a network has been trained with {differences(work, stored, plan)}")
         work.plan_json.unlink()
-    _remove_remains(work)
+    shutil.rmtree(work.preprocessed, ignore_errors=True)  # of another plan, or of an interrupted one
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
     splits = as_nnunet_splits(read_splits(work), with_mask)
     work.plan_log.parent.mkdir(parents=True, exist_ok=True)
@@ -137,77 +126,29 @@ def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
     prepared = read_preparation(work).spacing_mm
     if prepared == DEFAULT_MM != plan.spacing_mm:
         found = f"found images of {as_text(prepared)} mm for a plan of {as_text(plan.spacing_mm)} mm"
-        LOGGER.warning("spacing: %s, expected %s", found, new_spacing_advice(plan.spacing_mm))
+        expected = f"`hecktor train prepare --spacing-mm {as_text(plan.spacing_mm)}` in a new working directory"
+        LOGGER.warning("spacing: %s, expected %s", found, expected)
     return plan.changed(spacing_mm=prepared)
-
-
-def with_spacing(work: WorkFolders, spacing_mm: tuple[float, float, float], jobs: int) -> WorkFolders:
-    """Prepare the release once more at the spacing (x, y, z) of a named plan; returns the plan's folders.
-
-    Plans of one spacing share the images. The spacing that `prepare` was given needs no images of its own.
-
-    Raises:
-        HecktorError: the default plan, whose spacing is that of `prepare`; or the plan has trained networks.
-    """
-    options = read_preparation(WorkFolders(work.shared)).options
-    has_networks = work.plan_json.is_file() and any(work.results.rglob("checkpoint_*.pth"))
-    if has_networks and read_plan(work).spacing_mm != spacing_mm:
-        raise HecktorError("--spacing-mm", f"{work.name} has networks of another spacing", "another --name")
-    if spacing_mm == options.spacing_mm:
-        work.spacing_json.unlink(missing_ok=True)
-        return WorkFolders(work.shared, work.name)
-    if work.name == DEFAULT_PLAN:
-        raise HecktorError("--spacing-mm", "found with the default plan", "a plan with --name, or `prepare`")
-    if not (release := release_of(work)).is_dir():
-        raise HecktorError(release.name, f"no such folder in {release.parent}", MOVED)
-    write_json(work.spacing_json, {"spacing_mm": list(spacing_mm)})
-    work, options = WorkFolders(work.shared, work.name), replace(options, spacing_mm=spacing_mm)
-    prepare_release(options, check_release(options, work, jobs), work, jobs)
-    return work
 
 
 def _check_replaceable(work: WorkFolders, found: str) -> None:
     if any(work.results.rglob("checkpoint_*.pth")):
-        raise HecktorError(work.plan_json.name, found, "the same (or another --name, or a new working directory)")
-
-
-def _remove_remains(work: WorkFolders) -> None:
-    """Remove files of an interrupted plan, or of another one without a checkpoint, but nothing that other plans use."""
-    others = sharing_images(work)
-    for other in others:
-        stored = read_stored(other)
-        if stored.key != plan_key(other, stored.plan):
-            found = f"its networks (plan {other.name}) were trained with {differences(other, stored, stored.plan)}"
-            _check_replaceable(other, found)
-            other.plan_json.unlink()
-    work.plans.unlink(missing_ok=True)
-    used = {data_identifier(other) for other in others if other.plan_json.is_file()}
-    if not used:
-        shutil.rmtree(work.preprocessed, ignore_errors=True)
-        return
-    for folder in work.preprocessed.glob(f"{work.plans_name}_{CONFIGURATION}*"):
-        if folder.name not in used:
-            shutil.rmtree(folder)
+        raise HecktorError(work.plan_json.name, found, "the same (or a new working directory)")
 
 
 def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:
-    """Fingerprint, plan and preprocess the raw data set; images that another plan has preprocessed alike are reused.
-
-    One job needs no process of its own.
-    """
+    """Fingerprint, plan and preprocess the raw data set; one job needs no process of its own."""
     set_environment(work, augmentation_workers=1)  # nnU-Net's planner uses this as its number of threads
     from nnunetv2.experiment_planning.dataset_fingerprint.fingerprint_extractor import DatasetFingerprintExtractor
     from nnunetv2.experiment_planning.plan_and_preprocess_api import preprocess_dataset
 
     with without_pools(jobs):
-        if not work.plans.is_file():
-            extractor = DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False)
-            extractor.num_foreground_voxels_for_intensitystats = FINGERPRINT_VOXELS
-            extractor.run(overwrite_existing=False)
-            write_plans(plan, work.plans)
+        extractor = DatasetFingerprintExtractor(DATASET_ID, jobs, verbose=False)
+        extractor.num_foreground_voxels_for_intensitystats = FINGERPRINT_VOXELS
+        extractor.run(overwrite_existing=False)
+        write_plans(plan, work.plans)
         write_json(work.preprocessed / "splits_final.json", splits)
-        if not share_preprocessed(work):
-            preprocess_dataset(DATASET_ID, work.plans_name, (CONFIGURATION,), (jobs,), verbose=False)
+        preprocess_dataset(DATASET_ID, PLANS_NAME, (CONFIGURATION,), (jobs,), verbose=False)
 
 
 def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
@@ -289,45 +230,6 @@ def _planner(plan: NetworkPlan, plans_name: str) -> Any:
     for attribute, value in changes.items():
         setattr(planner, attribute, value)
     return planner
-
-
-def sharing_images(work: WorkFolders) -> list[WorkFolders]:
-    """The other plans on the same prepared images."""
-    return [other for other in work.others() if other.images == work.images]
-
-
-def data_identifier(work: WorkFolders) -> str:
-    """The folder of nnU-Net's preprocessed images, as the plans name it."""
-    return str(read_json(work.plans)["configurations"][CONFIGURATION]["data_identifier"])
-
-
-def share_preprocessed(work: WorkFolders) -> bool:
-    """Use the images of another plan if it preprocesses alike; returns whether there is one.
-
-    The `data_identifier` of the plans becomes that plan's; otherwise a name that no other plan uses.
-    """
-    plans = read_json(work.plans)
-    others = {data_identifier(other): _preprocessing(read_json(other.plans)) for other in sharing_images(work)}
-    shared = next((name for name, other in others.items() if other == _preprocessing(plans)), None)
-    own = f"{work.plans_name}_{CONFIGURATION}"
-    candidates = itertools.chain([own], (f"{own}_{number}" for number in itertools.count(2)))
-    name = shared or next(one for one in candidates if one not in others)
-    plans["configurations"][CONFIGURATION]["data_identifier"] = name
-    write_json(work.plans, plans)
-    return shared is not None
-
-
-def _preprocessing(plans: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything in nnU-Net's plans that decides the values of preprocessed images."""
-    own = plans["configurations"][CONFIGURATION]
-    of_configuration = {
-        key: own.get(key)
-        for key in own
-        if key in ("spacing", "preprocessor_name", "normalization_schemes", "use_mask_for_norm")
-        or key.startswith(("resampling_fn_data", "resampling_fn_seg"))
-    }
-    keys = ("transpose_forward", "foreground_intensity_properties_per_channel")
-    return of_configuration | {key: plans.get(key) for key in keys}
 
 
 def plan_key(work: WorkFolders, plan: NetworkPlan) -> str:

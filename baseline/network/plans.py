@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from baseline.release.keys import digest, short
 from baseline.release.splits import read_splits
@@ -20,13 +20,10 @@ from contract.patient import listed
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
 PetNormalisation = Literal["image", "fixed"]
-Loss = Literal["dice-ce", "dice-focal", "dice-topk", "tversky-ce"]
 Channels = Literal["both", "CT", "PET", "mean"]
 Dimensions = Literal[2, 3]
 RiskLoss = Literal["cox", "mtlr"]
-OPTIMISERS: Final[tuple[str, ...]] = get_args(Optimiser)
 PET_NORMALISATIONS: Final[tuple[str, ...]] = get_args(PetNormalisation)
-LOSSES: Final[tuple[str, ...]] = get_args(Loss)
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
 RISK_LOSSES: Final[tuple[str, ...]] = get_args(RiskLoss)
@@ -43,7 +40,8 @@ class NetworkPlan(Document):
         epochs: epochs of training for one network.
         iterations: training steps per epoch.
         validation_iterations: validation batches per epoch.
-        learning_rate: initial learning rate; it decays to 0 by nnU-Net's polynomial schedule.
+        learning_rate: initial learning rate; it decays to 0 by nnU-Net's polynomial schedule. None for that of
+            `trainer`, or the preset's if it has none of its own.
         mirror_axes: of (z, y, x), in training and inference.
         network: nnU-Net's planner; `shallow` is a plain U-Net with one convolution at the finest resolution.
         optimiser: `sgd` is nnU-Net's, with Nesterov momentum; `adamw` learns the rare GTVn even in a short training.
@@ -51,15 +49,12 @@ class NetworkPlan(Document):
         batch_dice: Dice over the batch, more stable than Dice per patch if many patches have no lesion; None for
             nnU-Net's choice.
         backbones: networks to train, keys of `BACKBONES`; the first is the preset's own.
-        loss: `dice-ce` is nnU-Net's sum of Dice and cross-entropy; the others replace one of the two.
         channels: images that the networks see: CT and PET, one of them, or their mean after normalisation.
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
-        no_augmentation: train on the patches as they are.
-        misalign: probability of turning, and that of shifting, the PET of a training patch against the CT.
         pet_dropout: probability that a training patch has no PET.
         pet_normalisation: `image` is nnU-Net's z-score of each image; `fixed` clips and scales by the data set's
             foreground values, as nnU-Net does for CT, so that the field of view changes nothing.
-        trainer: a user's subclass of nnU-Net's trainer, `module:Class`.
+        trainer: the name of a variant of nnU-Net's trainer, or a user's subclass of it, `module:Class`.
         starting_weights: a checkpoint of nnU-Net or a model package, from which training starts.
         starting_weights_digest: digest of their contents, filled in by `plan_networks`.
     """
@@ -71,34 +66,30 @@ class NetworkPlan(Document):
     epochs: int = 45
     iterations: int = 50
     validation_iterations: int = 4
-    learning_rate: float = 1e-3
+    learning_rate: float | None = 1e-3
     mirror_axes: tuple[int, ...] = (2,)
     network: Network = "shallow"
     optimiser: Optimiser = "adamw"
     batch_size: int | None = None
     batch_dice: bool | None = True
     backbones: tuple[str, ...] = ("unet",)
-    loss: Loss = "dice-ce"
     channels: Channels = "both"
     dimensions: Dimensions = 3
-    no_augmentation: bool = False
-    misalign: float = 0.0
     pet_dropout: float = 0.0
     pet_normalisation: PetNormalisation = "image"
     trainer: str | None = None
     starting_weights: str | None = None
     starting_weights_digest: str | None = None
 
-    @model_validator(mode="after")
-    def _mirrors_were_seen(self) -> NetworkPlan:
-        if self.no_augmentation and self.mirror_axes:
-            raise ValueError("mirror_axes beside no_augmentation, expected none: the network has not seen mirrors")
-        return self
-
     def changed(self, **options: Any) -> NetworkPlan:
-        """The plan with other values for some options; without augmentation also without mirrors."""
-        unmirrored = {"mirror_axes": ()} if options.get("no_augmentation") else {}
-        return NetworkPlan(**{**dict(self), **unmirrored, **options})
+        """The plan with other values for some options; a trainer's own learning rate holds unless one is given."""
+        own_rate = {"learning_rate": None} if options.get("trainer") else {}
+        return NetworkPlan(**{**dict(self), **own_rate, **options})
+
+    @property
+    def preset(self) -> str:
+        """The name of the preset with the plan's network."""
+        return next(name for name, one in PRESETS.items() if one.network == self.network)
 
     def identity(self) -> dict[str, Any]:
         """Options that distinguish plans; of starting weights, the digest of their contents."""
@@ -133,7 +124,7 @@ _NNUNET: Final = NetworkPlan(
     batch_dice=None,
 )
 # Options without one on the command line: they follow the preset.
-_OF_PRESET: Final = ("network", "validation_iterations")
+_OF_PRESET: Final = ("network", "optimiser", "validation_iterations")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
@@ -175,8 +166,7 @@ def _options(plan: NetworkPlan) -> dict[str, str]:
     values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
     weights = values.pop("starting_weights_digest")
     values["starting_weights"] = "none" if weights is None else short(weights)
-    preset = next(name for name, one in PRESETS.items() if one.network == plan.network)
-    return {"--preset": preset} | {
+    return {"--preset": plan.preset} | {
         f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in values.items()
     }

@@ -7,28 +7,25 @@ inheritance: what the user's class overrides wins over the plan's recipe, and ca
 from __future__ import annotations
 
 import sys
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
 import matplotlib as mpl
 import torch
-from monai.losses.focal_loss import FocalLoss
-from monai.losses.tversky import TverskyLoss
-from nnunetv2.training.loss.robust_ce_loss import TopKLoss
 from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
+from nnunetv2.training.nnUNetTrainer import variants
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
 from algorithm.network.backbones import BACKBONES
 from algorithm.network.devices import cpu_has_bfloat16
 from algorithm.network.networks import untrained_network
-from baseline.network.augmentation import absent_pet, with_pet_augmentations
+from baseline.network.augmentation import absent_pet, with_absent_pets
 from baseline.network.interruption import SAVE_EVERY
-from baseline.network.plans import NetworkPlan
+from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import epoch_line, epoch_seconds
 from baseline.network.seeding import OrderedAugmenter, seeded_workers
 from baseline.network.starting_weights import load_starting_weights
@@ -36,72 +33,16 @@ from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
 from contract.files import atomic_path, require_space, write_json
 
-_EXPECTED: Final = "module:Class, a subclass of nnU-Net's nnUNetTrainer in a folder that PYTHONPATH names"
-# As in Salehi et al. 2017, arXiv 1706.05721: a false-negative voxel weighs more than a false-positive one.
-_FALSE_POSITIVE, _FALSE_NEGATIVE = 0.3, 0.7
-# As in Lin et al. 2017, arXiv 1708.02002.
-_GAMMA: Final = 2.0
-
-
-class _PerVoxel(nn.Module):
-    """Adapter that adds a channel axis to the labels, for a loss that replaces nnU-Net's cross-entropy."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        value: torch.Tensor = self.loss(logits, labels[:, None])
-        return value
-
-
-class _PerRegion(nn.Module):
-    """Adapter for a MONAI loss that replaces nnU-Net's Dice; drops the mask of ignored voxels, which we never use."""
-
-    def __init__(self, loss: nn.Module) -> None:
-        super().__init__()
-        self.loss = loss
-
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor, loss_mask: None = None) -> torch.Tensor:
-        del loss_mask
-        value: torch.Tensor = self.loss(logits, labels)
-        return value
-
-
-def _with_focal(loss: Any) -> None:
-    """MONAI's focal loss over all labels, gamma 2, plus Dice."""
-    loss.ce = _PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=_GAMMA))
-
-
-def _with_top_k(loss: Any) -> None:
-    """Cross-entropy over the 10% of voxels where it is highest, plus Dice."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about arguments that PyTorch has renamed
-        loss.ce = _PerVoxel(TopKLoss())
-
-
-def _with_tversky(loss: Any) -> None:
-    """MONAI's Tversky loss of the lesions, over the whole batch if nnU-Net's Dice is, plus cross-entropy."""
-    options = {"alpha": _FALSE_POSITIVE, "beta": _FALSE_NEGATIVE, "batch": loss.dc.batch_dice}
-    loss.dc = _PerRegion(TverskyLoss(include_background=False, to_onehot_y=True, softmax=True, **options))
-
-
-# Functions by name that change nnU-Net's sum of Dice and cross-entropy in place.
-_CHANGES: Final[Mapping[str, Callable[[Any], None]]] = {
-    "dice-ce": lambda _: None,
-    "dice-focal": _with_focal,
-    "dice-topk": _with_top_k,
-    "tversky-ce": _with_tversky,
-}
-
-
-def use_loss(built: Any, name: str) -> None:
-    """Change nnU-Net's loss to the one called `name`, inside its wrapper for outputs at several resolutions."""
-    _CHANGES[name](built.loss if hasattr(built, "loss") else built)
+_EXPECTED: Final = (
+    "a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class, a subclass of nnU-Net's nnUNetTrainer "
+    "in a folder that PYTHONPATH names"
+)
+# nnU-Net's own, which most of its variants keep.
+_NNUNET_RATE: Final = 1e-2
 
 
 class Recipe(nnUNetTrainer):  # type: ignore[misc]
-    """The plan's network, loss, augmentation, optimiser and first weights; bfloat16 on a CPU that supports it."""
+    """The plan's network, mirror axes, optimiser and first weights; bfloat16 on a CPU that supports it."""
 
     plan: NetworkPlan
     backbone: str
@@ -111,27 +52,18 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         rotation, dummy_2d, patch, axes = super().configure_rotation_dummyDA_mirroring_and_inital_patch_size()
         axes = tuple(axis for axis in axes if axis in self.plan.mirror_axes)
         self.inference_allowed_mirroring_axes = axes
-        if self.plan.no_augmentation:  # without rotation the patch needs no margin
-            patch = self.configuration_manager.patch_size
         return rotation, dummy_2d, patch, axes
 
-    def _build_loss(self) -> Any:
-        """nnU-Net's loss, changed to the plan's."""
-        built = super()._build_loss()
-        use_loss(built, self.plan.loss)
-        return built
-
     def get_training_transforms(self, *args: Any, **options: Any) -> Any:
-        """nnU-Net's augmentation with the plan's augmentations of the PET, or none."""
-        if self.plan.no_augmentation:
-            given = signature(nnUNetTrainer.get_training_transforms).bind(*args, **options).arguments
-            wanted = signature(self.get_validation_transforms).parameters.keys() & given.keys()
-            return self.get_validation_transforms(**{name: given[name] for name in wanted})
+        """nnU-Net's augmentation, in which the PET may be absent."""
+        transforms = super().get_training_transforms(*args, **options)
+        if not self.plan.pet_dropout:
+            return transforms
         absent = absent_pet(
             self.configuration_manager.configuration,
             self.plans_manager.foreground_intensity_properties_per_channel,
         )
-        return with_pet_augmentations(super().get_training_transforms(*args, **options), self.plan, absent)
+        return with_absent_pets(transforms, self.plan.pet_dropout, absent)
 
     def build_network_architecture(
         self,
@@ -169,8 +101,8 @@ class Recipe(nnUNetTrainer):  # type: ignore[misc]
         if self.plan.optimiser == "sgd":
             return super().configure_optimizers()
         parameters = self.network.parameters()
-        optimiser = torch.optim.AdamW(parameters, lr=self.plan.learning_rate, weight_decay=self.weight_decay)
-        return optimiser, PolyLRScheduler(optimiser, self.plan.learning_rate, self.plan.epochs)
+        optimiser = torch.optim.AdamW(parameters, lr=self.initial_lr, weight_decay=self.weight_decay)
+        return optimiser, PolyLRScheduler(optimiser, self.initial_lr, self.plan.epochs)
 
 
 class Supervision(nnUNetTrainer):  # type: ignore[misc]
@@ -179,6 +111,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
     plan: NetworkPlan
     backbone: str
     enable_deep_supervision: bool
+    initial_lr: float
     augmenters: Sequence[OrderedAugmenter] = ()
 
     def use_plan(self, plan: NetworkPlan, backbone: str, device: torch.device) -> None:
@@ -186,7 +119,10 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
         self.plan, self.backbone = plan, backbone
         self.num_epochs, self.num_iterations_per_epoch = plan.epochs, plan.iterations
         self.num_val_iterations_per_epoch, self.save_every = plan.validation_iterations, SAVE_EVERY
-        self.initial_lr = plan.learning_rate
+        rate = plan.learning_rate
+        if rate is None and self.initial_lr == _NNUNET_RATE:  # the trainer has none of its own
+            rate = PRESETS[plan.preset].learning_rate
+        self.initial_lr = rate or self.initial_lr
         self.enable_deep_supervision = self.enable_deep_supervision and BACKBONES[backbone].deep_supervision
         if device.type == "cpu":  # with DDP nnU-Net expects a GPU for each process
             self.device, self.grad_scaler = device, None
@@ -239,22 +175,27 @@ class HecktorTrainer(Supervision, Recipe):
 
 
 def trainer_class(name: str | None) -> type[Supervision]:
-    """Our trainer, or with the user's class `module:Class` between its run and its recipe.
+    """Our trainer, or with a variant of nnU-Net's or the user's `module:Class` between its run and its recipe.
 
     Raises:
         HecktorError: the module or class is not found, or is no subclass of nnU-Net's trainer.
     """
     if name is None:
         return HecktorTrainer
-    module, _, attribute = name.partition(":")
+    module, colon, attribute = name.partition(":")
     try:
-        user = getattr(import_module(module), attribute)
+        user = getattr(import_module(module), attribute) if colon else _variant(name)
     except (ImportError, AttributeError, ValueError) as problem:
         raise HecktorError("--trainer", f"found {name} ({problem})", _EXPECTED) from None
     if not isinstance(user, type) or not issubclass(user, nnUNetTrainer) or user is nnUNetTrainer:
         raise HecktorError("--trainer", f"found {name}, which is not one", _EXPECTED)
     bases = (user,) if issubclass(user, HecktorTrainer) else (Supervision, user, Recipe)
     return type(TRAINER, bases, {})
+
+
+def _variant(name: str) -> Any:
+    """The class of this name among nnU-Net's variants of its trainer; None if there is none."""
+    return recursive_find_python_class(variants.__path__[0], name, variants.__name__)
 
 
 def _as_float32(_module: Any, _inputs: Any, output: Any) -> Any:

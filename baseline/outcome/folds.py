@@ -254,7 +254,7 @@ def outcome_features(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[st
         return {}
     if content.key != _key(work, cases, content.settings):
         folder = _root(work, OUTCOME_NETWORK)
-        expected = f"`hecktor train outcome{work.name_option}` again (or remove {folder.parent.name}/{folder.name})"
+        expected = f"`hecktor train outcome` again (or remove {folder.parent.name}/{folder.name})"
         raise HecktorError("outcome network", "trained on other masks, images or outcomes", expected)
     return dict(content.features)
 
@@ -323,7 +323,7 @@ def _is_done(root: Path, fold: int, key: str) -> bool:
 def _check_masks(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     missing = [case.patient_id for case in cases if not work.mask(case.patient_id).is_file()]
     if missing:
-        expected = f"`hecktor train postprocess{work.name_option}` before"
+        expected = "`hecktor train postprocess` before"
         raise HecktorError("outcome network", f"no out-of-fold mask of {missing[0]}", expected)
 
 

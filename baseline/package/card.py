@@ -164,7 +164,7 @@ def _training(work: WorkFolders) -> str:
         )
     splits = read_splits(work)
     masks = sorted({one.get("masks") or OUT_OF_FOLD for one in work.read(work.heads_json).values()})
-    networks = " and ".join(dict.fromkeys(name for member in work.members for name in read_plan(member).backbones))
+    networks = " and ".join(read_plan(work).backbones)
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
         f"{splits.seed}); the manifest has the options of the plan. Inference averages the probabilities of the passes "
@@ -176,15 +176,11 @@ def _postprocessing(work: WorkFolders) -> str:
     """The rules on the current masks with their cross-fitted gains, or why there are none."""
     record = current_record(work)
     if record is None or record.why_not:
-        return f"None: {'no rules were searched for these masks' if record is None else record.why_not}."
-    rules = [
-        [PostprocessingRules.words(rule), "yes" if value is True else value]
-        for rule, value in record.rules.as_json().items()
-    ]
+        return f"None: {'the step was not run on these masks' if record is None else record.why_not}."
+    rules = [[PostprocessingRules.words(rule), value] for rule, value in record.rules.as_json().items()]
     gains = table(GAIN_HEADS, list(gain_rows(record)))
-    return (
-        f"{table(['Rule', 'Value'], rules)}\n\n{record.effect}. The rules above are those of all patients.\n\n{gains}"
-    )
+    about = "These volumes are those of all patients; each out-of-fold mask has those that were found without its fold."
+    return f"{table(['Rule', 'Value'], rules)}\n\n{about}\n\n{gains}"
 
 
 def _report(work: WorkFolders) -> Record | None:

@@ -1,4 +1,4 @@
-"""Networks of an existing model package in place of trained ones, and the packages that a plan has exported."""
+"""Networks of an existing model package in place of trained ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 
 from algorithm.network.package import ModelPackage, load_package
 from baseline.release.record import read_preparation
-from baseline.work import WorkFolders, planned
+from baseline.work import WorkFolders
 from contract.archives import unpack
 from contract.errors import HecktorError
-from contract.files import read_json, write_json
-from contract.packages import MANIFEST, file_entry, manifest_sha256
+from contract.packages import MANIFEST, check_is_package, file_entry
 
 # Differences in mm below this come from rounding.
 _SAME_MM: Final = 1e-3
@@ -34,19 +33,16 @@ def use_networks(work: WorkFolders, package: Path, spacing_mm: tuple[float, ...]
     """
     if work.plan_json.is_file():
         found = f"networks planned or trained in {work.root.name}"
-        raise HecktorError("--networks", found, "another --name, or a working directory without `hecktor train plan`")
+        raise HecktorError("--networks", found, "a working directory without `hecktor train plan`")
+    check_is_package(package)
     spacing = spacing_mm or read_preparation(work).spacing_mm
-    if (plan := exporting_plan(work.shared, package)) is not None:
-        found = f"found {package.name}, which this working directory exported as {plan.name}"
-        raise HecktorError("--networks", found, "networks that were trained without these patients")
-    work.shared.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.shared) as scratch:
+    work.root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".partial-", dir=work.root) as scratch:
         copy = _copied(package, Path(scratch) / "networks")
         check_spacing(copy, spacing, given=spacing_mm is not None)
         current = work.networks / MANIFEST
         if current.is_file() and file_entry(current) == file_entry(copy.root / MANIFEST):
             return
-        work.root.mkdir(parents=True, exist_ok=True)  # not before: an error leaves no empty plan
         if work.networks.exists():
             work.networks.rename(Path(scratch) / "earlier")
         copy.root.rename(work.networks)
@@ -93,25 +89,3 @@ def _copied(package: Path, target: Path) -> ModelPackage:
         return load_package(target)
     unpack(package, target)
     return load_package(target)
-
-
-def record_export(work: WorkFolders, package: Path) -> None:
-    """Write `exported.json`; `earlier` holds the checksums of the plan's earlier packages."""
-    sha256 = manifest_sha256(package)
-    before = work.read(work.exported_json) if work.exported_json.is_file() else {}
-    earlier = [one for one in (*before.get("earlier", ()), before.get("sha256")) if one not in (None, sha256)]
-    record = {"package": package.name, "sha256": sha256, "earlier": list(dict.fromkeys(earlier))}
-    write_json(work.exported_json, record)
-
-
-def exporting_plan(shared: Path, package: Path) -> WorkFolders | None:
-    """The plan of a working directory that exported this package, as a folder or archive; None for another package."""
-    sha256 = manifest_sha256(package)
-    for plan in planned(shared):
-        exported = read_json(plan.exported_json) if plan.exported_json.is_file() else {}
-        if sha256 == exported.get("sha256"):
-            return plan
-        if sha256 in exported.get("earlier", ()):
-            found = f"an earlier package of {plan.name}, whose networks have seen the patients"
-            raise HecktorError(package.name, found, f"{plan.name}, or a package that was exported last")
-    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from baseline.package.order import (
     turned_tensor,
 )
 from baseline.package.own_networks import OwnMember
-from baseline.work import fineness
 from contract import labels
 from contract.errors import ModelPackageError
 from contract.files import write_json
@@ -78,8 +78,14 @@ def write_networks(
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names], channels)
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
-    finest = min(names, key=lambda name: fineness(plans["configurations"][name]["spacing"][::-1]))
+    finest = min(names, key=lambda name: _fineness(plans["configurations"][name]["spacing"][::-1]))
     return {"configuration": finest, "folds": folds, **several, **({"code": code} if code else {})}
+
+
+def _fineness(spacing_mm: Sequence[float]) -> tuple[float, ...]:
+    """Sorting key of spacings (x, y, z) in mm: the smallest voxel comes first."""
+    # Sorted, so that permuted spacings have exactly one volume; the spacing itself then decides.
+    return (math.prod(sorted(spacing_mm)), *spacing_mm)
 
 
 def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Search for postprocessing rules (`hecktor train postprocess`): lesions, score, search, application."""
+"""Minimum volumes of lesions (`hecktor train postprocess`): lesions, score, choice, application."""

@@ -1,15 +1,14 @@
-"""Lesions of the out-of-fold masks, measured once at each foreground threshold so that rules need no images."""
+"""Lesions of the out-of-fold masks, measured once so that their removal needs no images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.masks.postprocessing import LesionMeasures, at_threshold, measure_lesions, pet_in_suv, removal_reasons
+from algorithm.masks.postprocessing import LesionMeasures, measure_lesions, pet_in_suv, removal_reasons
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import label_path, prepared_ct_and_pet
 from baseline.work import WorkFolders
@@ -25,8 +24,6 @@ _Float = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.intp]
 
-# Each threshold has components of its own.
-THRESHOLDS: Final = (0.3, 0.4, 0.5, 0.6, 0.7)
 # Columns of `PatientLesions.counts`.
 COUNTS: Final = ("gtvp_common", "gtvp_predicted", "gtvn_common", "gtvn_predicted", "nodes", "true_nodes")
 # Probabilities are stored in steps of 1 / 255; half a step stands for 0.
@@ -51,7 +48,7 @@ class LesionTable:
 
 @dataclass(frozen=True)
 class PatientLesions:
-    """Tables of one patient by foreground threshold, and the size of its reference: voxels, nodes, mm3 of a voxel."""
+    """The lesions of one patient, and the size of its reference: voxels, nodes, mm3 of a voxel."""
 
     patient_id: str
     centre: str
@@ -59,12 +56,11 @@ class PatientLesions:
     gtvp_voxels: int
     gtvn_voxels: int
     nodes: int
-    tables: Mapping[float, LesionTable]
+    table: LesionTable
 
     def counts(self, rules: PostprocessingRules, mask_rules: MaskRules) -> tuple[float, ...]:
         """`COUNTS` of the mask after the rules; nodes are matched as in the evaluation."""
-        table = self.tables[rules.foreground_threshold]
-        measures = table.measures
+        table, measures = self.table, self.table.measures
         kept = np.array([not reason for reason in removal_reasons(measures, rules)], dtype=np.bool_)
         primary, node = (kept & (measures.label == label) for label in labels.FOREGROUND)
         iou = table.node_iou[node]
@@ -116,13 +112,10 @@ def lesion_table(measures: LesionMeasures, reference: _Labels) -> LesionTable:
 
 
 def measure_patient(case: ReleaseCase, work: WorkFolders) -> PatientLesions:
-    """Measure the lesions of one patient with a reference at each of `THRESHOLDS`."""
+    """Measure the lesions of one patient with a reference."""
     logits, (ct, pet) = read_logits(work, case.patient_id), read_images(work, case)
     reference = read_volume(label_path(work.raw, case), np.uint8).array
-    tables = {
-        threshold: lesion_table(measure_lesions(at_threshold(logits, threshold), pet, ct.geometry), reference)
-        for threshold in THRESHOLDS
-    }
+    table = lesion_table(measure_lesions(logits, pet, ct.geometry), reference)
     gtvp, gtvn = (int(np.count_nonzero(reference == label)) for label in labels.FOREGROUND)
-    nodes = tables[0.5].node_iou.shape[1]
-    return PatientLesions(case.patient_id, case.centre, ct.geometry.voxel_volume_mm3, gtvp, gtvn, nodes, tables)
+    nodes = table.node_iou.shape[1]
+    return PatientLesions(case.patient_id, case.centre, ct.geometry.voxel_volume_mm3, gtvp, gtvn, nodes, table)

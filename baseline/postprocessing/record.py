@@ -17,8 +17,8 @@ from contract.files import read_json
 from contract.packages import NO_RULES, PostprocessingRules
 
 # Increment when the same probabilities give other rules, masks or features.
-FORMAT_VERSION: Final[Literal[4]] = 4
-GAIN_HEADS: Final = ("Rules found with", "Metric", "Unfiltered", "Filtered", "Difference (95% interval)")
+FORMAT_VERSION: Final[Literal[5]] = 5
+GAIN_HEADS: Final = ("Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference (95% interval)")
 SCORE: Final = "score"
 
 
@@ -43,20 +43,18 @@ class PostprocessingRecord(Document):
 
     Attributes:
         rules: found on all patients, for the package alone; empty with the reason in `why_not`.
-        settings: number of settings that were scored, 0 without a search.
         patients: number of patients with a reference.
         weights: of each metric in the score.
         titles: of the metrics.
         cross_fitted: gain of each metric with folds and with centres left out.
         rules_by_group: rules found without each fold, which its out-of-fold masks have, and without each centre.
-        seconds: time of the search.
+        seconds: time of the step.
         made_from: digest of all inputs.
     """
 
-    format_version: Literal[4]
+    format_version: Literal[5]
     edition: str
     rules: PostprocessingRules = NO_RULES
-    settings: int = 0
     patients: int
     why_not: str
     weights: dict[str, float] = Field(default_factory=dict)
@@ -83,20 +81,6 @@ class PostprocessingRecord(Document):
     @field_serializer("rules_by_group")
     def _plain_groups(self, groups: Mapping[str, Mapping[str, PostprocessingRules]]) -> dict[str, Any]:
         return {split: {name: one.as_json() for name, one in rules.items()} for split, rules in groups.items()}
-
-    @property
-    def search(self) -> str:
-        """The search in one sentence without its point."""
-        if not self.settings:
-            return "No rules were searched"
-        return f"{self.settings} settings of rules were searched on the masks of {self.patients} patients"
-
-    @property
-    def effect(self) -> str:
-        """What the search means for the out-of-fold masks and their figures."""
-        if self.why_not:
-            return f"{self.search}; the masks are unfiltered ({self.why_not})"
-        return f"{self.search}; each mask has the rules that were found without its fold"
 
 
 def read_record(path: Path) -> PostprocessingRecord:
@@ -159,7 +143,7 @@ def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tu
 
 
 def gain_rows(record: PostprocessingRecord) -> Iterator[list[str]]:
-    """A row of `GAIN_HEADS` for each metric, with rules found without the patient's fold, and without the centre."""
+    """A row of `GAIN_HEADS` for each metric, with volumes found without the patient's fold, and without the centre."""
     for split, figures in record.cross_fitted.items():
         for name, one in figures.items():
             title = record.titles.get(name, name)
@@ -175,18 +159,18 @@ def change_text(gain: GainInterval) -> str:
 
 
 def postprocessing_lines(work: WorkFolders) -> str:
-    """Lines for the console: the search, each rule, and the gain of the score with its interval."""
+    """Lines for the console: each minimum volume, and the gain of the score with its interval."""
     path = work.postprocessing_json
     record = parse_document(work.read(path), PostprocessingRecord, path.name, error=ModelPackageError)
     if record.why_not:
-        return f"no postprocessing rules: {record.why_not}" + (f"; {record.search}" if record.settings else "")
-    lines = [f"postprocessing rules ({record.settings} settings, {record.seconds:.0f} s), for the package:"]
+        return f"no postprocessing rules: {record.why_not}"
+    lines = ["postprocessing rules, for the package:"]
     lines += [f"  {PostprocessingRules.words(rule)}: {value}" for rule, value in record.rules.as_json().items()]
     for split, figures in record.cross_fitted.items():
         one = figures[SCORE]
         lines.append(
-            f"  score, rules found without the patient's {split[:-1]}: {one.unfiltered:.4f} to {one.filtered:.4f}, "
+            f"  score, volumes found without the patient's {split[:-1]}: {one.unfiltered:.4f} to {one.filtered:.4f}, "
             f"difference {change_text(one.difference)}"
         )
-    lines.append("  out-of-fold masks, features and figures have the rules found without the patient's fold")
+    lines.append("  out-of-fold masks, features and figures have the volumes found without the patient's fold")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Find postprocessing rules, apply them to the out-of-fold masks, and measure the lesions again."""
+"""Find minimum volumes, apply them to the out-of-fold masks, and measure the lesions again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from baseline.postprocessing.record import (
     change_text,
     recorded,
 )
-from baseline.postprocessing.search import MaskCohort, cross_fitted, gains, score_of, search
+from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.data_set import label_path
 from baseline.release.keys import key_of
@@ -40,7 +40,7 @@ from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 _Labels = npt.NDArray[np.uint8]
 
-# With fewer patients a single lesion changes the score by more than any rule gains.
+# With fewer patients a single lesion changes the score by more than any minimum volume gains.
 LEAST_PATIENTS: Final = 30
 
 
@@ -65,18 +65,15 @@ def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int =
     return filtered
 
 
-def apply_given(
-    work: WorkFolders, features: Mapping[str, Features], rules: PostprocessingRules = NO_RULES, jobs: int = 1
-) -> dict[str, Features]:
-    """Write masks and features after given rules, without a search; by default they stay as they were measured."""
-    probabilities = [] if rules == NO_RULES else [work.probabilities(name) for name in features]
-    made_from = {"version": FORMAT_VERSION, **rules.as_json()}
-    cases, key = read_cases(work), key_of(work, (work.unfiltered_features_json, *probabilities), made_from)
-    filtered: dict[str, Features] | None = load_cached(work.features_json, key)
-    if filtered is None or not all(work.mask(case.patient_id).is_file() for case in cases):
-        filtered = _filter(work, cases, {case.patient_id: rules for case in cases}, features, jobs)
-        cache(work.features_json, key, filtered)
-    return filtered
+def keep_all(work: WorkFolders, features: Mapping[str, Features]) -> dict[str, Features]:
+    """Write masks and features as they were measured."""
+    cases = read_cases(work)
+    key = key_of(work, (work.unfiltered_features_json,), {"version": FORMAT_VERSION})
+    kept: dict[str, Features] | None = load_cached(work.features_json, key)
+    if kept is None or not all(work.mask(case.patient_id).is_file() for case in cases):
+        kept = _filter(work, cases, {case.patient_id: NO_RULES for case in cases}, features, 1)
+        cache(work.features_json, key, kept)
+    return kept
 
 
 def _rules_of_masks(splits: Splits, record: PostprocessingRecord) -> dict[str, PostprocessingRules]:
@@ -126,31 +123,30 @@ def _record(work: WorkFolders, cases: Sequence[ReleaseCase], key: str, jobs: int
     cohort = MaskCohort([tables[case.patient_id] for case in scored], score)
     if not any(patient.nodes for patient in cohort.patients):
         return record("no reference has a GTVn", weights=dict(score.weights))
-    return record(**search_result(cohort, read_splits(work)))
+    return record(**fitted_volumes(cohort, read_splits(work)))
 
 
 def _why_not(scored: Sequence[ReleaseCase]) -> str:
-    """The reason why rules cannot be searched for these patients; empty if they can."""
+    """The reason why no minimum volume can be found for these patients; empty if one can."""
     if len(scored) < LEAST_PATIENTS:
         return f"{len(scored)} patients with a reference, expected at least {LEAST_PATIENTS}"
     if len({case.centre for case in scored}) < 2:
-        return "all patients are from one centre, but a rule must hold with a centre left out"
+        return "all patients are from one centre, but a minimum volume must hold with a centre left out"
     return ""
 
 
-def search_result(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
+def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     """The rules of all patients, and the gains with folds and with centres left out, as parts of the record.
 
     Rules are stored only if the lower ends of both gains are above 0.
     """
     folds = {_fold_name(number): fold for number, fold in enumerate(splits.folds)}
-    rules, gain_of, by_group = search(cohort, np.ones(len(cohort.patients))), {}, {}
+    rules, gain_of, by_group = minimum_volumes(cohort, np.ones(len(cohort.patients))), {}, {}
     for split, groups in (("folds", folds), ("centres", splits.centres)):
         counts, by_group[split] = cross_fitted(cohort, groups)
         gain_of[split] = gains(cohort, counts, splits.seed)
     why_not = _fault(rules, gain_of)
     return {
-        "settings": cohort.settings,
         "weights": dict(cohort.score.weights),
         "bootstraps": DEFAULT_BOOTSTRAPS,
         "titles": dict(cohort.score.titles),
@@ -164,11 +160,11 @@ def search_result(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
 def _fault(rules: PostprocessingRules, gain_of: Mapping[str, Mapping[str, RuleGain]]) -> str:
     """The reason why the rules are not used; empty if they are."""
     if rules == NO_RULES:
-        return "no rule gains enough"
+        return "no minimum volume gains enough"
     for split, figures in gain_of.items():
         gain = figures[SCORE].difference
         if gain.ci95_low is None or gain.ci95_low <= 0:
-            found = f"with rules found without the patient's {split[:-1]}, the score changes by {change_text(gain)}"
+            found = f"with volumes found without the patient's {split[:-1]}, the score changes by {change_text(gain)}"
             return f"{found}, expected a lower end above 0"
     return ""
 
@@ -196,25 +192,20 @@ def filter_patient(
 ) -> tuple[str, Features | None]:
     """Write a patient's filtered mask; returns its ID and its features, None if the rules changed nothing.
 
-    `rules_of` is by patient ID. With the threshold of the argmax, each voxel of the unfiltered mask follows the nearest
-    lesion of the network's grid. With another one the mask is interpolated from the stored probabilities.
+    `rules_of` is by patient ID. Each voxel of the unfiltered mask follows the nearest lesion of the network's grid.
     """
     from baseline.network.out_of_fold import features_of  # imports torch
 
-    name, rules = case.patient_id, rules_of[case.patient_id]
+    name, target = case.patient_id, work.mask(case.patient_id)
     (ct, pet), logits = read_images(work, case), read_logits(work, name)
-    moved, result = apply_rules(logits, pet, ct.geometry, rules)
-    same_voxels = rules.foreground_threshold == NO_RULES.foreground_threshold
-    target = work.mask(name)
-    if same_voxels and not result.removed:
+    filtered, result = apply_rules(logits, pet, ct.geometry, rules_of[name])
+    if not result.removed:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(work.unfiltered_mask(name), target)
         return name, None
     unfiltered = read_volume(work.unfiltered_mask(name), np.uint8)
-    segmentation = Segmentation(moved, ct.array, pet, ct.geometry)
-    mask = follow(unfiltered, result.places, ct.geometry) if same_voxels else segmentation.mask_on(unfiltered.geometry)
-    write_mask(target, mask, unfiltered.geometry)
-    return name, features_of(case, segmentation, smallest_lesions_of(work))
+    write_mask(target, follow(unfiltered, result.places, ct.geometry), unfiltered.geometry)
+    return name, features_of(case, Segmentation(filtered, ct.array, pet, ct.geometry), smallest_lesions_of(work))
 
 
 def follow(mask: Volume, places: _Labels, grid: Geometry) -> _Labels:

@@ -67,9 +67,9 @@ def contents_of(work: WorkFolders, paths: Collection[Path], release: Path | None
     Raises:
         InputError: a file does not exist, for example because the release was moved after `prepare`.
     """
-    if release is None and any(not path.is_relative_to(work.shared) for path in paths):
-        release = release_of(work) if (work.shared / "prepare.json").is_file() else None
-    roots = {"work": work.shared, "release": release}
+    if release is None and any(not path.is_relative_to(work.root) for path in paths):
+        release = release_of(work) if (work.root / "prepare.json").is_file() else None
+    roots = {"work": work.root, "release": release}
     stamps, stored = {path: _stamp(path, release) for path in sorted(paths)}, _stored(work)
     places = {path: _place(path, roots) for path in stamps}
     found, unread = {}, []

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
-from baseline.work import WorkFolders, planned
+from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.editions import DEFAULT_EDITION, Edition, edition_from, load_edition
 from contract.errors import HecktorError, InputError
@@ -96,7 +96,7 @@ def read_preparation(work: WorkFolders) -> Preparation:
 
 def release_of(work: WorkFolders) -> Path:
     """The folder of the release, where `prepare` last found it."""
-    return Path(read_preparation(WorkFolders(work.shared)).options.release)
+    return Path(read_preparation(work).options.release)
 
 
 def edition_of(work: WorkFolders) -> Edition:
@@ -150,16 +150,10 @@ def chosen_spacing(
         if default is not None and prepared != default:
             show(f"spacing: the prepared images keep {as_text(prepared)} mm; the preset has {as_text(default)} mm")
         return prepared
-    trained = [plan.name for plan in planned(work.shared) if any(plan.results.rglob("checkpoint_*.pth"))]
-    if trained:
-        found = f"found {as_text(requested)}, and networks (plan {trained[0]}) in images of {as_text(prepared)} mm"
-        raise HecktorError("--spacing-mm", found, new_spacing_advice(requested))
+    if any(work.results.rglob("checkpoint_*.pth")):
+        found = f"found {as_text(requested)}, and networks trained on images of {as_text(prepared)} mm"
+        raise HecktorError("--spacing-mm", found, "that spacing, or a new working directory")
     return requested
-
-
-def new_spacing_advice(spacing: Spacing) -> str:
-    """How to train at another spacing without changing the prepared images."""
-    return f"`hecktor train plan --name NAME --spacing-mm {as_text(spacing)}`, or a new working directory"
 
 
 def as_text(spacing: Spacing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -72,8 +73,6 @@ def write_references(
     cases: Sequence[ReleaseCase],
     heads: Sequence[Answer] = (),
     answered: Mapping[str, Set[str]] | None = None,
-    *,
-    with_masks: bool = True,
 ) -> Path:
     """Link the reference masks and write centres and outcomes, in the layout that the evaluation reads.
 
@@ -82,8 +81,8 @@ def write_references(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for case in cases:
-        if with_masks and case.mask is not None:
-            (folder / f"{case.patient_id}{image_suffix(case.mask)}").symlink_to(case.mask.resolve())
+        if case.mask is not None:
+            link(case.mask, folder / f"{case.patient_id}{image_suffix(case.mask)}")
     rows = []
     for case in cases:
         known = [answer for answer in heads if answered is not None and case.patient_id in answered[answer.name]]
@@ -92,6 +91,14 @@ def write_references(
     columns = [column for answer in heads for column in answer.columns.values()]
     write_csv(folder / "outcomes.csv", ["PatientID", "CenterID", *columns], rows)
     return folder
+
+
+def link(source: Path, target: Path) -> None:
+    """Link a file, or copy it to another file system; the evaluation accepts no symbolic links as predictions."""
+    try:
+        os.link(source.resolve(), target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def mask_edition(edition: Edition) -> str:

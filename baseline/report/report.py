@@ -155,4 +155,4 @@ def check_heads(work: WorkFolders) -> None:
     """Raise HecktorError unless the heads are current."""
     work.read(work.cross_validation_json)  # names the step without which there is none
     if not heads_are_current(work):
-        raise HecktorError(work.heads_json.name, OUTDATED, f"`hecktor train heads{work.name_option}` again")
+        raise HecktorError(work.heads_json.name, OUTDATED, "`hecktor train heads` again")

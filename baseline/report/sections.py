@@ -34,10 +34,10 @@ _UNCERTAINTY_TITLES: Final = {
     "below_random": "AURC below random order's",
 }
 _POSTPROCESSING: Final = (
-    "Rules are on 26-connected lesions of the out-of-fold masks, measured on the network's grid. Masks, features and "
-    "all figures of this page have the rules that were found without the patient's fold; the package has those of all "
-    "patients. For the gains, rules were found without the patient's fold or without the patient's centre; intervals "
-    "are from the paired bootstrap, and without lower ends above 0 no rules would be stored."
+    "Minimum volumes of 26-connected lesions on the network's grid. Masks, features and all figures of this page have "
+    "the volumes that were found without the patient's fold; the package has those of all patients. For the gains, "
+    "volumes were found without the patient's fold or without the patient's centre; intervals are from the paired "
+    "bootstrap, and without lower ends above 0 none would be stored."
 )
 
 
@@ -146,19 +146,16 @@ def _patients_table(by_label: Mapping[str, LabelUncertainty]) -> str:
 def postprocessing_section(record: PostprocessingRecord) -> str:
     """The content of `postprocessing.json` as HTML."""
     if record.why_not:
-        return paragraph(f"No postprocessing rules: {record.why_not}. {record.search}.")
+        return paragraph(f"No postprocessing rules: {record.why_not}.")
     parts = [
         page.listing("Rules", _rules(record)),
         page.listing("Gains", _gains(record)),
     ]
-    return paragraph(f"{record.search}. {_POSTPROCESSING}") + page.grid(parts)
+    return paragraph(_POSTPROCESSING) + page.grid(parts)
 
 
 def _rules(record: PostprocessingRecord) -> str:
-    rows = [
-        Row([PostprocessingRules.words(rule), "yes" if value is True else value])
-        for rule, value in record.rules.as_json().items()
-    ]
+    rows = [Row([PostprocessingRules.words(rule), value]) for rule, value in record.rules.as_json().items()]
     return table("Rules of the package", ["Rule", "Value"], rows)
 
 
@@ -170,5 +167,5 @@ def _gains(record: PostprocessingRecord) -> str:
             estimate = Estimate(gain.value, gain.ci95_low, gain.ci95_high)
             title = record.titles.get(name, name)
             rows.append(Row([f"{split} left out", title, one.unfiltered, one.filtered, estimate]))
-    heads = ["Rules found with", "Metric", "Unfiltered", "Filtered", "Difference"]
+    heads = ["Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference"]
     return table("Metrics on the network's grid, with 95% intervals of the difference", heads, rows, header_column=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Final
@@ -31,59 +31,47 @@ _LOSSES: Final = {"train_losses": "training", "val_losses": "validation"}
 
 
 def training_logs(work: WorkFolders) -> dict[str, list[Log]]:
-    """The logs of the networks of each fold, by plan and backbone; empty for networks or masks that were given."""
+    """The logs of the networks of each fold, by backbone; empty for networks or masks that were given."""
     from baseline.network.checkpoint import read_checkpoint  # imports torch
 
     logs: dict[str, list[Log]] = {}
-    for member in _trained(work):
-        for job in package_jobs(member):
-            final = member.final(job.fold, job.backbone)
-            log = read_checkpoint(final).log if final.is_file() else {}
-            if all(log.get(key) for key in (*_LOSSES, _ENDS)):
-                logs.setdefault(_network(work, member, job.backbone), []).append(log)
+    for job in package_jobs(work) if _has_trained(work) else ():
+        final = work.final(job.fold, job.backbone)
+        log = read_checkpoint(final).log if final.is_file() else {}
+        if all(log.get(key) for key in (*_LOSSES, _ENDS)):
+            logs.setdefault(job.backbone, []).append(log)
     return logs
 
 
-def _trained(work: WorkFolders) -> list[WorkFolders]:
-    """The plans whose networks made the masks of this report."""
-    is_given = GIVEN in _masks(work) or work.networks.is_dir()
-    return [] if is_given else [member for member in work.members if member.plan_json.is_file()]
+def _has_trained(work: WorkFolders) -> bool:
+    """Whether networks of the plan made the masks of this report."""
+    return not (GIVEN in _masks(work) or work.networks.is_dir()) and work.plan_json.is_file()
 
 
 def _masks(work: WorkFolders) -> set[str]:
     return {str(head.get("masks") or OUT_OF_FOLD) for head in work.read(work.heads_json).values()}
 
 
-def _network(work: WorkFolders, member: WorkFolders, backbone: str) -> str:
-    return f"{member.name}, {backbone}" if work.is_ensemble else backbone
-
-
 def facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str]:
     """What was trained, by title; of given networks and masks only what the working directory knows."""
-    splits, members = read_splits(work), _trained(work)
-    plans = {member.name: read_plan(member) for member in members}
-    backbones = [_network(work, member, one) for member in members for one in plans[member.name].backbones]
+    splits, plan = read_splits(work), read_plan(work) if _has_trained(work) else None
     if (package := existing_networks(work)) is not None:
         networks = f"those of the package {package.manifest.name}"
-    elif backbones:
-        networks = f"{', '.join(backbones)}; one for each of {len(splits.folds)} folds"
+    elif plan is not None:
+        networks = f"{', '.join(plan.backbones)}; one for each of {len(splits.folds)} folds"
     else:
         networks = "none: the masks were given"
-    spacings = [plan.spacing_mm for plan in plans.values()] or [read_preparation(work).spacing_mm]
+    spacing_mm = read_preparation(work).spacing_mm if plan is None else plan.spacing_mm
     ends = [float(log[_ENDS][-1]) for of_folds in logs.values() for log in of_folds]
     found = {
-        "Plan": "; ".join(f"{name} ({preset_in_words(plan)})" for name, plan in plans.items()),
-        "Spacing": _joined(" x ".join(f"{step:g}" for step in spacing) + " mm" for spacing in spacings),
+        "Plan": "" if plan is None else preset_in_words(plan),
+        "Spacing": " x ".join(f"{step:g}" for step in spacing_mm) + " mm",
         "Networks": networks,
-        "Epochs": _joined(f"{plan.epochs} of {plan.iterations} steps" for plan in plans.values()),
+        "Epochs": "" if plan is None else f"{plan.epochs} of {plan.iterations} steps",
         "Seed": str(splits.seed),
         "Trained until": datetime.fromtimestamp(max(ends), UTC).date().isoformat() if ends else "",
     }
     return {title: text for title, text in found.items() if text}
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
 
 
 def preset_in_words(plan: NetworkPlan) -> str:

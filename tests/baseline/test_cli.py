@@ -94,60 +94,22 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
     assert plan_of(arguments, "release") == NetworkPlan(mirror_axes=(0, 2))
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["prepare", "--release", "r", "--name", "wide"], "--name: found wide for prepare"),
-        (["plan", "--name", "a+b"], "--name: found a+b, expected one plan: an ensemble has no networks of its own"),
-        (["fold", "--name", "a+b"], "--name: found a+b, expected one plan"),
-        (["postprocess", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
-        (["heads", "--name", "a+b", "--networks", "p"], "--name: found a+b, expected one plan"),
-        (
-            ["all", "--release", "r", "--output", "p", "--networks", "p", "--batch-size", "2"],
-            "--batch-size: found with -",
-        ),
-        (["heads", "--name", "a/b"], "name of a plan: found 'a/b', expected letters, digits"),
-        (["export", "--output", "p", "--name", "a", "--plans", "a,b"], "--plans: found with --name"),
-        (["export", "--output", "p", "--plans", "a,../b"], "name of a plan: found '../b'"),
-    ],
-)
-def test_names_that_a_step_cannot_use(tmp_path: Path, command: list[str], message: str) -> None:
-    with pytest.raises(HecktorError) as problem:
-        main([*command, "--work", str(tmp_path)])
-    assert str(problem.value).startswith(message)
+def test_options_of_a_plan_beside_the_networks_of_a_package(tmp_path: Path) -> None:
+    options = ["--release", "r", "--output", "p", "--networks", "p", "--batch-size", "2"]
+    with pytest.raises(HecktorError, match=r"^--batch-size: found with --networks"):
+        main(["all", "--work", str(tmp_path), *options])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_postprocessing_of_an_ensemble_need_the_plans_of_its_members_alone(tmp_path: Path) -> None:
-    """An ensemble has no plan.json; the measurement then asks for the patients."""
-    write_json(WorkFolders(tmp_path, "a").plan_json, {})
-    with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
-        main(["postprocess", "--name", "a+b", "--work", str(tmp_path)])
 
 
 def test_postprocess_needs_networks_unless_the_masks_are_the_users_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A mistyped name is an error as in `heads`; measured masks without networks have no probabilities."""
+    """Measured masks without networks have no probabilities."""
     with pytest.raises(HecktorError, match=r"^cases\.json: not found"):
-        main(["postprocess", "--name", "mistyped", "--work", str(tmp_path)])
-    write_json(WorkFolders(tmp_path, "own").features_json, {})
-    assert main(["postprocess", "--name", "own", "--work", str(tmp_path)]) == 0
+        main(["postprocess", "--work", str(tmp_path)])
+    write_json(WorkFolders(tmp_path).features_json, {})
+    assert main(["postprocess", "--work", str(tmp_path)]) == 0
     assert "no postprocessing: there are no networks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("command", [["list", "--name", "a"], ["list", "--jobs", "2"], ["compare", "a", "--name", "b"]])
-def test_options_without_an_effect_are_not_taken(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parser().parse_args([*command, "--work", "x"])
-    assert "unrecognized arguments: " + " ".join(command[-2:]) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [["list"], ["compare", "plan", "b"]])
-def test_a_working_directory_that_does_not_exist(tmp_path: Path, command: list[str]) -> None:
-    with pytest.raises(HecktorError, match=r"^--work: no folder none$"):
-        main([*command, "--work", str(tmp_path / "none")])
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("device", "size"), [("cpu", "small"), ("cuda", "full")])

@@ -108,7 +108,6 @@ def test_every_step_from_a_cohort_to_an_answer(
     check_report(tmp_path / "work")
     check_answers(package.root, platform_input, tmp_path / "output")
     check_resuming(release, tmp_path)
-    check_a_second_spacing(tmp_path, platform_input)
 
 
 def check_card(files: Mapping[str, Any], card: str) -> None:
@@ -138,26 +137,6 @@ def check_resuming(release: Path, root: Path) -> None:
         baseline_main(options(release, root, "--seed", "1"))
     with pytest.raises(HecktorError, match="--fold: found 99"):
         baseline_main(["fold", "--work", str(root / "work"), "--fold", "99"])
-
-
-def check_a_second_spacing(root: Path, platform_input: Path) -> None:
-    """A coarser plan beside the first one, and a package of both: four networks of 9 mm and two of 12 mm take turns."""
-    work = ["--work", str(root / "work")]
-    coarse = ["--name", "coarse", "--spacing-mm", "12", "12", "12", "--epochs", "1", "--iterations", "2"]
-    small = ["--memory-gb", "0.1", "--base-features", "8", "--most-features", "16"]
-    assert baseline_main(["plan", *work, *coarse, *small, "--jobs", "1"]) == 0
-    assert baseline_main(["fold", *work, "--name", "coarse", "--jobs", "1"]) == 0
-    assert (
-        baseline_main(["export", *work, "--plans", "plan,coarse", "--jobs", "1", "--output", str(root / "both")]) == 0
-    )
-    both = load_package(root / "both")
-    spacings = [tuple(both.configuration_of(fold)["spacing"]) for fold in range(6)]
-    assert both.spacing_mm == (9.0, 9.0, 9.0)
-    assert sorted(spacings) == [(9.0, 9.0, 9.0)] * 4 + [(12.0, 12.0, 12.0)] * 2
-    assert sorted(both.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
-    passes = read_json(next((root / "work").rglob("coarse+plan/out_of_fold/uncertainty/*.json")))["result"]["passes"]
-    assert len(passes["made"]) == 6  # three networks of the patient's fold, each mirrored and not
-    check_mask(both.root, platform_input, root / "answer of both")
 
 
 def check_folds(work: Path, release: Path) -> None:

@@ -1,4 +1,4 @@
-"""PETs that are misaligned or absent in training."""
+"""PETs that are absent in training, or scaled by fixed values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 
 from algorithm.network.images import normalise
-from baseline.network.augmentation import AbsentPet, absent_pet, with_pet_augmentations
-from baseline.network.plans import NetworkPlan
+from baseline.network.augmentation import AbsentPet, absent_pet, with_absent_pets
 from baseline.work import WorkFolders
 from contract.files import read_json
 from contract.images.volumes import read_volume
@@ -35,21 +33,13 @@ def test_an_absent_pet_is_what_inference_makes_of_it(scheme: str, value: float) 
     assert (normalise((nothing, nothing), package)[1] == value).all()
 
 
-def test_the_order_of_the_augmentations() -> None:
-    """Misalignment while the patch has its margin, dropout when nothing else can change the channel."""
-    inner = ComposeTransforms([])
-    added = with_pet_augmentations(inner, NetworkPlan(misalign=0.1, pet_dropout=0.2), 0.0).transforms
-    first, last = added
-    assert (first.p_shift, first.p_rotation, first.shiftZYX, first.im_channels_2_misalign) == (
-        0.1,
-        0.1,
-        (0, 2, 2),
-        (1,),
-    )
-    assert first.rotation_ax_cor_sag == pytest.approx([np.pi / 36] * 3)
+def test_the_dropout_comes_last() -> None:
+    """Nothing else can change the channel after it."""
+    first = ComposeTransforms([])
+    *before, last = with_absent_pets(ComposeTransforms([first]), 0.2, 0.0).transforms
+    assert before == [first]
     assert last.apply_probability == 0.2
     assert isinstance(last.transform, AbsentPet)
-    assert with_pet_augmentations(inner, NetworkPlan(), 0.0).transforms == []
 
 
 def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> None:
@@ -58,32 +48,6 @@ def test_the_trainer_draws_patches_without_pet(make_trainer: MakeTrainer) -> Non
         data = next(loader)["data"]
         assert bool((data[:, 1] == 0).all()) is absent
         assert not bool((data[:, 0] == 0).all())
-
-
-def test_the_trainer_misaligns(make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shift of up to 2 voxels and a rotation with certainty, against the same patches without: only the PET differs.
-
-    nnU-Net's own augmentation is off, because its draws follow those of the shift.
-    """
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-    monkeypatch.setattr(nnUNetTrainer, "get_training_transforms", lambda *_, **__: ComposeTransforms([]))
-    plans = UNET, UNET, UNET.changed(misalign=1.0)
-    plain, again, misaligned = (drawn(make_trainer(plan)) for plan in plans)
-    np.testing.assert_array_equal(plain["data"], again["data"])
-    np.testing.assert_array_equal(misaligned["data"][:, 0], plain["data"][:, 0])
-    np.testing.assert_array_equal(misaligned["target"], plain["target"])
-    assert all(
-        not torch.allclose(*pair, atol=0.1) for pair in zip(misaligned["data"][:, 1], plain["data"][:, 1], strict=True)
-    )
-
-
-def drawn(trainer: Any) -> dict[str, torch.Tensor]:
-    """The trainer's batch for one state of the random generator."""
-    loader, _ = trainer.get_dataloaders()
-    np.random.seed(0)  # noqa: NPY002 - nnU-Net's loaders draw from the global state
-    batch: dict[str, torch.Tensor] = next(loader)
-    return batch
 
 
 def test_a_fixed_scale_of_the_pet_in_training_and_inference(planned: WorkFolders) -> None:

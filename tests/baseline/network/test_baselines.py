@@ -1,4 +1,4 @@
-"""Networks of one image, of the mean of both, of single slices, and without augmentation."""
+"""Networks of one image, of the mean of both, and of single slices."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_slices_are_tiles_once_each() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"channels": "PET"}, {"channels": "mean", "loss": "dice-topk"}, {"dimensions": 2, "no_augmentation": True}],
+    [{"channels": "PET"}, {"channels": "mean"}, {"dimensions": 2, "trainer": "nnUNetTrainerNoDA"}],
 )
 def test_baselines_are_trained(make_trainer: MakeTrainer, planned: WorkFolders, changes: dict[str, Any]) -> None:
     """One step of each; the checkpoint fits the network that inference builds."""
@@ -109,20 +109,3 @@ def test_baselines_are_trained(make_trainer: MakeTrainer, planned: WorkFolders, 
     network_of(plans).load_state_dict(trainer.network.state_dict())
     for path in Path(trainer.output_folder).glob("checkpoint_*.pth"):
         path.unlink()
-
-
-def test_without_augmentation_a_patch_stays_as_it_is(make_trainer: MakeTrainer, planned: WorkFolders) -> None:
-    """The loader cuts patches without a margin, and no transform draws a number."""
-    plan = UNET.changed(no_augmentation=True, mirror_axes=())
-    trainer = make_trainer(plan, plans=planned_as(planned, plan))
-    patch = trainer.configuration_manager.patch_size
-    rotation, dummy, initial, mirrors = trainer.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
-    assert (list(initial), mirrors, trainer.inference_allowed_mirroring_axes) == (list(patch), (), ())
-    transforms = trainer.get_training_transforms(
-        patch, rotation, [[1, 1, 1]], mirrors, dummy, use_mask_for_norm=[False] * 2, foreground_labels=[1, 2]
-    )
-    image, labels = torch.randn(2, *patch), torch.randint(0, 3, (1, *patch), dtype=torch.int16)
-    given = transforms(image=image.clone(), segmentation=labels.clone())
-    assert torch.equal(given["image"], image)
-    target = given["segmentation"]
-    assert torch.equal((target[0] if isinstance(target, list) else target).to(labels.dtype), labels)

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from algorithm.network.networks import untrained_network
+from algorithm.network.package import load_package
 from baseline.network.checkpoint import read_checkpoint
 from baseline.network.nnunet import Machine, explained_failures, train_network, train_with_ddp
+from baseline.package.cli import main as package
 from baseline.work import CONFIGURATIONS, PLANS_NAME, TRAINING_TIME, WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json
@@ -49,6 +51,18 @@ def test_every_backbone_trains_on_the_same_data(
     assert checkpoint.mirror_axes == (2,)
     assert checkpoint.configuration == CONFIGURATIONS[backbone]
     assert planned.final(0, backbone).parts[-3] == f"HecktorTrainer__{PLANS_NAME}__{CONFIGURATIONS[backbone]}"
+
+
+@pytest.mark.slow
+def test_two_trainings_are_packed_together(planned: WorkFolders, tmp_path: Path) -> None:
+    """Those of two working directories lie in two such folders; here they are of two backbones."""
+    folders = []
+    for backbone in ("unet", "segresnet"):
+        train_network(planned, PLAN, 0, backbone, Machine("cpu"), seed=3)
+        folders += ["--nnunet", str(planned.fold(0, backbone).parent)]
+    options = ["--without-heads", "--normalised-over", "region", "--folds", "0", "--output", str(tmp_path / "both")]
+    assert package([*folders, *options]) == 0
+    assert load_package(tmp_path / "both").fold_configurations == ("3d_fullres", "3d_fullres_segresnet")
 
 
 def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:

@@ -155,8 +155,7 @@ def test_any_option_makes_another_plan() -> None:
     plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
     other = {name: value for name, value in full.items() if value != getattr(plan, name)}
     other |= {
-        "batch_size": 2, "backbones": ("segresnet",), "misalign": 0.1, "pet_dropout": 0.1,
-        "loss": "dice-topk", "channels": "PET", "dimensions": 2, "no_augmentation": True,
+        "batch_size": 2, "backbones": ("segresnet",), "pet_dropout": 0.1, "channels": "PET", "dimensions": 2,
         "pet_normalisation": "fixed", "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
@@ -177,7 +176,6 @@ def test_a_plan_is_stored_whole(tmp_path: Path, plan: NetworkPlan) -> None:
     ("content", "message"),
     [
         ({"key": "a", "plan": {"epochs": "many"}}, r'^plan\.json\.plan\.epochs: found "many", expected a whole number'),
-        ({"key": "a", "plan": {"no_augmentation": True}}, r"^plan\.json\.plan: .*mirror_axes beside no_augmentation"),
         ({"key": "a", "plan": {"enhance": []}}, r"^plan\.json\.plan\.enhance: found \[\], expected no such key"),
     ],
 )
@@ -217,18 +215,18 @@ def test_defaults_of_prepare() -> None:
         ("", NetworkPlan()),
         ("--preset nnunet", PRESETS["nnunet"]),
         ("--epochs 3 --preset resenc-l --batch-size 4", PRESETS["resenc-l"].changed(epochs=3, batch_size=4)),
-        ("--optimiser sgd --learning-rate 0.1", NetworkPlan(optimiser="sgd", learning_rate=0.1)),
+        ("--learning-rate 0.1", NetworkPlan(learning_rate=0.1)),
         ("--mirror-axes 2 0 0", NetworkPlan(mirror_axes=(0, 2))),
         ("--preset nnunet --mirror-axes", PRESETS["nnunet"].changed(mirror_axes=())),
         ("--backbones segresnet unet", BOTH),
-        ("--loss tversky-ce --channels mean", NetworkPlan(loss="tversky-ce", channels="mean")),
+        ("--channels mean", NetworkPlan(channels="mean")),
         ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
-        ("--preset nnunet --no-augmentation", PRESETS["nnunet"].changed(no_augmentation=True, mirror_axes=())),
-        ("--misalign --pet-dropout 0.2", NetworkPlan(misalign=0.1, pet_dropout=0.2)),
+        ("--trainer nnUNetTrainerNoDA", NetworkPlan(trainer="nnUNetTrainerNoDA", learning_rate=None)),
+        ("--pet-dropout 0.2", NetworkPlan(pet_dropout=0.2)),
         ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
         (
-            "--trainer mine:Trainer --starting-weights /b.pth",
-            NetworkPlan(trainer="mine:Trainer", starting_weights="/b.pth"),
+            "--trainer mine:Trainer --learning-rate 0.1 --starting-weights /b.pth",
+            NetworkPlan(trainer="mine:Trainer", learning_rate=0.1, starting_weights="/b.pth"),
         ),
     ],
 )
@@ -252,7 +250,6 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     [
         ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
         ("--channels CT --pet-normalisation fixed", r"^--pet-normalisation: found with --channels CT, expected one"),
-        ("--no-augmentation --mirror-axes 0", r"^--mirror-axes: found with --no-augmentation, expected one of them$"),
         ("--dimensions 2 --backbones unet segresnet", r"^--backbones: found with --dimensions 2, expected one of"),
     ],
 )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -153,7 +154,8 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
     [
         ("nowhere:Mine", "nowhere:Mine (No module named 'nowhere')"),
         ("my_trainers:Nobody", "my_trainers:Nobody (module 'my_trainers' has no attribute 'Nobody')"),
-        ("my_trainers", "my_trainers (module 'my_trainers' has no attribute '')"),
+        ("my_trainers", "my_trainers, which is not one"),
+        ("nnUNetTrainer", "nnUNetTrainer, which is not one"),
         (":Mine", ":Mine (Empty module name)"),
         ("my_trainers:Other", "my_trainers:Other, which is not one"),
         ("my_trainers:nnUNetTrainer", "my_trainers:nnUNetTrainer, which is not one"),
@@ -163,6 +165,46 @@ def test_the_users_trainer_wins_over_the_plans_recipe(make_trainer: MakeTrainer)
 def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> None:
     expected = re.escape(f"--trainer: found {found}")
     with pytest.raises(
-        HecktorError, match=rf"^{expected}.*expected module:Class, a subclass of nnU-Net's nnUNetTrainer"
+        HecktorError,
+        match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class",
     ):
         check_trainer(planned, PLAN.changed(trainer=name))
+
+
+def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
+    """The patch has no margin and stays as it is; inference does not mirror. The learning rate is the preset's."""
+    trainer = make_trainer(UNET.changed(trainer="nnUNetTrainerNoDA"))
+    patch = trainer.configuration_manager.patch_size
+    rotation, dummy, initial, mirrors = trainer.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+    assert (list(initial), mirrors, trainer.inference_allowed_mirroring_axes) == (list(patch), None, None)
+    transforms = trainer.get_training_transforms(
+        patch, rotation, [[1, 1, 1]], mirrors, dummy, use_mask_for_norm=[False] * 2, foreground_labels=[1, 2]
+    )
+    image, labels = torch.randn(2, *patch), torch.randint(0, 3, (1, *patch), dtype=torch.int16)
+    assert torch.equal(transforms(image=image.clone(), segmentation=labels)["image"], image)
+    assert trainer.optimizer.param_groups[0]["lr"] == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("options", "rate"),
+    [
+        ({"trainer": "nnUNetTrainerAdam3en4"}, 3e-4),
+        ({"trainer": "nnUNetTrainerAdam3en4", "learning_rate": 0.02}, 0.02),
+        ({"trainer": "nnUNetTrainerAdam"}, 1e-3),
+        ({"learning_rate": 0.02}, 0.02),
+    ],
+)
+def test_a_trainers_own_learning_rate_wins_unless_one_is_given(
+    make_trainer: MakeTrainer, options: dict[str, Any], rate: float
+) -> None:
+    """`short` has 0.001. All are AdamW; that of nnU-Net's variants has `amsgrad`."""
+    optimiser = make_trainer(UNET.changed(**options)).optimizer
+    assert type(optimiser) is torch.optim.AdamW
+    assert optimiser.param_groups[0]["lr"] == rate
+    assert optimiser.param_groups[0]["amsgrad"] is ("trainer" in options)
+
+
+def test_an_absent_pet_beside_a_variant_with_its_own_augmentation(planned: WorkFolders) -> None:
+    check_trainer(planned, UNET.changed(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
+    with pytest.raises(HecktorError, match=r"^--pet-dropout: found with nnUNetTrainerNoDA, which replaces the augment"):
+        check_trainer(planned, UNET.changed(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))

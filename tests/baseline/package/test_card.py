@@ -164,11 +164,11 @@ def test_features_that_the_estimates_leave_out_are_named(work: WorkFolders) -> N
     assert f"{about} (my_code:deep).\n" in text
 
 
-def test_a_search_without_rules_gives_its_reason(work: WorkFolders) -> None:
-    """Nothing is said of a search on other masks than those of the features."""
+def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> None:
+    """Nothing is said of other masks than those of the features."""
     write_json(work.postprocessing_json, record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
-    assert "None: no rules were searched for these masks." in model_card(work, DESCRIPTION)
+    assert "None: the step was not run on these masks." in model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})
     assert "### Postprocessing\n\nNone: the score changes by -0.0006.\n" in model_card(work, DESCRIPTION)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from algorithm.network.package import load_package
-from baseline.package.existing import CONDITION, existing_networks, networks_record, record_export, use_networks
+from baseline.package.existing import CONDITION, existing_networks, networks_record, use_networks
 from baseline.package.export import PackageContents, export_folder
 from baseline.work import WorkFolders
 from contract.archives import pack
@@ -72,8 +72,6 @@ def test_a_spacing_of_the_prepared_images(work: WorkFolders, tiny_package: Path)
         use_networks(work, tiny_package)
     with pytest.raises(HecktorError, match=r"^--spacing-mm: found 9 9 3"):
         use_networks(work, tiny_package, (9.0, 9.0, 3.0))
-    with pytest.raises(HecktorError, match=r"^tiny: found networks of 9 x 9 x 9 mm"):
-        use_networks(WorkFolders(work.shared, "wide"), tiny_package)
     assert [path.name for path in work.root.iterdir()] == ["prepare.json"]
     write_json(work.prepare_json, {"options": {"release": "r", "spacing_mm": [9.0, 9.0, 9.0000001]}})
     use_networks(work, tiny_package)
@@ -87,22 +85,6 @@ def test_networks_of_its_own_stay(work: WorkFolders, tiny_package: Path) -> None
         match=r"^--networks: networks planned or trained in work",
     ):
         use_networks(work, tiny_package, SPACING)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_package_of_the_same_working_directory_is_refused(
-    work: WorkFolders, tiny_package: Path, tmp_path: Path, packed: bool
-) -> None:
-    """Its networks have seen the patients, so heads fitted on their masks would be too good."""
-    record_export(WorkFolders(work.shared, "wide"), tiny_package)
-    pack(tiny_package, tmp_path / "model.tar.gz")
-    given = tmp_path / "model.tar.gz" if packed else tiny_package
-    with pytest.raises(
-        HecktorError,
-        match=rf"^--networks: found {given.name}, which this working directory exported as wide, expected networks",
-    ):
-        use_networks(WorkFolders(work.shared, "other"), given, SPACING)
-    assert not (work.shared / "plans" / "other").exists()
 
 
 def test_what_is_no_package(work: WorkFolders, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cohorts in which no rule gains: `python -m tests.baseline.postprocessing.null_cohorts` counts those that store rules."""
+"""Cohorts in which no minimum volume gains: `python -m tests.baseline.postprocessing.null_cohorts` counts those with one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 import numpy as np
 
 from algorithm.masks.postprocessing import LesionMeasures
-from baseline.postprocessing.lesions import THRESHOLDS, LesionTable, PatientLesions
+from baseline.postprocessing.lesions import LesionTable, PatientLesions
 from baseline.postprocessing.record import SCORE
-from baseline.postprocessing.search import MaskCohort, score_of, search
-from baseline.postprocessing.step import search_result
+from baseline.postprocessing.step import fitted_volumes
+from baseline.postprocessing.volumes import MaskCohort, minimum_volumes, score_of
 from baseline.release.splits import Splits
 from contract.editions import load_edition
 from contract.packages import NO_RULES
@@ -39,9 +39,9 @@ def _patient(number: int, rng: np.random.Generator) -> PatientLesions:
     iou = pairs / (voxels[:, None] + voxels[nodes] - pairs)
     extent, nothing = np.zeros((len(label), 3)), np.zeros(0, np.int32)
     measures = LesionMeasures(nothing, label, voxels, voxels * 0.1, probability, suv_max, extent)
-    tables = dict.fromkeys(THRESHOLDS, LesionTable(measures, voxels * true, iou))
+    table = LesionTable(measures, voxels * true, iou)
     size, centre = int(voxels[nodes].sum()), f"C{number % 4}"
-    return PatientLesions(f"{centre}-{number:03d}", centre, 100.0, 200, size, len(nodes), tables)
+    return PatientLesions(f"{centre}-{number:03d}", centre, 100.0, 200, size, len(nodes), table)
 
 
 def splits_of(cohort: MaskCohort, folds: int = 5, centres: int = 4) -> Splits:
@@ -52,15 +52,17 @@ def splits_of(cohort: MaskCohort, folds: int = 5, centres: int = 4) -> Splits:
 
 
 def main(cohorts: int, patients: int) -> None:
-    """Count the cohorts with rules of all patients and positive gains, and those that store them."""
+    """Count the cohorts with volumes of all patients and positive gains, and those that store them."""
     gaining = stored = 0
     for seed in range(cohorts):
         cohort = null_cohort(patients, seed)
-        result = search_result(cohort, splits_of(cohort))
+        result = fitted_volumes(cohort, splits_of(cohort))
         gains = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
-        gaining += search(cohort, np.ones(patients)) != NO_RULES and min(gains) > 0
+        gaining += minimum_volumes(cohort, np.ones(patients)) != NO_RULES and min(gains) > 0
         stored += result["rules"] != NO_RULES
-    sys.stdout.write(f"{cohorts} cohorts of {patients}: {gaining} with rules and both gains above 0, {stored} stored\n")
+    sys.stdout.write(
+        f"{cohorts} cohorts of {patients}: {gaining} with a volume and both gains above 0, {stored} stored\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The counts of the fast search equal those of masks that are filtered and evaluated one by one."""
+"""The counts of the tables equal those of masks that are filtered and evaluated one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.masks.postprocessing import apply_rules
-from baseline.postprocessing.lesions import THRESHOLDS, PatientLesions, measure_patient, read_images, read_logits
+from baseline.postprocessing.lesions import PatientLesions, measure_patient, read_images, read_logits
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import label_path
 from baseline.work import WorkFolders
@@ -47,14 +47,13 @@ def random_settings(count: int) -> list[PostprocessingRules]:
 
     return [
         PostprocessingRules(
-            foreground_threshold=THRESHOLDS[number % len(THRESHOLDS)],
             largest_gtvp_only=bool(rng.integers(2)),
             gtvp_volume_ml=pick(0, 0.5, 1.5),
             gtvn_volume_ml=pick(0, 0.5, 1.5),
             gtvn_mean_probability=pick(0, 0.6, 0.7),
             gtvn_suv_max=pick(0, 3.0, 4.0),
         )
-        for number in range(count)
+        for _ in range(count)
     ]
 
 

@@ -14,7 +14,7 @@ from algorithm.masks.segmentation import REMOVED
 from baseline.cache import cache
 from baseline.postprocessing import step
 from baseline.postprocessing.record import gain_rows, postprocessing_lines, read_record, rules_in_use
-from baseline.postprocessing.step import apply_given, filter_patient, follow, postprocess
+from baseline.postprocessing.step import filter_patient, follow, keep_all, postprocess
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.data_set import image_path, label_path
 from baseline.release.splits import load_or_make_splits, read_splits
@@ -74,7 +74,7 @@ def test_the_cross_fitted_figures_cover_folds_and_centres(filtered: tuple[Direct
     gain = record.cross_fitted["centres"]["score"]
     assert gain.filtered - gain.unfiltered == pytest.approx(gain.difference.value)
     assert gain.difference.ci95_low > 0
-    assert "score, rules found without the patient's centre" in postprocessing_lines(work)
+    assert "score, volumes found without the patient's centre" in postprocessing_lines(work)
     assert len(list(gain_rows(record))) == 8  # the score and three metrics, with folds and with centres left out
 
 
@@ -82,7 +82,7 @@ def test_the_report_shows_rules_and_gains(filtered: tuple[Directory, dict[str, F
     (_, work, _), _ = filtered
     record = read_record(work.postprocessing_json)
     html = postprocessing_section(record)
-    assert f"{record.settings} settings of rules were searched on the masks of 36 patients." in html
+    assert "Minimum volumes of 26-connected lesions" in html
     for heading in ("Rules of the package", "Filtered"):
         assert heading in html
 
@@ -98,7 +98,7 @@ def test_the_step_is_skipped_when_nothing_changed(filtered: tuple[Directory, dic
     ("patients", "centres", "why"),
     [
         (12, CENTRES, "12 patients with a reference, expected at least 30"),
-        (30, ("CHUM",), "all patients are from one centre, but a rule must hold with a centre left out"),
+        (30, ("CHUM",), "all patients are from one centre, but a minimum volume must hold with a centre left out"),
     ],
 )
 def test_too_few_patients_or_one_centre_end_in_a_plain_line(
@@ -108,7 +108,7 @@ def test_too_few_patients_or_one_centre_end_in_a_plain_line(
     assert postprocess(work, measured) == measured
     assert postprocessing_lines(work) == f"no postprocessing rules: {why}"
     assert rules_in_use(work) is None
-    assert f"{why}. No rules were searched." in postprocessing_section(read_record(work.postprocessing_json))
+    assert f"{why}." in postprocessing_section(read_record(work.postprocessing_json))
     assert work.mask(cases[0].patient_id).read_bytes() == work.unfiltered_mask(cases[0].patient_id).read_bytes()
 
 
@@ -123,26 +123,10 @@ def test_references_without_nodes_end_in_a_plain_line(tmp_path: Path) -> None:
 
 def test_without_the_step_masks_stay_unfiltered(tmp_path: Path) -> None:
     cases, work, measured = directory(tmp_path, 3)
-    assert apply_given(work, measured) == measured
+    assert keep_all(work, measured) == measured
     assert rules_in_use(work) is None
     for case in cases:
         assert work.mask(case.patient_id).read_bytes() == work.unfiltered_mask(case.patient_id).read_bytes()
-
-
-def test_given_rules_are_applied_without_a_search(tmp_path: Path) -> None:
-    """A limit beyond each lesion empties the masks; other rules, or none, are not taken from the cache."""
-    cases, work, measured = directory(tmp_path, 3)
-    limits = PostprocessingRules(gtvp_volume_ml=1e5, gtvn_volume_ml=1e5)
-    for rules, empty in ((limits, True), (NO_RULES, False), (limits, True)):
-        features = apply_given(work, measured, rules)
-        for case in cases:
-            name = case.patient_id
-            assert (not read_volume(work.mask(name), np.uint8).array.any()) == empty
-            assert features[name]["gtvn_count"] == (0 if empty else -1)
-    assert not work.postprocessing_json.is_file()
-    stamp = work.features_json.stat().st_mtime_ns
-    apply_given(work, measured, limits)
-    assert work.features_json.stat().st_mtime_ns == stamp
 
 
 def test_each_mask_has_the_rules_that_were_found_without_its_fold(
@@ -154,7 +138,7 @@ def test_each_mask_has_the_rules_that_were_found_without_its_fold(
     no_nodes = PostprocessingRules(gtvn_volume_ml=1e5)
     by_fold = {"fold 0": no_nodes, "fold 1": no_nodes, "fold 2": NO_RULES}
     found = {"why_not": "", "rules": package, "rules_by_group": {"folds": by_fold}}
-    monkeypatch.setattr(step, "search_result", lambda *_: found)
+    monkeypatch.setattr(step, "fitted_volumes", lambda *_: found)
     features = postprocess(work, measured)
     for number, fold in enumerate(read_splits(work).folds):
         for name in fold:

@@ -52,15 +52,14 @@ def by_prepare_release(root: Path) -> object:
     return prepare_release(PrepareOptions("absent", FINE), MagicMock(), WorkFolders(root), 1)
 
 
-@pytest.mark.parametrize("name", ["plan", "wide"])
 @pytest.mark.parametrize("run", [by_command("all"), by_command("prepare"), by_train, by_prepare_release])
-def test_images_of_a_trained_network_are_not_replaced(tmp_path: Path, run: Callable[[Path], object], name: str) -> None:
-    """By the command line or from Python, whichever plan has the checkpoint; nothing is written."""
+def test_images_of_a_trained_network_are_not_replaced(tmp_path: Path, run: Callable[[Path], object]) -> None:
+    """By the command line or from Python; nothing is written."""
     work = planned_work(tmp_path)
-    write_text(WorkFolders(tmp_path, name).fold(0) / "checkpoint_latest.pth", "network")
+    write_text(work.fold(0) / "checkpoint_latest.pth", "network")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    expected = r"`hecktor train plan --name NAME --spacing-mm 1 1 1`, or a new working directory$"
-    found = rf"^--spacing-mm: found 1 1 1, and networks \(plan {name}\) in images of 2 2 4 mm, expected {expected}"
+    expected = r"that spacing, or a new working directory$"
+    found = rf"^--spacing-mm: found 1 1 1, and networks trained on images of 2 2 4 mm, expected {expected}"
     with pytest.raises(HecktorError, match=found):
         run(work.root)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
@@ -91,12 +90,3 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
         train(options, print) if from_python else main(command)
     assert check.call_args.args[0].spacing_mm == spacing_mm
     assert capsys.readouterr().out == (f"{KEPT}\n" if prepared else "") + "steps\n"
-
-
-def test_a_plan_with_images_of_its_own_goes_step_by_step(tmp_path: Path) -> None:
-    """`train` would write the images of all patients into the folder of that spacing."""
-    work = planned_work(tmp_path)
-    write_json(WorkFolders(tmp_path, "fine").spacing_json, {"spacing_mm": list(FINE)})
-    options = TrainingOptions(work.root, tmp_path / "package", PrepareOptions("absent"), PRESETS["short"], name="fine")
-    with pytest.raises(HecktorError, match=r"^--name: found fine, which has a spacing of its own"):
-        train(options)

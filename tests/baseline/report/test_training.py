@@ -45,7 +45,7 @@ def work(tmp_path: Path) -> WorkFolders:
 def test_the_facts_of_a_training(work: WorkFolders) -> None:
     found = facts(work, training_logs(work))
     assert found == {
-        "Plan": "plan (preset short, changed: epochs, mirror axes)",
+        "Plan": "preset short, changed: epochs, mirror axes",
         "Spacing": "3 x 3 x 3 mm",
         "Networks": "unet; one for each of 2 folds",
         "Epochs": "2 of 50 steps",

@@ -1,16 +1,15 @@
-"""Search for rules on a fixed grid by the edition's own score, and their gains for patients that it has not seen."""
+"""Minimum volumes of lesions by the edition's own score, and their gains for patients that did not choose them."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from baseline.heads.metrics import mask_task
-from baseline.postprocessing.lesions import COUNTS, THRESHOLDS, Floats, PatientLesions
+from baseline.postprocessing.lesions import COUNTS, Floats, PatientLesions
 from baseline.postprocessing.record import SCORE, GainInterval, RuleGain
 from contract.editions import Edition
 from contract.packages import NO_RULES, PostprocessingRules
@@ -32,19 +31,10 @@ from evaluation.statistics.bootstrap import estimate
 
 _MEASURED: Final = ("gtvp_dsc_mean", "gtvn_dsc_mean", "gtvp_dsc_agg", "gtvn_dsc_agg", "gtvn_f1_agg")
 _PARTS: Final = {"dsc_agg_mean": {"gtvp_dsc_agg": 0.5, "gtvn_dsc_agg": 0.5}}
-# A rule must raise the score by this much, and by more than the standard deviation of its gain.
+# A minimum volume must raise the score by this much, and by more than the standard deviation of its gain.
 LEAST_GAIN: Final = 0.001
-_VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
-GRID: Final[Mapping[str, tuple[Any, ...]]] = {
-    "largest_gtvp_only": (True,),
-    "gtvp_volume_ml": _VOLUMES_ML,
-    "gtvn_volume_ml": _VOLUMES_ML,
-    "gtvn_mean_probability": tuple(round(0.5 + 0.025 * step, 3) for step in range(1, 18)),
-    "gtvn_suv_max": (1.5, 2.0, 2.5, 3.0, 3.5, 4.0),
-    "foreground_threshold": tuple(value for value in THRESHOLDS if value != NO_RULES.foreground_threshold),
-}
-# A lower threshold adds faint lesions and true borders; the rule on the probability then removes the faint lesions.
-_MOVES: Final = (*((rule,) for rule in GRID), ("foreground_threshold", "gtvn_mean_probability"))
+VOLUMES_ML: Final = (0.06, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0)
+_LIMITS: Final = ("gtvp_volume_ml", "gtvn_volume_ml")
 _SEED, _DRAWS = 2025, 200
 
 
@@ -104,11 +94,6 @@ class MaskCohort:
         self._counts: dict[PostprocessingRules, Floats] = {}
         self._totals: dict[PostprocessingRules, WeightedMetric] = {}
 
-    @property
-    def settings(self) -> int:
-        """Number of settings that were counted."""
-        return len(self._counts)
-
     def counts(self, rules: PostprocessingRules) -> Floats:
         """`COUNTS` of each patient after the rules, (patients, counts)."""
         if rules not in self._counts:
@@ -152,43 +137,23 @@ class MaskCohort:
         return mean_metric(np.array(dsc, dtype=np.float64))  # None, a patient that does not count, becomes NaN
 
 
-def search(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
-    """The rules for the patients with weight 1 in `members`, (patients,); the defaults if nothing gains.
+def minimum_volumes(cohort: MaskCohort, members: Floats) -> PostprocessingRules:
+    """The minimum volume of each label for the patients with weight 1 in `members`, (patients,); 0 if none gains.
 
-    Each step adds the rule and value, or pair of them, with the largest gain. Finally, rules that no longer gain beside
-    the others are removed.
+    A score is a weighted sum of metrics of one label each, so that either label's volume gains the same beside the
+    other's.
     """
     patients = len(members)
     samples = np.random.default_rng(_SEED).multinomial(patients, np.full(patients, 1 / patients), _DRAWS) * members
-    current = NO_RULES
-    while (better := _step(cohort, members, samples, current)) is not None:
-        current = better
-    for rule in current.as_json():
-        without = current.model_copy(update={rule: getattr(NO_RULES, rule)})
-        if _score(cohort, current, members) - _score(cohort, without, members) < LEAST_GAIN:
-            current = without
-    return current
-
-
-def _step(
-    cohort: MaskCohort, members: Floats, samples: Floats, current: PostprocessingRules
-) -> PostprocessingRules | None:
-    """The next setting with the largest certain gain, None if no rule gains enough."""
-    before = _score(cohort, current, members)
-    gain_of = {rules: _score(cohort, rules, members) - before for rules in _next(current)}
-    for rules, gain in sorted(gain_of.items(), key=lambda one: -one[1]):
-        if gain < LEAST_GAIN:
-            break
-        if gain > np.nanstd(cohort.total(rules)(samples) - cohort.total(current)(samples)):
-            return rules
-    return None
-
-
-def _next(current: PostprocessingRules) -> Iterator[PostprocessingRules]:
-    """The current setting with every value of one or two rules."""
-    for move in _MOVES:
-        for values in itertools.product(*(GRID[rule] for rule in move)):
-            yield current.model_copy(update=dict(zip(move, values, strict=True)))
+    found = NO_RULES
+    for limit in _LIMITS:
+        alone = [NO_RULES.model_copy(update={limit: volume}) for volume in VOLUMES_ML]
+        best = max(alone, key=lambda rules: _score(cohort, rules, members))
+        gain = _score(cohort, best, members) - _score(cohort, NO_RULES, members)
+        spread = np.nanstd(cohort.total(best)(samples) - cohort.total(NO_RULES)(samples))
+        if gain >= LEAST_GAIN and gain > spread:
+            found = found.model_copy(update=best.as_json())
+    return found
 
 
 def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> float:
@@ -198,14 +163,14 @@ def _score(cohort: MaskCohort, rules: PostprocessingRules, members: Floats) -> f
 def cross_fitted(
     cohort: MaskCohort, groups: Mapping[str, Sequence[str]]
 ) -> tuple[Floats, dict[str, PostprocessingRules]]:
-    """Counts in which each group has the rules that were found without it, and these rules by group.
+    """Counts in which each group has the volumes that were found without it, and these by group.
 
     `groups` holds patient IDs by name; patients of no group stay unfiltered. A group that has no patient of the cohort
-    gets the rules of all patients, none of whom is its own.
+    gets those of all patients, none of whom is its own.
     """
     names = np.array([patient.patient_id for patient in cohort.patients])
     inside = {group: np.isin(names, list(members)).astype(np.float64) for group, members in groups.items()}
-    rules = {group: search(cohort, 1 - members) for group, members in inside.items()}
+    rules = {group: minimum_volumes(cohort, 1 - members) for group, members in inside.items()}
     return cohort.assembled([(inside[group], one) for group, one in rules.items()]), rules
 
 

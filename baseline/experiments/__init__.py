@@ -1,1 +1,0 @@
-"""Experiments on one prepared data set: the list of plans, and their comparison."""

@@ -1,0 +1,131 @@
+"""Held-out answers of a training in plain files, as `hecktor evaluate --predictions` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from algorithm.heads.feature_hook import OUTCOME_NETWORK
+from algorithm.outcome.plan import OutcomeTask
+from baseline.heads.record import stored_targets
+from baseline.outcome.folds import outcome_features, trained_outcome
+from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.record import edition_of
+from baseline.report.masks import link, write_references
+from baseline.report.report import check_heads
+from baseline.work import WorkFolders
+from contract.editions import Answer
+from contract.errors import OutputError
+from contract.files import whole_folder, write_csv
+from contract.images.volumes import Volume, read_header, write_volume
+
+HEADS: Final = "heads"
+UNFILTERED: Final = "unfiltered"
+REFERENCE: Final = "reference"
+PROBABILITIES: Final = "probabilities"
+_ID: Final = "PatientID"
+_PROBABILITY: Final = "probability"
+_Rows = dict[str, dict[str, Any]]
+
+
+def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = False) -> list[str]:
+    """Write the held-out answers into folders below `output`; returns the folders' names.
+
+    `heads` and the folder of each comparator hold the masks and `answers.csv`, `unfiltered` the masks before
+    postprocessing, `reference` the reference masks and the outcomes of the patients whom the heads answered.
+
+    Args:
+        work: the training.
+        output: a new folder.
+        probabilities: also write those of GTVp and GTVn, from 0 to 1 on the network's grid.
+
+    Raises:
+        HecktorError: the heads are not fitted or not current, or `output` exists.
+    """
+    check_heads(work)
+    if output.exists():
+        raise OutputError(output.name, "exists", "a new folder")
+    cases, answers = read_cases(work), head_answers(edition_of(work))
+    answers_of = {name: {one.name: _answered(work, one, name) for one in answers} for name in [HEADS, *_models(work)]}
+    with whole_folder(output) as folder:
+        answered = {name: frozenset(rows) for name, rows in answers_of[HEADS].items()}
+        write_references(folder / REFERENCE, cases, answers, answered)
+        for name, rows in answers_of.items():
+            _write_masks(work.masks, folder / name.replace(":", "-"), cases)
+            _write_table(folder / name.replace(":", "-") / "answers.csv", rows)
+        if (unfiltered := work.unfiltered / "masks").is_dir():
+            _write_masks(unfiltered, folder / UNFILTERED, cases)
+        if probabilities:
+            for case in cases:
+                _write_probabilities(work, folder / PROBABILITIES, case)
+        return sorted(path.name for path in folder.iterdir())
+
+
+def _models(work: WorkFolders) -> list[str]:
+    """The single models that were compared with the heads, and the outcome network."""
+    nested = [record["nested"] for record in stored_targets(work).values()]
+    names = list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
+    return names if trained_outcome(work) is None else [*names, OUTCOME_NETWORK]
+
+
+def _answered(work: WorkFolders, answer: Answer, model: str) -> _Rows:
+    """The nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
+    if model == OUTCOME_NETWORK:
+        return _of_outcome_network(work, answer)
+    record = stored_targets(work).get(answer.name, {})
+    nested = record.get("nested", {})
+    if model != HEADS:
+        nested = nested.get("comparators", {}).get(model, {})
+    return dict(zip([row["id"] for row in record.get("patients", ())], _rows(answer, nested), strict=False))
+
+
+def _of_outcome_network(work: WorkFolders, answer: Answer) -> _Rows:
+    """The risk of each patient by the network of the balanced fold that held the patient out; none for classes."""
+    (name,) = OutcomeTask(answer=answer.name).features
+    rows = outcome_features(work, read_cases(work)) if answer.kind == "risk" else {}
+    scores = {patient: score for patient, row in rows.items() if (score := row.get(name)) is not None}
+    return dict(zip(scores, _rows(answer, {"score": scores.values()}), strict=True))
+
+
+def _rows(answer: Answer, nested: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if answer.kind == "risk":
+        # A column of times holds later recurrences as higher values.
+        column, sign = ("risk", 1.0) if answer.direction == "risk" else (answer.columns["time"], -1.0)
+        return [{column: sign * score} for score in nested.get("score", ())]
+    column = answer.columns["class"]
+    if answer.is_binary:
+        pairs = zip(nested.get("positive", ()), nested.get("probability", ()), strict=True)
+        return [{column: answer.classes[int(positive)], _PROBABILITY: probability} for positive, probability in pairs]
+    return [{column: value} for value in nested.get("class", ())]
+
+
+def _write_table(path: Path, answers: Mapping[str, _Rows]) -> None:
+    rows: _Rows = {}
+    for of_answer in answers.values():
+        for name, row in of_answer.items():
+            rows.setdefault(name, {_ID: name}).update(row)
+    if rows:
+        columns = dict.fromkeys(key for row in rows.values() for key in row)
+        write_csv(path, list(columns), [rows[name] for name in sorted(rows)])
+
+
+def _write_masks(masks: Path, folder: Path, cases: Sequence[ReleaseCase]) -> None:
+    folder.mkdir()
+    for case in cases:
+        if (mask := masks / f"{case.patient_id}.nii.gz").is_file():
+            link(mask, folder / mask.name)
+
+
+def _write_probabilities(work: WorkFolders, folder: Path, case: ReleaseCase) -> None:
+    if not (stored := work.probabilities(case.patient_id)).is_file():  # the masks were given
+        raise OutputError("--probabilities", f"no {stored.name}", "networks: given masks have none")
+    from baseline.release.data_set import image_path  # imports torch
+
+    grid = read_header(image_path(work.raw, case, 0)).geometry
+    with np.load(stored) as arrays:
+        for name in ("gtvp", "gtvn"):
+            volume = Volume(arrays[name].astype(np.float32) / np.float32(255), grid)
+            write_volume(folder / f"{case.patient_id}__{name}.nii.gz", volume)

@@ -1,0 +1,34 @@
+"""Dice plus focal loss, as in Lin et al. 2017, arXiv 1708.02002: sure voxels count less than in cross-entropy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from monai.losses.focal_loss import FocalLoss
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch import nn
+
+GAMMA = 2.0
+
+
+class PerVoxel(nn.Module):
+    """A loss of MONAI in place of nnU-Net's cross-entropy, whose labels have no axis of channels."""
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        value: torch.Tensor = self.loss(logits, labels[:, None])
+        return value
+
+
+class FocalTrainer(nnUNetTrainer):  # type: ignore[misc]
+    """nnU-Net's trainer with a focal loss of all labels in place of cross-entropy."""
+
+    def _build_loss(self) -> Any:
+        built = super()._build_loss()
+        one = getattr(built, "loss", built)  # inside nnU-Net's wrapper for outputs at several resolutions
+        one.ce = PerVoxel(FocalLoss(to_onehot_y=True, use_softmax=True, gamma=GAMMA))
+        return built

@@ -1,0 +1,173 @@
+"""Minimum volumes gain and hold elsewhere, and their cross-fitted figures use no patient of the group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from algorithm.masks.postprocessing import LesionMeasures
+from baseline.postprocessing.lesions import LesionTable, PatientLesions
+from baseline.postprocessing.record import SCORE
+from baseline.postprocessing.step import fitted_volumes
+from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
+from contract.editions import load_edition
+from contract.packages import NO_RULES, PostprocessingRules
+from tests.baseline.postprocessing.null_cohorts import null_cohort, splits_of
+
+EDITION = load_edition("hecktor2025")
+# Chosen because volumes are found in them.
+NULL_SEEDS = (28, 32, 36)
+# Label, voxels of 1 ml, whether it lies in the reference (wholly or not at all).
+Row = tuple[int, int, bool]
+
+
+def lesion(label: int, voxels: int, true: bool) -> Row:
+    return label, voxels, true
+
+
+def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
+    """A patient whose true nodes are the reference's."""
+    label, voxels, true = (np.array(column) for column in zip(*lesions, strict=True))
+    sizes = voxels[(label == 2) & true]
+    common = voxels * true
+    pairs = np.zeros((len(lesions), len(sizes)), dtype=np.intp)
+    pairs[np.flatnonzero((label == 2) & true), np.arange(len(sizes))] = sizes
+    iou = pairs / (voxels[:, None] + sizes - pairs)
+    same = np.full(len(lesions), 0.9)
+    measures = LesionMeasures(
+        np.zeros(0, np.int32), label, voxels, voxels * 1.0, same, same, np.zeros((len(lesions), 3))
+    )
+    primary = int(common[label == 1].sum())
+    return PatientLesions(
+        f"{centre}-{number:03d}",
+        centre,
+        1000.0,
+        primary,
+        int(sizes.sum()),
+        len(sizes),
+        LesionTable(measures, common, iou),
+    )
+
+
+def scored(patients: list[PatientLesions]) -> MaskCohort:
+    return MaskCohort(patients, score_of(EDITION))
+
+
+def everyone(cohort: MaskCohort) -> np.ndarray:
+    return np.ones(len(cohort.patients))
+
+
+def separable() -> MaskCohort:
+    """40 patients with a primary, a true node of 10 to 12 ml and a false one of 1 ml."""
+    nodes = [[lesion(2, 10 + number % 3, True), lesion(2, 1, False)] for number in range(40)]
+    return scored([patient(number, f"C{number % 4}", [lesion(1, 20, True), *of]) for number, of in enumerate(nodes)])
+
+
+def test_the_score_of_2025_weighs_metrics_as_its_nested_borda() -> None:
+    """Half GTVp; the other half is that of the nested Borda of GTVn's aggregated DSC and F1."""
+    assert score_of(EDITION).weights == {"gtvp_dsc_mean": 0.5, "gtvn_dsc_agg": 0.25, "gtvn_f1_agg": 0.25}
+
+
+def test_the_score_of_2026_is_that_of_its_masks() -> None:
+    """0.25 x half for each mean DSC; stages and the C-index are other answers."""
+    weights = score_of(load_edition("hecktor2026")).weights
+    assert weights == pytest.approx({"gtvp_dsc_mean": 0.125, "gtvn_dsc_mean": 0.125})
+
+
+def test_a_volume_that_separates_false_nodes_is_found() -> None:
+    """The true nodes have 14 x 10 + 13 x 11 + 13 x 12 = 439 ml, the false ones 40. Unfiltered: DSC of GTVp 1, DSCagg
+    2 x 439 / (439 + 479) = 0.9564, F1 2 / (2 + 1) = 0.6667, score 0.5 + (0.9564 + 0.6667) / 4 = 0.9058; filtered all are 1.
+    Both 1.5 and 2 ml separate: the smaller one is taken.
+    """
+    cohort = separable()
+    rules = minimum_volumes(cohort, everyone(cohort))
+    assert rules == PostprocessingRules(gtvn_volume_ml=1.5)
+    figures = gains(cohort, cohort.counts(rules), seed=1)[SCORE]
+    before = 0.5 + (2 * 439 / 918 + 2 / 3) / 4
+    assert (figures.unfiltered, figures.filtered) == (pytest.approx(before), pytest.approx(1))
+    assert figures.difference.ci95_low is not None
+    assert figures.difference.ci95_high is not None
+    assert 0.09 < figures.difference.ci95_low < 1 - before < figures.difference.ci95_high < 0.1
+
+
+def test_both_labels_have_a_volume_of_their_own() -> None:
+    """A false GTVp of 1 ml beside the same nodes."""
+    lesions = [lesion(1, 20, True), lesion(1, 1, False), lesion(2, 10, True), lesion(2, 1, False)]
+    cohort = scored([patient(number, f"C{number % 4}", lesions) for number in range(40)])
+    found = minimum_volumes(cohort, everyone(cohort))
+    assert found == PostprocessingRules(gtvp_volume_ml=1.5, gtvn_volume_ml=1.5)
+    assert float(cohort.total(found)(np.ones((1, 40)))[0]) == pytest.approx(1)
+
+
+def test_without_false_lesions_there_are_no_rules() -> None:
+    cohort = scored([patient(n, f"C{n % 3}", [lesion(1, 20, True), lesion(2, 10, True)]) for n in range(30)])
+    assert minimum_volumes(cohort, everyone(cohort)) == NO_RULES
+
+
+def test_a_gain_within_its_noise_is_not_taken() -> None:
+    """A volume removes the false nodes of two patients and the true node of a third: a gain in two of three only."""
+    plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False), lesion(2, 1, True)
+    more = [[*plain, false], [*plain, false], [*plain, true]]
+    cohort = scored([patient(number, f"C{number % 3}", nodes) for number, nodes in enumerate([plain] * 37 + more)])
+    gain = gains(cohort, cohort.counts(PostprocessingRules(gtvn_volume_ml=1.5)), seed=1)[SCORE].difference
+    assert 0.001 < gain.value < 0.01
+    assert minimum_volumes(cohort, everyone(cohort)) == NO_RULES
+
+
+def test_a_gain_whose_interval_holds_0_is_not_stored() -> None:
+    """A volume removes the false nodes of five patients and the true node of a sixth.
+
+    Whoever is left out, the others have a gain of at least 4 - 1 nodes, above its standard deviation sqrt(4 + 1), so that
+    each group gets the volume and the gain is 5 - 1 nodes. About one sample in sixteen has more of the true nodes.
+    """
+    plain, false, true = [lesion(1, 20, True), lesion(2, 10, True)], lesion(2, 1, False), lesion(2, 1, True)
+    more = [*([[*plain, false]] * 5), [*plain, true]]
+    cohort = scored([patient(number, f"C{number % 4}", nodes) for number, nodes in enumerate([plain] * 34 + more)])
+    result = fitted_volumes(cohort, splits_of(cohort))
+    assert minimum_volumes(cohort, everyone(cohort)).gtvn_volume_ml == 1.5
+    for split, groups in (("folds", 5), ("centres", 4)):
+        gain = result["cross_fitted"][split][SCORE].difference
+        assert [rules.gtvn_volume_ml == 1.5 for rules in result["rules_by_group"][split].values()] == [True] * groups
+        assert gain.value > 0.001
+        assert gain.ci95_low <= 0
+    assert result["rules"] == NO_RULES
+    assert "with volumes found without the patient's fold, the score changes by +0.0" in result["why_not"]
+    assert result["why_not"].endswith(", expected a lower end above 0")
+
+
+def test_a_gain_with_its_interval_above_0_is_stored() -> None:
+    """Rules are those of all patients, and each fold's own stand beside them."""
+    cohort = separable()
+    result = fitted_volumes(cohort, splits_of(cohort))
+    assert (result["why_not"], result["rules"]) == ("", PostprocessingRules(gtvn_volume_ml=1.5))
+    assert set(result["rules_by_group"]["folds"]) == {f"fold {number}" for number in range(5)}
+
+
+def test_a_fold_without_references_has_the_rules_of_all_patients() -> None:
+    """None of them is its own."""
+    cohort = separable()
+    _, rules = cross_fitted(cohort, {"fold 0": ["no reference"]})
+    assert rules == {"fold 0": minimum_volumes(cohort, everyone(cohort))}
+
+
+def test_null_cohorts_store_no_rules() -> None:
+    """Cohorts in which a volume gains on all patients, and cross-fitted gains are above 0."""
+    gaining = 0
+    for seed in NULL_SEEDS:
+        cohort = null_cohort(40, seed)
+        result = fitted_volumes(cohort, splits_of(cohort))
+        gains_of = [result["cross_fitted"][split][SCORE].difference.value for split in ("folds", "centres")]
+        gaining += minimum_volumes(cohort, everyone(cohort)) != NO_RULES and min(gains_of) > 0
+        assert result["rules"] == NO_RULES
+    assert gaining == len(NULL_SEEDS)
+
+
+def test_cross_fitted_rules_come_from_the_other_patients() -> None:
+    """The outlying group's true nodes are below the volume that the others need: it is applied all the same."""
+    nodes = [lesion(1, 20, True), lesion(2, 10, True), lesion(2, 1, False)]
+    normal = [patient(number, f"C{number % 3}", nodes) for number in range(36)]
+    odd = [patient(100 + n, "C3", [lesion(1, 20, True), lesion(2, 1, True)]) for n in range(4)]
+    counts, rules = cross_fitted(scored([*normal, *odd]), {"odd": [one.patient_id for one in odd]})
+    assert rules["odd"].gtvn_volume_ml == 1.5
+    assert counts[36:, 4].tolist() == [0, 0, 0, 0]
+    assert counts[:36, 4].tolist() == [2] * 36  # of no group, so unfiltered
