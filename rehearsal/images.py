@@ -31,6 +31,7 @@ _CUDA: Final = re.compile(
 )
 _UNPACKED_BYTES: Final = 100_000_000_000
 _GZIP_MAGIC: Final = b"\x1f\x8b"
+_ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _BLOCK_BYTES: Final = 16 * 1024 * 1024
 # The manifest and the configuration have some kilobytes; only these two are parsed.
 _DOCUMENT_BYTES: Final = 2 * 1024 * 1024
@@ -145,7 +146,7 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     if not path.name.endswith(ARCHIVE_SUFFIXES):
         raise EngineError(path.name, f"expected an image saved as {', '.join(ARCHIVE_SUFFIXES)}")
     documents = _Documents(path.name)
-    digests: dict[str, str] = {}
+    digests: dict[str, str | None] = {}
     links: dict[str, str] = {}
     for member, pieces in read_members(path, max_bytes=_UNPACKED_BYTES, error=EngineError):
         name = posixpath.normpath(member.name)  # some programs write ./NAME
@@ -164,8 +165,8 @@ def facts_of_archive(path: Path, *, verify: bool = False) -> ImageFacts:
     return _facts(path, documents)
 
 
-def _check_layers(archive: str, documents: _Documents, digests: dict[str, str]) -> None:
-    """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name."""
+def _check_layers(archive: str, documents: _Documents, digests: Mapping[str, str | None]) -> None:
+    """Check the layers of the manifest's first image; `digests` holds the sha256 of each file by name, as `_digest`."""
     try:
         first = documents.parsed("manifest.json")[0]
         checksums = documents.parsed(posixpath.normpath(first["Config"]))["rootfs"]["diff_ids"]
@@ -174,10 +175,10 @@ def _check_layers(archive: str, documents: _Documents, digests: dict[str, str]) 
     except (KeyError, IndexError, TypeError, ValueError):
         raise EngineError(archive, "no image with layers in it", "what `docker save` writes") from None
     for name, expected in layers.items():
-        actual = digests.get(name)
-        if actual != expected:
-            fault = "is not in the archive" if actual is None else f"has sha256 {actual[:12]}..."
-            raise EngineError(archive, f"layer {name} {fault}", f"{expected[:12]}...")
+        if name not in digests:
+            raise EngineError(archive, f"layer {name} is not in the archive", f"{expected[:12]}...")
+        if (actual := digests[name]) not in (None, expected):
+            raise EngineError(archive, f"layer {name} has sha256 {str(actual)[:12]}...", f"{expected[:12]}...")
 
 
 def _facts(path: Path, documents: _Documents) -> ImageFacts:
@@ -222,26 +223,38 @@ class _Documents:
             return None
 
 
-def _digest(archive: str, pieces: Iterable[bytes]) -> str:
-    """sha256 of a file's content, uncompressed if it is gzip."""
+def _digest(archive: str, pieces: Iterable[bytes]) -> str | None:
+    """sha256 of a file's content, uncompressed if it is gzip; None of zstd and gzip in parts, which are not checked."""
     digest, blocks = hashlib.sha256(), filter(None, pieces)
     start = next(blocks, b"")
+    if start.startswith(_ZSTD_MAGIC):
+        return None
     whole = chain([start], blocks)
     try:
         for block in _inflated(whole) if start.startswith(_GZIP_MAGIC) else whole:
             digest.update(block)
+    except _InPartsError:
+        return None
     except zlib.error as problem:
         raise EngineError(archive, f"found a damaged layer ({problem})", "what `docker save` writes") from None
     return digest.hexdigest()
 
 
+class _InPartsError(Exception):
+    """A gzip file of several parts, such as a layer of eStargz."""
+
+
 def _inflated(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The content of a gzip file, in pieces of bounded size."""
+    """The content of a gzip file, in pieces of bounded size. Raises `_InPartsError` for one of several parts."""
     inflate = zlib.decompressobj(wbits=31)
     for block in blocks:
+        if inflate.eof or inflate.unused_data:
+            raise _InPartsError
         rest = block
         while rest:
             yield inflate.decompress(rest, _BLOCK_BYTES)
             rest = inflate.unconsumed_tail
+    if inflate.unused_data:
+        raise _InPartsError
     if not inflate.eof:
         raise zlib.error("it ends early")
