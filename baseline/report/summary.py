@@ -61,7 +61,8 @@ def images_or_not(targets: Sequence[Target], figures: ByTarget, records: ByTarge
 def _comparison(difference: Mapping[str, Any] | None, name: str, metric: str) -> str:
     low, high = (None if difference is None else difference[end] for end in ("ci95_low", "ci95_high"))
     if difference is None or low is None or high is None:
-        return f"not comparable with {name} (the difference is undefined)"
+        known = difference is not None and difference["value"] is not None
+        return f"not comparable with {name} ({'too few patients differ' if known else 'the difference is undefined'})"
     verdict = "better than" if low > 0 else "worse than" if high < 0 else "not separable from"
     return f"{verdict} {name} ({metric} {difference['value']:+.3f}, 95% interval {low:+.3f} to {high:+.3f})"
 

@@ -66,7 +66,7 @@ FAMILIES = tuple(Family(name, fit_cox, ({"penalty": 0.1},), {name: "identity"}) 
 
 def ensemble_of(families: tuple[Family, ...], cohort: HeadCohort, rng: np.random.Generator) -> CandidateEnsemble:
     target = only(RFS, families)
-    folds = target.folds(cohort, False, rng)
+    folds = target.folds(cohort, rng)
     candidates = candidates_of(cohort, families, folds, target.selection_metric, rng)
     return make_ensemble(target, cohort, candidates)
 
