@@ -153,7 +153,8 @@ _FIGURES: Final = {"value": 0.5, "ci95_low": 0.4, "ci95_high": 0.6}
 _BOARD: Final = {
     "task": "rfs", "edition": "hecktor2025", "official": "c_index", "ties": "min", "metrics": {"c_index": "C-index"},
     "teams": [{"rank": 1, "team": "A", "metrics": {"c_index": {**_FIGURES, "rank": 1}}, "rankings": {"c_index": {"rank": 1}}}],
-    "incomplete": [], "stability": None, "comparisons": None, "runs": {}, "provenance": {},
+    "out_of_competition": [], "incomplete": [], "identical_answers": [], "stability": None, "comparisons": None,
+    "runs": {}, "provenance": {}, "files": {}, "methods": {},
 }  # fmt: skip
 _ROW: Final = {"case": "A", "rfs_days": 5.0, "relapse": True, "risk": 0.5}
 _METRICS: Final = {
