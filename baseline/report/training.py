@@ -75,14 +75,10 @@ def facts(work: WorkFolders, logs: Mapping[str, Sequence[Log]]) -> dict[str, str
 
 
 def preset_in_words(plan: NetworkPlan) -> str:
-    """The preset that is closest to a plan, with the options that differ from it."""
-    options = plan.identity()
-    changed = {
-        name: [key for key, value in preset.identity().items() if options[key] != value]
-        for name, preset in PRESETS.items()
-    }
-    name = min(changed, key=lambda one: len(changed[one]))
-    return f"preset {name}" + (f", changed: {', '.join(changed[name]).replace('_', ' ')}" if changed[name] else "")
+    """The preset of a plan, with the options that differ from it."""
+    options, of_preset = plan.identity(), PRESETS[plan.preset].identity()
+    changed = [name.replace("_", " ") for name, value in of_preset.items() if options[name] != value]
+    return f"preset {plan.preset}" + (f", changed: {', '.join(changed)}" if changed else "")
 
 
 def training_section(found: Mapping[str, str], logs: Mapping[str, Sequence[Log]]) -> str:

@@ -15,6 +15,8 @@ from evaluation.options import add_workers, folders_by_team, team_folders
 
 if TYPE_CHECKING:
     from evaluation.analyses.analysis import Analysis
+    from evaluation.analyses.sources import TaskResults
+    from evaluation.editions.profile import EvaluationProfile
     from evaluation.report.cases import CasePicture
     from evaluation.report.pictures import PictureRequest
 
@@ -29,13 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.analyses.analysis import write_analyses
     from evaluation.analyses.groups import with_groups
     from evaluation.analyses.pipeline import task_analyses
-    from evaluation.analyses.sources import (
-        find_results,
-        find_scans,
-        profile_of_results,
-        team_names,
-        with_out_of_competition,
-    )
+    from evaluation.analyses.sources import find_results, profile_of_results, team_names
     from evaluation.analyses.tasks import between_tasks
     from evaluation.page.html import colours_of
     from evaluation.report.page import (
@@ -54,16 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     colours = colours_of(team_names(results))
     analyses: dict[str, list[Analysis]] = {one.key: task_analyses(one) for one in results}
     analyses[BETWEEN_TASKS] = between_tasks(results)
-    pictures: list[CasePicture] = []
-    notes: list[str] = []
-    if options.cohort is not None:
-        from evaluation.report.pictures import plan_pictures
-
-        scans = find_scans(options.cohort, profile.declaration)
-        drawn = colours_of(with_out_of_competition(results))
-        requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
-        sys.stderr.writelines(f"warning: {note}\n" for note in notes)
-        pictures = _write_pictures(requests, page, options.workers)
+    pictures, notes = _pictures(options, profile, results, masks, page)
     if options.figures is not None:
         shown = {key: shown_analyses(of, with_cases=options.cases) for key, of in analyses.items()}
         write_analyses(options.figures, shown)
@@ -86,6 +73,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.viewer is not None:
         print(f"written: {_write_viewer(options, masks)}")
     return 0
+
+
+def _pictures(
+    options: argparse.Namespace,
+    profile: EvaluationProfile,
+    results: Sequence[TaskResults],
+    masks: Mapping[str, Path],
+    page: Path,
+) -> tuple[list[CasePicture], list[str]]:
+    """The pictures of the cohort's cases, written beside the page, and what they lack; none without a cohort."""
+    if options.cohort is None:
+        return [], []
+    from evaluation.analyses.sources import find_scans, with_out_of_competition
+    from evaluation.page.html import colours_of
+    from evaluation.report.pictures import plan_pictures
+
+    scans = find_scans(options.cohort, profile.declaration)
+    drawn = colours_of(with_out_of_competition(results))
+    requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
+    sys.stderr.writelines(f"warning: {note}\n" for note in notes)
+    return _write_pictures(requests, page, options.workers), notes
 
 
 def _check_options(options: argparse.Namespace, masks: Mapping[str, Path]) -> None:
