@@ -9,7 +9,7 @@ from typing import Final, NoReturn
 
 import hecktor
 from contract.entry import hold_sigterm, run_program
-from contract.errors import run_main
+from contract.errors import HecktorError, run_main
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -32,6 +32,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "convert": ("convert.cli", "write a case from a DICOM study with CT and PET"),
 }
 
+# What a bare `pip install hecktor` lacks for a subcommand, as an extra of the package.
+EXTRAS: Final[dict[str, str]] = {
+    "predict": "algorithm",
+    **dict.fromkeys(("evaluate", "rank", "report", "view", "study"), "evaluation"),
+    **dict.fromkeys(("train", "package"), "baseline"),
+    "phantoms": "rehearsal",
+    **dict.fromkeys(("demo", "new", "phase", "rehearse", "submission"), "all"),
+    "convert": "dicom",
+}
+
 
 def entry() -> NoReturn:
     """Run the process's command line and end the process: the console script `hecktor`."""
@@ -43,9 +53,7 @@ def entry() -> NoReturn:
 
 
 def _predict(arguments: Sequence[str] | None) -> int:
-    from algorithm.cli import program
-
-    return program(arguments)
+    return _run("predict", lambda: importlib.import_module("algorithm.cli").program, arguments)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,7 +69,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in COMMANDS:
         sys.stderr.write(_usage() + f"error: unknown command {name!r}: expected one of {', '.join(COMMANDS)}\n")
         return 2
-    return run_main(command(name), rest)
+    return run_main(lambda words: _run(name, lambda: command(name), words), rest)
+
+
+def _run(name: str, load: Callable[[], Main], arguments: Sequence[str] | None) -> int:
+    """Load a subcommand's main and run it; the error of a package that is not installed names the extra with it."""
+    try:
+        return load()(arguments)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package in {"contract", *(module.partition(".")[0] for module, _ in COMMANDS.values())}:
+            raise  # a module of ours: a bug
+        found, extra = f"the Python package {package} is not installed", EXTRAS[name]
+        expected = f"the extra `{extra}`: pip install 'hecktor[{extra}]'"
+        raise HecktorError(f"hecktor {name}", found, expected) from missing
 
 
 def command(name: str) -> Main:

@@ -1,4 +1,5 @@
 # Sourced by the scripts that call a container engine.
+# shellcheck shell=bash
 
 # The first client that reaches a daemon or needs none; HECKTOR_ENGINE names a client.
 find_engine() {
@@ -17,7 +18,7 @@ find_engine() {
 find_builder() {
     local client major
     for client in ${HECKTOR_ENGINE:-docker /usr/bin/docker podman}; do
-        command -v "$client" >/dev/null 2>&1 && timeout 20 "$client" info >/dev/null 2>&1 || continue
+        if ! command -v "$client" >/dev/null 2>&1 || ! timeout 20 "$client" info >/dev/null 2>&1; then continue; fi
         if is_podman "$client" || "$client" buildx version >/dev/null 2>&1; then
             echo "$client"
             return 0

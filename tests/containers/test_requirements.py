@@ -80,7 +80,7 @@ def test_packages_come_from_locks_alone() -> None:
     installs = [line for line in lines if re.search(r"\bpip3?\b.* install ", line) and not line.startswith("#")]
     assert sorted(installs) == [
         '"$python" -m pip install --require-hashes --no-deps --no-build-isolation --no-compile --disable-pip-version-check \\',
-        ".venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .",
+        ".venv/bin/python -m pip install --disable-pip-version-check --no-compile --no-deps --no-build-isolation -e .",
         'if ! "$pip" -m pip --python "$python" --disable-pip-version-check install --progress-bar off --prefix "$prefix" \\',
     ]
     calls = [line for line in lines if re.search(r"pip-install \S*python ", line)]

@@ -13,6 +13,8 @@ import hecktor
 from contract import processes as cpus
 from hecktor import cli
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_an_unknown_command_ends_with_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["forecast"]) == 2
@@ -20,13 +22,39 @@ def test_an_unknown_command_ends_with_status_2(capsys: pytest.CaptureFixture[str
 
 
 def test_the_version_is_that_of_the_project(capsys: pytest.CaptureFixture[str]) -> None:
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    stated = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"hecktor {stated}\n"
     assert hecktor.__version__ == stated
     with pytest.raises(AttributeError, match="'hecktor' has no attribute 'verison'"):
         hecktor.verison  # noqa: B018
+
+
+@pytest.mark.parametrize("name", sorted(cli.COMMANDS))
+def test_a_package_that_is_not_installed_names_the_extra_that_has_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each extra that a message names is one of pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+
+    def absent(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named 'torch.nn' ({module})", name="torch.nn")
+
+    monkeypatch.setattr(cli.importlib, "import_module", absent)
+    assert cli.main([name]) == 1
+    extra = cli.EXTRAS[name]
+    assert extra in extras
+    expected = f"expected the extra `{extra}`: pip install 'hecktor[{extra}]'"
+    assert capsys.readouterr().err == f"error: hecktor {name}: the Python package torch is not installed, {expected}\n"
+
+
+def test_a_missing_module_of_ours_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr(cli.importlib, "import_module", absent)
+    with pytest.raises(ModuleNotFoundError, match=r"evaluation\.cli"):
+        cli.main(["evaluate"])
 
 
 @pytest.mark.parametrize("name", sorted(cli.COMMANDS))
