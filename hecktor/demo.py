@@ -24,8 +24,13 @@ from hecktor.cli import COMMANDS, command
 # With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
 DEFAULT_SEED: Final = 152
 DEFAULT_PATIENTS: Final = 12
-# Arguments to the algorithm of each team.
+# Arguments to the algorithm of each team, and what it is.
 TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}
+_IS: Final = {
+    "baseline": "the shipped model, which was trained on phantoms alone",
+    "pet-threshold": "a mask of all that is hot in the PET, as a comparator",
+    "clinical-only": "a model of the clinical variables alone, as a comparator",
+}
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _make_phantoms(demo)
     for task in demo.edition.algorithms:
         for team in teams(task):
-            _step(f"task {task.number}, {task.title}: {team}")
+            _step(f"task {task.number}, {task.title}: {team}, {_IS[team]}; each patient runs as on the platform")
             _rehearse(demo, task, team)
         _rank(demo, task)
-    _step("report")
+    _step("a page with all rankings, metrics and pictures")
     report = demo.output / "report.html"
     _call("report", "--cases", "--cohort", demo.cohort, "--results", demo.output, "--output", report)
     _print_results(demo, report, time.monotonic() - begun)
@@ -88,7 +93,7 @@ def teams(task: Algorithm) -> tuple[str, ...]:
 
 
 def _make_phantoms(demo: Demo) -> None:
-    _step(f"{demo.patients} synthetic patients")
+    _step(f"{demo.patients} synthetic patients: CT, PET, clinical variables, and the truth")
     _call(
         "phantoms",
         *("--patients", demo.patients, "--seed", demo.seed, "--layout", "platform"),
@@ -105,12 +110,22 @@ def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
         *("--edition", demo.edition.source, "--task", task.number, *how),
         *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
         *("--output", demo.task_dir(task) / team, "--team", team, "--jobs", demo.jobs),
+        *_model(demo.edition, task, team),
         *([f"--arguments={TEAMS[team]}"] if TEAMS[team] else []),
     )
 
 
+def _model(edition: Edition, task: Algorithm, team: str) -> tuple[object, ...]:
+    """The shipped package by name, as an entrant gives a package; a PET threshold alone answers with a mask."""
+    from algorithm.network.package import DEFAULT_PACKAGES
+
+    package = DEFAULT_PACKAGES / edition.name
+    is_used = team != "pet-threshold" or len(task.answers) > 1
+    return ("--model", package) if is_used and package.is_dir() else ()
+
+
 def _rank(demo: Demo, task: Algorithm) -> None:
-    _step(f"task {task.number}: ranking")
+    _step(f"task {task.number}: both teams ranked by the edition's rules, with how stable the ranks are")
     _call("rank", *demo.metrics(task), "--output", demo.task_dir(task))
 
 
@@ -129,8 +144,8 @@ def _print_results(demo: Demo, report: Path, seconds: float) -> None:
     print(f"\nDone in {seconds:.0f} s. Results:")
     for task in demo.edition.algorithms:
         print(*(f"  {path}" for path in (*demo.metrics(task), demo.task_dir(task) / "leaderboard.json")), sep="\n")
-    print(f"\nThe report:         {report.resolve().as_uri()}")
-    print(f"Look into a case:   {_view_command(demo)}")
+    print(f"\nLook into a case:   {_view_command(demo)}")
+    print(f"Open this page:     {report.resolve().as_uri()}")
 
 
 def _view_command(demo: Demo) -> str:

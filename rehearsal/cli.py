@@ -98,7 +98,9 @@ def _rehearsed(rehearsal: Rehearsal) -> RehearsalResult:
 
     from rehearsal.pipeline import rehearse
 
-    with tqdm(desc=printable(f"{rehearsal.team}, {rehearsal.task.name}"), unit="case") as bar:
+    with tqdm(
+        desc=printable(f"{rehearsal.team}, {rehearsal.task.name}"), unit="case", disable=None, leave=False
+    ) as bar:
 
         def done(job: JobResult) -> None:
             bar.update()

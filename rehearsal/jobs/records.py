@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from contract.packages import MANIFEST, PackageIdentity, package_identity
 
 # Cases that a message names; rehearsal.json names all of them.
 _SHOWN_CASES: Final = 5
+_MISSING: Final = "missing "
 _MODEL: Final = "a model package, as a folder or .tar.gz"
 
 
@@ -164,13 +166,19 @@ def rehearsed_answers(answers: Sequence[str], records: Records) -> tuple[Rehears
 
 
 def notice_lines(records: Records) -> Iterator[str]:
-    """Each notice once, with the cases that have it."""
+    """Each notice once, with the cases that have it; the values that a file lacks are one notice with counts."""
     cases: dict[str, list[str]] = {}
+    lacking: dict[str, Counter[str]] = {}
     for case, record in records.items():
         for notice in record.notices if record is not None else ():
-            cases.setdefault(str(notice), []).append(case)
+            text = str(notice)
+            if notice.found.startswith(_MISSING):
+                text = f"{notice.what}: {_MISSING}"
+                lacking.setdefault(text, Counter()).update(notice.found.removeprefix(_MISSING).split(", "))
+            cases.setdefault(text, []).append(case)
     for text, noticed in cases.items():
-        yield f"notice in {len(noticed)} of {len(records)} cases ({named_cases(noticed)}): {text}"
+        values = ", ".join(f"{name} ({count})" for name, count in lacking.get(text, Counter()).most_common())
+        yield f"notice in {len(noticed)} of {len(records)} cases ({named_cases(noticed)}): {text}{values}"
 
 
 def named_cases(cases: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             edition=load_edition(arguments.edition).source,
         )
         patients = make_cohort(options, arguments.patients, arguments.output, arguments.jobs)
-        for _ in tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms"):
+        for _ in tqdm(patients, total=arguments.patients, unit="patient", desc="phantoms", disable=None, leave=False):
             pass
     except (HecktorError, OSError) as problem:
         print(f"error: {problem}", file=sys.stderr)

@@ -26,7 +26,7 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert values
     board = read_json(output / "task1" / "leaderboard.json")
     assert {row["team"] for row in board["teams"]} == {"baseline", "pet-threshold"}
-    *_, report, viewer = capsys.readouterr().out.splitlines()
+    *_, viewer, report = capsys.readouterr().out.splitlines()
     assert report.split()[-1] == (output / "report.html").resolve().as_uri()
     assert (output / "report.html").is_file()
     program, *words = shlex.split(viewer.removeprefix("Look into a case:   "))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from contract.archives import pack
-from contract.errors import ModelPackageError
+from contract.errors import Finding, ModelPackageError
 from contract.files import read_json
 from rehearsal.cli import main
-from rehearsal.jobs.records import RecordedRun, named_cases, rehearsed_answers
+from rehearsal.jobs.records import RecordedRun, named_cases, notice_lines, rehearsed_answers
 from tests.rehearsal.conftest import HERE, Rehearse
 
 TOY = HERE / "toy_algorithm.py"
@@ -163,6 +163,18 @@ def test_counts_of_some_cases() -> None:
 def test_a_message_names_five_cases() -> None:
     assert named_cases(["a", "b"]) == "a, b"
     assert named_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
+
+
+def test_missing_values_are_one_notice_that_counts_each() -> None:
+    """Two of three cases lack the age, one of them the treatment as well; another file has a notice of its own."""
+    lacking = [("ehr.json", "missing Age, Treatment"), ("ehr.json", "missing Age"), ("PET", "all voxels are zero")]
+    records = {
+        case: RecordedRun(notices=(Finding(what, found),)) for case, (what, found) in zip("abc", lacking, strict=True)
+    }
+    assert list(notice_lines(records)) == [
+        "notice in 2 of 3 cases (a, b): ehr.json: missing Age (2), Treatment (1)",
+        "notice in 1 of 3 cases (c): PET: all voxels are zero",
+    ]
 
 
 def test_the_summary_names_package_fallbacks_and_notices(
