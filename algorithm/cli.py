@@ -10,7 +10,7 @@ from algorithm.deadline import process_age_s
 from algorithm.heads.methods import METHODS
 from contract import platform
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_code_option, add_edition_options, positive_number, whole_number
+from contract.options import Parser, add_code_option, add_edition_options, positive_number, whole_number
 
 
 def main(argv: Sequence[str] | None = None, spent_s: float = 0.0) -> int:
@@ -31,7 +31,7 @@ def program(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor predict", description="Run one patient through the algorithm.")
+    parser = Parser(prog="hecktor predict", description="Run one patient through the algorithm.")
     add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     _add_files(parser)
     _add_run_options(parser)

@@ -24,6 +24,7 @@ from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
 from contract import labels
 from contract.errors import HecktorError
 from contract.options import (
+    Parser,
     add_code_option,
     add_edition_option,
     distinct_numbers,
@@ -39,7 +40,7 @@ _LARGEST_SEED: Final = 2**31
 _DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, full on a GPU"
 _SWITCH: Final = {"on": True, "off": False}
 # Name of a step, its options, and what it does.
-_AddStep = Callable[[str, list[argparse.ArgumentParser], str], argparse.ArgumentParser]
+_AddStep = Callable[[str, list[Parser], str], Parser]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,13 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise HecktorError("interrupted", "finished work is saved; run the same command again to continue") from None
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The command line."""
-    train = argparse.ArgumentParser(prog="hecktor train", description="Train a model package on a cohort.")
+    train = Parser(prog="hecktor train", description="Train a model package on a cohort.")
     steps = train.add_subparsers(dest="step", required=True)
     work, jobs = _work(), _jobs()
 
-    def step(name: str, parents: list[argparse.ArgumentParser], about: str) -> argparse.ArgumentParser:
+    def step(name: str, parents: list[Parser], about: str) -> Parser:
         # Answers are only copied.
         parents = [work, *([] if name == "answers" else [jobs]), *parents]
         description = f"{about[0].upper()}{about[1:]}."
@@ -148,7 +149,7 @@ def _add_heads(step: _AddStep) -> None:
     answers.add_argument("--probabilities", action="store_true", help="also write the probabilities of GTVp and GTVn")
 
 
-def _add_nnunet_options(parser: argparse.ArgumentParser) -> None:
+def _add_nnunet_options(parser: Parser) -> None:
     """Add out-of-fold masks of a finished nnU-Net training; without `--nnunet` the other options are None."""
     parser.add_argument(
         "--nnunet",
@@ -168,39 +169,39 @@ def _add_nnunet_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**dict.fromkeys(TRAINING_OPTIONS))
 
 
-def _option(*names: str, **settings: Any) -> argparse.ArgumentParser:
+def _option(*names: str, **settings: Any) -> Parser:
     """A parser with one option, for the parents of steps that share it."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = Parser(add_help=False)
     parser.add_argument(*names, **settings)
     return parser
 
 
-def _work() -> argparse.ArgumentParser:
+def _work() -> Parser:
     return _option("--work", type=Path, required=True, help="working directory of the training")
 
 
-def _jobs() -> argparse.ArgumentParser:
+def _jobs() -> Parser:
     about = "number of processes or threads (default: %(default)s)"
     return _option("--jobs", type=whole_number(1), default=usable_cpus(), help=about)
 
 
-def _preset() -> argparse.ArgumentParser:
+def _preset() -> Parser:
     about = "defaults of spacing and plan (default for phantoms: short; a release of patients needs one by name)"
     return _option("--preset", choices=tuple(PRESETS), help=about)
 
 
-def _device() -> argparse.ArgumentParser:
+def _device() -> Parser:
     about = "device of the networks (default: cuda if a card answers, else cpu)"
     return _option("--device", choices=("auto", "cpu", "cuda"), default="auto", help=about)
 
 
-def _networks() -> argparse.ArgumentParser:
+def _networks() -> Parser:
     about = "use the networks of a model package (folder or .tar.gz), trained without any of these patients"
     return _option("--networks", type=Path, metavar="PACKAGE", help=about)
 
 
-def _gpus() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
+def _gpus() -> Parser:
+    parser = Parser(add_help=False)
     add = parser.add_argument
     add(
         "--gpus",
@@ -213,17 +214,17 @@ def _gpus() -> argparse.ArgumentParser:
     return parser
 
 
-def _code() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
+def _code() -> Parser:
+    parser = Parser(add_help=False)
     what = ": its class Head competes with our heads, its class Features measures more features, its networks are found"
     add_code_option(parser, what)
     return parser
 
 
-def _prepare() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
+def _prepare() -> Parser:
+    parser = Parser(add_help=False)
     add = parser.add_argument
-    add("--release", "--cohort", type=Path, required=True, help="folder of the release")
+    add("--release", type=Path, required=True, help="folder of the release")
     add(
         "--spacing-mm",
         type=positive_number(),
@@ -259,8 +260,8 @@ def _prepare() -> argparse.ArgumentParser:
     return parser
 
 
-def _plan() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
+def _plan() -> Parser:
+    parser = Parser(add_help=False)
     add = parser.add_argument
     add("--epochs", type=whole_number(1), help="number of epochs of each network")
     add("--iterations", type=whole_number(1), help="training steps per epoch")
@@ -284,7 +285,7 @@ def _plan() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_pet_options(parser: argparse.ArgumentParser) -> None:
+def _add_pet_options(parser: Parser) -> None:
     add, probability = parser.add_argument, number_within(0, 1)
     add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
     add(
@@ -304,8 +305,8 @@ def _path(text: str) -> str:
     return str(Path(text).resolve())
 
 
-def _export() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(add_help=False)
+def _export() -> Parser:
+    parser = Parser(add_help=False)
     add = parser.add_argument
     add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
     add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")

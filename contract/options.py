@@ -3,15 +3,49 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
 from contract.errors import HecktorError
 
 Number = TypeVar("Number", int, float)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes options by their whole name alone, and suggests one for a misspelt option."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**(kwargs | {"allow_abbrev": False}))
+        self._words: list[str] = []
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does, and keep the words for `error`."""
+        self._words = list(sys.argv[1:] if args is None else args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit status 2 and the message, which names options close to those that do not exist."""
+        known = set(_options_of(self, self._words))
+        for word in self._words:
+            option = word.partition("=")[0]
+            if option.startswith("--") and len(option) > 2 and option not in known:
+                close = difflib.get_close_matches(option, known, 1)
+                message += f" (there is no {option}{f', did you mean {close[0]}?' if close else ''})"
+        super().error(message)
+
+
+def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[str]:
+    """The options of a parser and of the subcommand among the words."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for subcommand in filter(None, map(action.choices.get, words)):
+                yield from _options_of(subcommand, words)
 
 
 def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from contract import labels
 from contract.editions import load_edition
-from contract.options import add_edition_option
+from contract.options import Parser, add_edition_option
 
 if TYPE_CHECKING:
     from contract.images.geometry import Geometry
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor convert", description="Convert clinical data into a case.")
+    parser = Parser(prog="hecktor convert", description="Convert clinical data into a case.")
     formats = parser.add_subparsers(dest="format", required=True, metavar="dicom")
     dicom = formats.add_parser(
         "dicom",

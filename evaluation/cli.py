@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from contract import platform
 from contract.errors import HecktorError
-from contract.options import add_edition_option, add_task_option
+from contract.options import Parser, add_edition_option, add_task_option
 from evaluation.editions import known_profiles
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
@@ -128,7 +128,7 @@ def _option(text: str) -> tuple[str, str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
+    parser = Parser(prog="hecktor evaluate", description="Score predictions against the ground truth.")
     add_task_option(parser)
     source = parser.add_mutually_exclusive_group()
     predictions = "folder of masks, CSV table of risks or classes, or for several answers a folder with both"

@@ -16,7 +16,7 @@ from typing import Final
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition, load_edition
 from contract.errors import HecktorError
-from contract.options import add_edition_option, whole_number
+from contract.options import Parser, add_edition_option, whole_number
 from contract.platform import METRICS_JSON
 from contract.processes import usable_cpus
 from hecktor.cli import COMMANDS, command
@@ -156,7 +156,7 @@ def _view_command(demo: Demo) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor demo", description="Run synthetic patients through all steps to a leaderboard and a report."
     )
     add = parser.add_argument

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 import shutil
@@ -16,6 +15,7 @@ from typing import Final
 from contract.documents import NAME_PATTERN
 from contract.errors import OutputError
 from contract.files import whole_folder, write_text
+from contract.options import Parser
 from evaluation.editions import known_profiles
 
 _HERE: Final = Path(__file__).parent
@@ -40,7 +40,7 @@ written: {folder}/edition.json and profile.json. Next:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print what to run next. Raises `OutputError` for a folder that exists."""
-    parser = argparse.ArgumentParser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
+    parser = Parser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
     kinds = (
         "model: a folder of code with a network, features and a head; edition: declaration and evaluation profile of a "
         "challenge of your own; both work without changes"

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
-from contract.options import add_code_option, add_edition_options, chosen_algorithm, positive_number, whole_number
+from contract.options import (
+    Parser,
+    add_code_option,
+    add_edition_options,
+    chosen_algorithm,
+    positive_number,
+    whole_number,
+)
 from contract.packages import package_edition
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
@@ -219,9 +226,7 @@ def memory_bytes(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does."
-    )
+    parser = Parser(prog="hecktor rehearse", description="Run an algorithm and the evaluation as the platform does.")
     add = parser.add_argument
     add_edition_options(parser, f"that of --model, else {DEFAULT_EDITION}")
     layouts = "cases in the platform's layout, CASES/<ID>/input/, or a release: Task N/<ID>/ or <ID>/<ID>__CT.nii.gz"

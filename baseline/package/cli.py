@@ -11,7 +11,14 @@ from typing import Final
 
 from contract import labels
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_code_option, add_edition_option, named_numbers, package_output, permuted_numbers
+from contract.options import (
+    Parser,
+    add_code_option,
+    add_edition_option,
+    named_numbers,
+    package_output,
+    permuted_numbers,
+)
 
 # Attributes of the options that describe a finished nnU-Net training.
 TRAINING_OPTIONS: Final = ("checkpoint", "normalised_over", "channels", "trust_checkpoint")
@@ -42,7 +49,7 @@ def _fold(text: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor package",
         description="Make a model package from a finished nnU-Net v2 training, a network of your own, or both.",
     )

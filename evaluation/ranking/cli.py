@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
 from contract.files import json_text, write_files
-from contract.options import add_edition_option, add_task_option, name_paths, whole_number
+from contract.options import Parser, add_edition_option, add_task_option, name_paths, whole_number
 from contract.platform import METRICS_JSON
 from evaluation.editions import known_profiles
 from evaluation.editions.document import TIE_RULES
@@ -73,7 +73,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
+    parser = Parser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
     add = parser.add_argument
     add("metrics", type=Path, nargs="*", help="metrics.json of each team, or a folder of TEAM/metrics.json")

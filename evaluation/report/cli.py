@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import add_edition_option, whole_number
+from contract.options import Parser, add_edition_option, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _write_viewer(options: argparse.Namespace, masks: Mapping[str, Path]) -> Pat
 
 def _parser() -> argparse.ArgumentParser:
     description = "Write an HTML page with results and plots."
-    parser = argparse.ArgumentParser(prog="hecktor report", description=description)
+    parser = Parser(prog="hecktor report", description=description)
     add = parser.add_argument
     results = (
         "folder with leaderboard.json of `rank` and <team>/metrics.json of `rehearse` or `evaluate`, for several tasks "

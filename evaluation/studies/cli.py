@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
+from contract.options import Parser
 
 # study -> (module with add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise HecktorError(f"study {name!r}", "unknown", f"one of {', '.join(STUDIES)}")
     module, purpose = STUDIES[name]
     study: Any = importlib.import_module(f"evaluation.studies.{module}")
-    parser = argparse.ArgumentParser(prog=f"hecktor study {name}", description=f"{purpose[0].upper()}{purpose[1:]}.")
+    parser = Parser(prog=f"hecktor study {name}", description=f"{purpose[0].upper()}{purpose[1:]}.")
     study.add_options(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
     options = parser.parse_args(rest)

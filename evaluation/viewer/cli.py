@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from contract.editions import DEFAULT_EDITION
-from contract.options import add_edition_option, whole_number
+from contract.options import Parser, add_edition_option, whole_number
 from evaluation.options import folders_by_team, team_folders
 
 _END = {signal.SIGINT, signal.SIGTERM}
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor view", description="Look into cases: CT, PET, contours, lesions and values in a local web page."
     )
     add = parser.add_argument

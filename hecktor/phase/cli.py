@@ -8,7 +8,7 @@ from pathlib import Path
 
 import evaluation.editions
 from contract.editions import Edition, known_editions, load_edition
-from contract.options import add_edition_option, add_task_option
+from contract.options import Parser, add_edition_option, add_task_option
 from evaluation.editions import known_profiles
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
@@ -51,7 +51,7 @@ def _edition(name: str) -> Edition:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor phase", description="Make and test the files of a phase, and write its settings into README.md."
     )
     add = parser.add_argument

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from contract.editions import load_edition
 from contract.errors import HecktorError
-from contract.options import add_edition_option, whole_number
+from contract.options import Parser, add_edition_option, whole_number
 from contract.processes import usable_cpus
 from rehearsal.phantoms.centres import TRAINING_CENTRES, UNSEEN_CENTRES, centre_named
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor phantoms",
         description="Make synthetic PET/CT head and neck patients with masks, clinical variables and outcomes.",
     )

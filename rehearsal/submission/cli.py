@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, printable
-from contract.options import add_code_option, add_edition_option
+from contract.options import Parser, add_code_option, add_edition_option
 from contract.packages import package_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -66,7 +66,7 @@ def _tasks(parser: argparse.ArgumentParser, edition: Edition, names: Sequence[st
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="hecktor submission", description="Make and rehearse the files to upload from a model package."
     )
     add = parser.add_argument

@@ -131,3 +131,20 @@ def test_the_package_runs_like_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "hecktor", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "error: unknown command 'nothing'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train prepare --relase R --work W", "are required: --release (there is no --relase, did you mean --release?)"),
+        ("train fold --work W --folds 1", "unrecognized arguments: --folds 1 (there is no --folds, did you mean --fold?)"),
+        ("train all --fold 2", "(there is no --fold, did you mean --folds?)"),
+        ("rank M --ouput=B", "required: --output (there is no --ouput, did you mean --output?)"),
+        ("rank M --output B --xyzzy", "unrecognized arguments: --xyzzy (there is no --xyzzy)"),
+    ],
+)
+def test_a_misspelt_option_names_the_right_one(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words.split())
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
