@@ -104,7 +104,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     code = Code.of(options.code)
     # Problems of the last steps end the first one already.
     machine, plan = usable_machine(options.machine), _chosen_plan(options)
-    check_trainer(work, plan)
+    check_trainer(plan)
     description = read_description(options.description)
     code.offered(HEAD)
     check_replaceable_heads(work, code)
