@@ -87,8 +87,7 @@ class RunContext:
         if not self._may_name_code:
             return False
         package = self.resident.package
-        hooked = any(not hook.is_built_in for hook in package.features)
-        return hooked or any(own_heads(head) for head in package.heads.values())
+        return bool(package.features) or any(own_heads(head) for head in package.heads.values())
 
     @property
     def _may_name_code(self) -> bool:
@@ -168,8 +167,6 @@ def segment(
             resident.load()
             for finding in resident.findings:
                 run.notices.note(finding)
-            for hook in resident.package.features if run.request.algorithm.heads else ():
-                hook.prepare()
             steps = passes.planned_passes(resident.package)[: run.request.most_passes]
             ensemble = passes.Ensemble(resident.networks, resident.device, steps)
         with run.stages("segment"):

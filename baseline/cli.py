@@ -10,14 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.network.plans import (
-    CHANNELS_SEEN,
-    DIMENSIONS,
-    OUTCOME_PRESETS,
-    PET_NORMALISATIONS,
-    PRESETS,
-    RISK_LOSSES,
-)
+from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PET_NORMALISATIONS, PRESETS
 from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
@@ -37,7 +30,6 @@ from contract.processes import usable_cpus
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
-_DEFAULT_SIZES: Final = "default: that of the trained one, else small on a CPU, full on a GPU"
 _SWITCH: Final = {"on": True, "off": False}
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[Parser], str], Parser]
@@ -81,18 +73,10 @@ def _add_networks(step: _AddStep) -> None:
     """All steps at once, and those up to trained networks."""
     prepare, plan, preset = _prepare(), _plan(), _preset()
     device, gpus = _device(), _gpus()
-    everything = step(
+    step(
         "all",
         [preset, prepare, plan, device, gpus, _networks(), _export(), _code()],
         "run all steps in order; continues an interrupted run",
-    )
-    everything.add_argument(
-        "--outcome-network",
-        nargs="?",
-        const=True,
-        choices=tuple(OUTCOME_PRESETS),
-        help=f"also train the outcome network, of this size ({_DEFAULT_SIZES}); loss and --joint are those of the "
-        "trained one, see `hecktor train outcome`; off without this option",
     )
     first = step("prepare", [preset, prepare], "check the release and write the data set")
     first.add_argument("--check-only", action="store_true", help="only check; exit status 1 if there are errors")
@@ -109,24 +93,6 @@ def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
     device, networks, code = _device(), _networks(), _code()
     step("postprocess", [device, networks, code], "find minimum volumes of lesions of the out-of-fold masks")
-    outcome = step("outcome", [device], "train the outcome network on images around the tumour (optional)")
-    outcome.add_argument(
-        "--size",
-        choices=tuple(OUTCOME_PRESETS),
-        help=f"size of cube and network ({_DEFAULT_SIZES})",
-    )
-    outcome.add_argument(
-        "--loss",
-        choices=RISK_LOSSES,
-        help="loss of a risk: Cox's partial likelihood, or multi-task logistic regression, a hazard in discrete time "
-        "(default: that of the trained network, else cox)",
-    )
-    outcome.add_argument(
-        "--joint",
-        action=argparse.BooleanOptionalAction,
-        help="train a segmentation of the reference masks jointly with the outcomes, as DeepMTS; the network then sees "
-        "no mask (default: as the trained network, else not)",
-    )
     heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",

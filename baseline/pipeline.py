@@ -1,5 +1,4 @@
-"""The training, step by step: check, prepare, plan, train, measure, postprocess, fit, report, export; an outcome
-network before the fit on request.
+"""The training, step by step: check, prepare, plan, train, measure, postprocess, fit, report, export.
 
 Every step reads its inputs from the working directory and skips what is already done, so an interrupted training
 continues when it is started again. With the networks of an existing package, plan and train are left out.
@@ -21,6 +20,7 @@ from algorithm.heads.head_hook import HEAD, check_own_heads
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, load_cached
+from baseline.fitted_features import check_fits, code_of_fits, fit_over_folds, fitted_hooks
 from baseline.heads.cubes import cube_files
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import (
@@ -34,7 +34,7 @@ from baseline.heads.fitting import (
     smallest_entry,
 )
 from baseline.heads.models.own import OwnHeads, with_own_heads
-from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
+from baseline.heads.models.targets import targets_of, with_own_features
 from baseline.heads.own_features import code_of_features, measure_own_features
 from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
@@ -42,17 +42,6 @@ from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
 from baseline.network.plans import NetworkPlan, read_plan
 from baseline.network.progress import duration
-from baseline.outcome.folds import (
-    OutcomeSettings,
-    TooFewOutcomesError,
-    check_fits,
-    code_of_fits,
-    fit_over_folds,
-    fitted_hooks,
-    outcome_features,
-    own_fit,
-    train_outcome,
-)
 from baseline.package.card import model_card
 from baseline.package.description import DEFAULTS, read_description
 from baseline.package.existing import check_spacing, existing_networks, networks_record, use_networks
@@ -91,7 +80,6 @@ class TrainingOptions:
         machine: device, GPUs and processor cores.
         description: JSON file that describes the model, None for the defaults.
         networks: model package, folder or `.tar.gz`, whose networks are used; None trains networks by `plan`.
-        outcome: settings of the outcome network; None trains none.
         code: folders of your own code, whose heads and features compete with ours.
     """
 
@@ -102,7 +90,6 @@ class TrainingOptions:
     machine: Machine = field(default_factory=Machine)
     description: Path | None = None
     networks: Path | None = None
-    outcome: OutcomeSettings | None = None
     code: tuple[Path, ...] = ()
 
 
@@ -117,7 +104,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     code = Code.of(options.code)
     # Problems of the last steps end the first one already.
     machine, plan = usable_machine(options.machine), _chosen_plan(options)
-    check_trainer(work, plan)
+    check_trainer(plan)
     description = read_description(options.description)
     code.offered(HEAD)
     check_replaceable_heads(work, code)
@@ -139,11 +126,6 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
         train_networks(work, machine)
     features = postprocess_masks(work, measure_out_of_fold(work, machine.device, jobs, code), jobs)
     show(postprocessing_lines(work))
-    if options.outcome is not None:
-        try:
-            train_outcome(work, options.outcome, machine.device, jobs, show)
-        except TooFewOutcomesError as problem:  # the package is smaller, but there is one
-            show(str(problem))
     show(fit_heads(work, features, jobs, code, machine.device))
     report = make_report(work, jobs)
     export_model(work, options.output, description, code)
@@ -268,10 +250,10 @@ def fit_heads(
 ) -> str:
     """Fit the heads (`heads.json`) and cross-validate them (`cross_validation.json`); returns a summary.
 
-    Skipped for unchanged features, clinical variables, outcomes and splits. A trained outcome network adds its
-    out-of-fold features. The heads of `code` are more candidates; their files are written beside `heads.json`. Its
-    features are measured on the masks of `features`; those that are fitted to outcomes are fitted on `device`, measured
-    out-of-fold, and left out of the cross-validations. `masks` is noted in the heads.
+    Skipped for unchanged features, clinical variables, outcomes and splits. The heads of `code` are more candidates;
+    their files are written beside `heads.json`. Its features are measured on the masks of `features`; those that are
+    fitted to outcomes are fitted on `device`, measured out-of-fold, and left out of the cross-validations. `masks` is
+    noted in the heads.
     """
     own, hooks = None, own_features(code)
     if code:
@@ -279,16 +261,13 @@ def fit_heads(
         code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     record = {} if own is None else own.record()
-    seed, by_network = read_splits(work).seed, outcome_features(work, cases)
-    by_hooks = [by_network, *_features_of_code(work, cases, hooks, jobs, device)]
+    seed, by_hooks = read_splits(work).seed, _features_of_code(work, cases, hooks, jobs, device)
     key = heads_key(work, cases, record)
     for rows in by_hooks:
         features = {name: {**row, **rows.get(name, {})} for name, row in features.items()}
-    names = {name for row in by_network.values() for name in row}
-    targets = [with_outcome_network(target, names) for target in targets_of(edition_of(work))]
     units = [name for hook in hooks for name in hook.units]
     fitted_units = [name for hook in hooks if hook.is_fitted for name in hook.units]
-    targets = [with_own_features(target, units, fitted_units) for target in targets]
+    targets = [with_own_features(target, units, fitted_units) for target in targets_of(edition_of(work))]
     targets = targets if own is None else [with_own_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     stored = stored_cross_validation(work) if work.heads_json.is_file() else None
@@ -310,7 +289,7 @@ def _features_of_code(
     """The features of an entrant's classes by patient ID: measured once, or fitted over the folds."""
     check_fits(work, hooks)
     plain = measure_own_features(work, cases, [hook for hook in hooks if not hook.is_fitted], jobs)
-    fitted = [fit_over_folds(work, cases, own_fit(hook), device, jobs) for hook in hooks if hook.is_fitted]
+    fitted = [fit_over_folds(work, cases, hook, device, jobs) for hook in hooks if hook.is_fitted]
     return [plain, *fitted]
 
 

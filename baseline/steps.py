@@ -13,11 +13,10 @@ from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
-from baseline.network.jobs import chosen_device, chosen_jobs, train_jobs, unfinished
+from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
-from baseline.network.plans import PRESETS, NetworkPlan, default_size
-from baseline.outcome.folds import OutcomeSettings, train_outcome, trained_outcome
+from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.package.cli import TRAINING_OPTIONS
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
@@ -110,9 +109,7 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
 
 def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
     prepare, machine = prepare_options(arguments), machine_of(arguments)
-    description, networks, size = arguments.description, arguments.networks, arguments.outcome_network
-    # True without a size
-    outcome = None if size is None else _outcome_settings(arguments, work, None if size is True else size)
+    networks = arguments.networks
     if networks is not None:
         _refuse_plan_options(arguments)
     plan = NetworkPlan() if networks is not None and arguments.preset is None else plan_of(arguments, prepare.release)
@@ -122,9 +119,8 @@ def _all(arguments: argparse.Namespace, work: WorkFolders) -> int:
         prepare,
         plan,
         machine,
-        description,
+        arguments.description,
         networks,
-        outcome,
         tuple(arguments.code),
     )
     train(options, _show)
@@ -188,24 +184,6 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
     code.check_used()
     _show(postprocessing_lines(work))
     return 0
-
-
-def _outcome(arguments: argparse.Namespace, work: WorkFolders) -> int:
-    settings = _outcome_settings(arguments, work, arguments.size, loss=arguments.loss, joint=arguments.joint)
-    train_outcome(work, settings, arguments.device, arguments.jobs, _show)
-    return 0
-
-
-def _outcome_settings(
-    arguments: argparse.Namespace, work: WorkFolders, size: str | None, **given: Any
-) -> OutcomeSettings:
-    """The settings of the options that are given; the others are those of the trained network, or the defaults."""
-    trained = trained_outcome(work)
-    settings = trained or OutcomeSettings(size or default_size(chosen_device(arguments.device)))
-    settings = settings.changed(size=size, **given)
-    if trained is not None:
-        _show(f"outcome network: {settings}; options that are not given are those of the trained one")
-    return settings
 
 
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
@@ -297,7 +275,6 @@ STEPS: Final[Mapping[str, Step]] = {
     "plan": _plan,
     "fold": _fold,
     "postprocess": _postprocess,
-    "outcome": _outcome,
     "heads": _heads,
     "report": _report,
     "export": _export,

@@ -70,10 +70,7 @@ class WorkFolders:
         self.plans = self.preprocessed / f"{PLANS_NAME}.json"
 
     def of_reference_masks(self) -> WorkFolders:
-        """The same directory with the features and heads of the reference masks, beside those of automatic masks.
-
-        An outcome network, which sees automatic masks, is not among them.
-        """
+        """The same directory with the features and heads of the reference masks, beside those of automatic masks."""
         other = WorkFolders(self.root)
         other.measured = self.root / "reference_masks"
         other.masks = other.measured / "masks"

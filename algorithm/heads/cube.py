@@ -39,29 +39,16 @@ def tumour_cube(
         voxels: edge of the cube.
         spacing_mm: size of its voxels.
     """
-    cube = cube_grid(mask, grid, voxels, spacing_mm)
-    if cube is None:
-        return None
-    density = np.clip(resample(Volume(ct, grid), cube, AIR_HU), _LOWEST_HU, _HIGHEST_HU)
-    middle, half = (_HIGHEST_HU + _LOWEST_HU) / 2, (_HIGHEST_HU - _LOWEST_HU) / 2
-    uptake = np.clip(resample(Volume(pet, grid), cube, 0.0), 0.0, _HIGHEST_SUV)
-    scaled = np.stack([(density - middle) / half, uptake / _SUV_UNIT])
-    return np.concatenate([scaled, mask_shares(mask, grid, cube)]).astype(np.float32)
-
-
-def cube_grid(mask: npt.NDArray[np.uint8], grid: Geometry, voxels: int, spacing_mm: float) -> Geometry | None:
-    """The grid of a mask's cube; None without a tumour."""
     centre = _centre_mm(mask, grid)
     if centre is None:
         return None
     x, y, z = (float(value) for value in centre - (voxels - 1) / 2 * spacing_mm)
-    return Geometry((voxels, voxels, voxels), (spacing_mm, spacing_mm, spacing_mm), (x, y, z))
-
-
-def mask_shares(mask: npt.NDArray[np.uint8], grid: Geometry, cube: Geometry) -> Cube:
-    """The shares of GTVp and GTVn in each voxel of `cube`, shape (2, z, y, x)."""
+    cube = Geometry((voxels, voxels, voxels), (spacing_mm, spacing_mm, spacing_mm), (x, y, z))
+    density = np.clip(resample(Volume(ct, grid), cube, AIR_HU), _LOWEST_HU, _HIGHEST_HU)
+    middle, half = (_HIGHEST_HU + _LOWEST_HU) / 2, (_HIGHEST_HU - _LOWEST_HU) / 2
+    uptake = np.clip(resample(Volume(pet, grid), cube, 0.0), 0.0, _HIGHEST_SUV)
     shares = [resample(Volume((mask == label).astype(np.float32), grid), cube, 0.0) for label in labels.FOREGROUND]
-    return np.stack(shares)
+    return np.stack([(density - middle) / half, uptake / _SUV_UNIT, *shares]).astype(np.float32)
 
 
 def absent_cube(voxels: int, _spacing_mm: float) -> Cube:

@@ -1,7 +1,6 @@
 """Features by a hook: named numbers, measured by the same code in training and in inference.
 
-They are measured by a class in an entrant's code, or by one of `BUILT_IN`. It needs no import of ours
-(docs/own-model.md)::
+They are measured by a class in an entrant's code. It needs no import of ours (docs/own-model.md)::
 
     class Features:
         names = {"rim_suv": "SUV"}                     # name and unit of each feature
@@ -23,11 +22,9 @@ A feature of an entrant enters the heads as `my_code:rim_suv`, so that its name 
 
 from __future__ import annotations
 
-import importlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -52,11 +49,6 @@ LOGGER = logging.getLogger("hecktor")
 # Name of the class in a folder of code, and folder of fitted features in a package.
 FEATURES: Final = "Features"
 FOLDER: Final = "features"
-# The project's own hooks by name: module and class.
-OUTCOME_NETWORK: Final = "outcome_network"
-BUILT_IN: Final[Mapping[str, tuple[str, str]]] = {
-    OUTCOME_NETWORK: ("algorithm.outcome.network", "OutcomeFeatures"),
-}
 _ATTRIBUTES: Final = ("names", "cube", "margin")
 _KIND: Final = "features"
 _SEPARATOR: Final = ":"
@@ -101,7 +93,7 @@ class FeatureImages:
 
 @dataclass(frozen=True)
 class FeatureHook:
-    """The class `Features` in one folder of an entrant's code, or a built-in one.
+    """The class `Features` in one folder of an entrant's code.
 
     `folds` are the folders of its fitted files, one per fold; empty for a class that is not fitted.
     """
@@ -115,30 +107,23 @@ class FeatureHook:
         return {"code": self.code, "name": self.name, "folds": self.folds}
 
     @property
-    def is_built_in(self) -> bool:
-        return self.name in BUILT_IN
-
-    @property
     def title(self) -> str:
         """Name of the hook in the log."""
-        return self.name.replace("_", " ") if self.is_built_in else f"features of {self.name}"
+        return f"features of {self.name}"
 
     @property
     def reference(self) -> str:
         """The class, such as `my_code:Features`."""
-        return self.name if self.is_built_in else f"{self.name}{_SEPARATOR}{FEATURES}"
+        return f"{self.name}{_SEPARATOR}{FEATURES}"
 
     @property
     def prefix(self) -> str:
         """Prefix of its features' names in the heads."""
-        return "" if self.is_built_in else f"{self.name}{_SEPARATOR}"
+        return f"{self.name}{_SEPARATOR}"
 
     @cached_property
     def hook(self) -> Any:
         """The class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
-        if self.is_built_in:
-            module, name = BUILT_IN[self.name]
-            return getattr(importlib.import_module(module), name)
         hook = self.code.find(self.reference, _KIND)
         check_spelling(hook, _ATTRIBUTES, f"{_KIND} {self.reference}")
         if not callable(getattr(hook, "measure", None)):
@@ -151,21 +136,12 @@ class FeatureHook:
     @property
     def is_fitted(self) -> bool:
         """True for a class that is fitted to outcomes."""
-        return self.is_built_in or hasattr(self.hook, "fit")
-
-    def prepare(self) -> None:
-        """Load the files of a built-in hook while there is time; an error is raised later, when it measures.
-
-        An entrant's hook may never end, so it is first called after other answers have been written.
-        """
-        if self.is_built_in and self.folds:
-            with suppress(ModelPackageError, MemoryError):
-                self.made(self.folds[0], "cpu")
+        return hasattr(self.hook, "fit")
 
     @cached_property
     def units(self) -> dict[str, str]:
         """Units by the names that heads use. Raises `ModelPackageError` for a class that declares none."""
-        return self._units(self.made(self.folds[0], "cpu") if self.folds else self.hook)
+        return self._units(self.hook)
 
     def _units(self, hook: Any) -> dict[str, str]:
         names = getattr(hook, "names", None)
@@ -204,8 +180,7 @@ class FeatureHook:
     def made(self, fold: Path | None, device: str) -> Any:
         """An object of the class; of a fitted class from the files of one fold. Raises as `measured`."""
         made = self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
-        if not self.is_built_in:
-            check_own_cube(made, self.hook, f"{_KIND} {self.reference}")
+        check_own_cube(made, self.hook, f"{_KIND} {self.reference}")
         return made
 
     def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
@@ -283,9 +258,8 @@ def folders_of(heads: Iterable[Head]) -> list[str]:
 
 
 def hooks_in(root: Path, heads: Iterable[Head], code: Code) -> tuple[FeatureHook, ...]:
-    """The hooks that measure features of these heads: built-in ones with files below `root`, then those of the code."""
-    built_in = [name for name in BUILT_IN if (root / FOLDER / name).is_dir()]
-    return tuple(FeatureHook(code, name, folds_in(root, name)) for name in (*built_in, *folders_of(heads)))
+    """The hooks that measure features of these heads, with their fitted files below `root`."""
+    return tuple(FeatureHook(code, name, folds_in(root, name)) for name in folders_of(heads))
 
 
 def folds_in(root: Path, name: str) -> tuple[Path, ...]:

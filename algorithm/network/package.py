@@ -244,7 +244,7 @@ def _features(
         if path.is_file():
             _listed(files, path.relative_to(root).as_posix())
     for hook in hooks:
-        if not hook.is_built_in and hook.name not in manifest.code:
+        if hook.name not in manifest.code:
             expected = f"code {hook.name}, which measures features of its heads"
             raise ModelPackageError(MANIFEST, f"found code {', '.join(manifest.code) or 'none'}", expected)
     return hooks

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.heads.cube import CHANNELS as CUBE_CHANNELS
-from algorithm.heads.cube import cube_grid, mask_shares
 from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
@@ -22,7 +21,6 @@ from baseline.cache import map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
-from contract import labels
 from contract.images.volumes import read_volume
 from contract.packages import CHANNELS
 
@@ -88,13 +86,6 @@ def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
     return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
 
 
-def reference_path(work: WorkFolders, case: ReleaseCase) -> Path | None:
-    """The prepared reference mask; None for a patient without one."""
-    from baseline.release.data_set import label_path  # imports torch
-
-    return None if case.mask is None else label_path(work.raw, case)
-
-
 def image_paths(work: WorkFolders, case: ReleaseCase) -> list[Path]:
     """The prepared CT and PET."""
     from baseline.release.data_set import image_path  # imports torch
@@ -115,22 +106,15 @@ def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -
 
 
 def cut_cubes(
-    work: WorkFolders,
-    cases: Sequence[ReleaseCase],
-    voxels: int,
-    spacing_mm: float,
-    jobs: int,
-    *,
-    with_reference: bool = False,
+    work: WorkFolders, cases: Sequence[ReleaseCase], voxels: int, spacing_mm: float, jobs: int
 ) -> tuple[list[ReleaseCase], _Cubes]:
     """The patients with a PET and a tumour in the order of `cases`, and their cubes in one array.
 
-    The array is filled in place to save memory; `jobs` is the number of processes. `with_reference` adds GTVp and GTVn
-    of the reference mask as two further channels, NaN for a patient without one.
+    The array is filled in place to save memory; `jobs` is the number of processes.
     """
     rows = {case.patient_id: row for row, case in enumerate(cases)}
     cubes, filled = np.zeros((0, CUBE_CHANNELS, voxels, voxels, voxels), np.float16), set[int]()
-    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm, with_reference=with_reference)
+    cut = partial(_cube, work=work, voxels=voxels, spacing_mm=spacing_mm)
     for name, cube in map_items(cut, cases, jobs, "cut cubes"):
         if cube is not None:
             if not filled:
@@ -143,16 +127,6 @@ def cut_cubes(
     return [cases[row] for row in sorted(filled)], cubes[: len(filled)]
 
 
-def _cube(
-    case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float, *, with_reference: bool
-) -> tuple[str, _Cubes | None]:
-    images = images_of(case, work, with_dose=False)
-    cube = images.cube(voxels, spacing_mm)
-    grid = cube_grid(images.mask, images.grid, voxels, spacing_mm)
-    if cube is not None and grid is not None and with_reference:
-        shares = np.full((len(labels.FOREGROUND), *cube.shape[1:]), np.nan, np.float32)
-        if (path := reference_path(work, case)) is not None:
-            reference = read_volume(path, np.uint8)
-            shares = mask_shares(reference.array, reference.geometry, grid)
-        cube = np.concatenate([cube, shares])
+def _cube(case: ReleaseCase, work: WorkFolders, voxels: int, spacing_mm: float) -> tuple[str, _Cubes | None]:
+    cube = images_of(case, work, with_dose=False).cube(voxels, spacing_mm)
     return case.patient_id, None if cube is None else cube.astype(np.float16)

@@ -1,6 +1,6 @@
 """Train one network with nnU-Net in this process, or with DDP in several processes that share each batch.
 
-nnU-Net reads its folders from the environment at import, so `set_environment` comes before each import of nnU-Net.
+nnU-Net is imported where it is needed: it takes seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPECTED_CARD: Final = "a device that answers; the same command continues from 
 
 
 def set_environment(work: WorkFolders, augmentation_workers: int) -> None:
-    """Set nnU-Net's environment variables; call it before the first import of nnU-Net."""
+    """Set the environment variables that nnU-Net reads when it plans or trains."""
     for name, data_set in (("raw", work.raw), ("preprocessed", work.preprocessed), ("results", work.results)):
         folder = data_set.parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def train_network(
     return final
 
 
-def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
+def check_trainer(plan: NetworkPlan) -> None:
     """Check that the plan's trainer, if it names one, can be imported and leaves the plan's options in effect.
 
     Raises:
@@ -122,7 +122,6 @@ def check_trainer(work: WorkFolders, plan: NetworkPlan) -> None:
             option of the plan.
     """
     if plan.trainer is not None:
-        set_environment(work, augmentation_workers=1)
         from baseline.network.trainer import trainer_class
 
         transforms = trainer_class(plan.trainer).get_training_transforms
@@ -200,7 +199,7 @@ def _ddp_process(
     from torch import cuda, distributed
 
     if machine.device == "cpu":
-        _allow_cpu(work)
+        _allow_cpu()
     backend = "gloo" if machine.device == "cpu" else "nccl"
     end_by_sigterm()
     try:
@@ -221,9 +220,8 @@ def _error_file(group: str) -> Path:
     return Path(f"{group}-refusal.json")
 
 
-def _allow_cpu(work: WorkFolders) -> None:
+def _allow_cpu() -> None:
     """Drop the GPU that nnU-Net passes to DDP: DDP refuses it on a CPU. This process runs nothing else."""
-    set_environment(work, augmentation_workers=0)
     from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as module
     from torch.nn.parallel import DistributedDataParallel
 

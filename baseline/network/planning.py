@@ -60,7 +60,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     """
     if work.networks.is_dir():
         raise HecktorError(work.networks.name, "found the networks of a package", "a new working directory to train")
-    check_trainer(work, plan)
+    check_trainer(plan)
     _check_images(work, plan)
     plan = at_prepared_spacing(work, plan)
     plan = plan.changed(starting_weights_digest=_digest(work, plan))

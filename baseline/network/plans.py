@@ -1,9 +1,8 @@
-"""Options of the networks: presets, the plan that a working directory stores, and sizes of the outcome network."""
+"""Options of the networks: presets, and the plan that a working directory stores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -22,11 +21,9 @@ Optimiser = Literal["sgd", "adamw"]
 PetNormalisation = Literal["image", "fixed"]
 Channels = Literal["both", "CT", "PET", "mean"]
 Dimensions = Literal[2, 3]
-RiskLoss = Literal["cox", "mtlr"]
 PET_NORMALISATIONS: Final[tuple[str, ...]] = get_args(PetNormalisation)
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
-RISK_LOSSES: Final[tuple[str, ...]] = get_args(RiskLoss)
 
 
 class NetworkPlan(Document):
@@ -179,28 +176,3 @@ def inputs_of(work: WorkFolders) -> dict[str, str]:
     splits = read_splits(work)
     of_splits = {"--folds": str(len(splits.folds)), "--seed": str(splits.seed)}
     return of_splits | {work.splits_json.name: short(digest(splits.held_out))} | inputs_of_images(work.raw)
-
-
-@dataclass(frozen=True)
-class OutcomePreset:
-    """The cube, the network's width and the training of one size."""
-
-    voxels: int
-    spacing_mm: float
-    width: int
-    epochs: int
-    batch_size: int
-    learning_rate: float = 1e-3
-    weight_decay: float = 1e-2
-
-
-# `full` needs a card, `small` is for a CPU.
-OUTCOME_PRESETS: Final = {
-    "full": OutcomePreset(voxels=96, spacing_mm=2.0, width=64, epochs=100, batch_size=16),
-    "small": OutcomePreset(voxels=48, spacing_mm=4.0, width=16, epochs=40, batch_size=16),
-}
-
-
-def default_size(device: str) -> str:
-    """The size to train on `cpu` or `cuda` unless another is asked for."""
-    return "small" if device == "cpu" else "full"

@@ -1,4 +1,4 @@
-"""nnU-Net's trainer with the options of our plan. Import it after `set_environment`: it imports nnU-Net.
+"""nnU-Net's trainer with the options of our plan.
 
 A network is trained by `Supervision`, the user's trainer if the plan names one, and `Recipe`, in this order of
 inheritance: what the user's class overrides wins over the plan's recipe, and calls it through `super()`.
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import matplotlib as mpl
 import torch
+from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
 from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 from nnunetv2.training.nnUNetTrainer import variants
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -27,7 +28,7 @@ from baseline.network.augmentation import absent_pet, with_absent_pets
 from baseline.network.interruption import SAVE_EVERY
 from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.network.progress import epoch_line, epoch_seconds
-from baseline.network.seeding import OrderedAugmenter, seeded_workers
+from baseline.network.seeding import end_workers, seeded_workers
 from baseline.network.starting_weights import load_starting_weights
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
@@ -112,7 +113,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
     backbone: str
     enable_deep_supervision: bool
     initial_lr: float
-    augmenters: Sequence[OrderedAugmenter] = ()
+    augmenters: Sequence[MultiThreadedAugmenter] = ()
 
     def use_plan(self, plan: NetworkPlan, backbone: str, device: torch.device) -> None:
         """Apply the options of the plan; call it before anything is initialised."""
@@ -137,8 +138,7 @@ class Supervision(nnUNetTrainer):  # type: ignore[misc]
         try:
             super().run_training()
         finally:
-            for augmenter in self.augmenters:
-                augmenter.close()
+            end_workers(self.augmenters)
 
     def save_checkpoint(self, filename: str) -> None:
         """Write the checkpoint whole or not at all."""

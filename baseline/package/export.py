@@ -124,7 +124,7 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
     except HookFailedError as problem:
         raise ModelPackageError(str(problem)) from problem
     for hook in package.features:
-        for fold in hook.folds if hook.is_built_in or hook.name in package.code.folders else ():
+        for fold in hook.folds if hook.name in package.code.folders else ():
             hook.made(fold, "cpu")
     return package
 

@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.feature_hook import OUTCOME_NETWORK
-from algorithm.outcome.plan import OutcomeTask
 from baseline.heads.record import stored_targets
-from baseline.outcome.folds import outcome_features, trained_outcome
 from baseline.release.cases import ReleaseCase, head_answers, read_cases
 from baseline.release.record import edition_of
 from baseline.report.masks import link, write_references
@@ -65,29 +62,18 @@ def write_answers(work: WorkFolders, output: Path, *, probabilities: bool = Fals
 
 
 def _models(work: WorkFolders) -> list[str]:
-    """The single models that were compared with the heads, and the outcome network."""
+    """The single models that were compared with the heads."""
     nested = [record["nested"] for record in stored_targets(work).values()]
-    names = list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
-    return names if trained_outcome(work) is None else [*names, OUTCOME_NETWORK]
+    return list(dict.fromkeys(name for one in nested for name in one.get("comparators", {})))
 
 
 def _answered(work: WorkFolders, answer: Answer, model: str) -> _Rows:
     """The nested held-out answers of the heads or of a comparator by patient, as cells of a table."""
-    if model == OUTCOME_NETWORK:
-        return _of_outcome_network(work, answer)
     record = stored_targets(work).get(answer.name, {})
     nested = record.get("nested", {})
     if model != HEADS:
         nested = nested.get("comparators", {}).get(model, {})
     return dict(zip([row["id"] for row in record.get("patients", ())], _rows(answer, nested), strict=False))
-
-
-def _of_outcome_network(work: WorkFolders, answer: Answer) -> _Rows:
-    """The risk of each patient by the network of the balanced fold that held the patient out; none for classes."""
-    (name,) = OutcomeTask(answer=answer.name).features
-    rows = outcome_features(work, read_cases(work)) if answer.kind == "risk" else {}
-    scores = {patient: score for patient, row in rows.items() if (score := row.get(name)) is not None}
-    return dict(zip(scores, _rows(answer, {"score": scores.values()}), strict=True))
 
 
 def _rows(answer: Answer, nested: Mapping[str, Any]) -> list[dict[str, Any]]:

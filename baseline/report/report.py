@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.heads.measure import features_version
+from baseline.fitted_features import fits_stamp
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
 from baseline.heads.own_features import own_features_stamp
 from baseline.heads.record import FORMAT_VERSION as HEADS_VERSION
 from baseline.heads.record import read_cross_validation, stored_cross_validation, stored_targets
-from baseline.outcome.folds import fits_stamp
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.keys import key_of
@@ -36,7 +36,7 @@ FORMAT_VERSION: Final = 10
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
 # What is said of heads that are not current.
-OUTDATED: Final = "fitted by another version, or before masks, patients or the outcome network changed"
+OUTDATED: Final = "fitted by another version, or before masks, patients or fitted features changed"
 
 
 def make_report(work: WorkFolders, jobs: int) -> Path:
@@ -144,7 +144,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
 
 
 def heads_are_current(work: WorkFolders) -> bool:
-    """False if another version fitted the heads, or masks, patients or the outcome network have changed since."""
+    """False if another version fitted the heads, or masks, patients or fitted features have changed since."""
     document = stored_cross_validation(work)
     if document is None or not work.features_json.is_file():
         return False

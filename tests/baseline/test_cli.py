@@ -12,7 +12,6 @@ from baseline import Machine, PrepareOptions, TrainingOptions, prepare_release, 
 from baseline.cli import main, parser
 from baseline.network.jobs import usable_machine
 from baseline.network.plans import NetworkPlan
-from baseline.outcome.folds import OutcomeSettings
 from baseline.steps import plan_of
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
@@ -72,16 +71,10 @@ def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
     assert list(tmp_path.rglob("*")) == [tmp_path / "release"]
 
 
-@pytest.mark.parametrize(("has_card", "size"), [(False, "small"), (True, "full")])
-def test_a_card_that_answers_is_the_default_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_card: bool, size: str
-) -> None:
+@pytest.mark.parametrize("has_card", [False, True])
+def test_a_card_that_answers_is_the_default_device(monkeypatch: pytest.MonkeyPatch, has_card: bool) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_card)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    train_outcome = MagicMock()
-    monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
-    main(["outcome", "--work", str(tmp_path)])
-    assert train_outcome.call_args.args[1] == OutcomeSettings(size)
     assert usable_machine(Machine()).device == ("cuda" if has_card else "cpu")
 
 
@@ -110,21 +103,3 @@ def test_postprocess_needs_networks_unless_the_masks_are_the_users_own(
     write_json(WorkFolders(tmp_path).features_json, {})
     assert main(["postprocess", "--work", str(tmp_path)]) == 0
     assert "no postprocessing: there are no networks" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("device", "size"), [("cpu", "small"), ("cuda", "full")])
-def test_the_size_of_the_outcome_network_follows_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, size: str
-) -> None:
-    """A size that is named counts; without the option a whole training has no outcome network."""
-    train, train_outcome = MagicMock(), MagicMock()
-    monkeypatch.setattr("baseline.steps.train", train)
-    monkeypatch.setattr("baseline.steps.train_outcome", train_outcome)
-    places = ["--work", str(tmp_path), "--device", device]
-    for options in ([], ["--outcome-network"], ["--outcome-network", "full"]):
-        main(["all", *places, "--release", "r", "--output", "p", "--preset", "short", *options])
-    expected = [None, OutcomeSettings(size), OutcomeSettings("full")]
-    assert [call.args[0].outcome for call in train.call_args_list] == expected
-    for options in ([], ["--size", "small"]):
-        main(["outcome", *places, *options])
-    assert [call.args[1].size for call in train_outcome.call_args_list] == [size, "small"]

@@ -122,7 +122,7 @@ def test_a_card_that_is_lost_before_the_first_image(card: FakeCard, predicted: C
 
 
 def test_a_card_that_is_lost_while_the_package_loads_is_not_used_again(card: FakeCard, tiny_package: Path) -> None:
-    """Server, Python and command load by the same call; afterwards every step gets the CPU, the outcome network too."""
+    """Server, Python and command load by the same call; afterwards every step gets the CPU, fitted features too."""
     card.lost = True
     resident = Resident(tiny_package, "cuda")
     resident.load()

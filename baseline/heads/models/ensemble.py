@@ -27,7 +27,7 @@ from algorithm.heads.own import NEVER, OWN_HEADS, OwnClassHead, OwnHead
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
-from baseline.heads.models.terms import MAY_BE_LEFT_OUT, scaling_of, with_weight
+from baseline.heads.models.terms import scaling_of, with_weight
 
 # Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
 _LEAST_SD: Final = 1e-9
@@ -110,11 +110,11 @@ def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random
 def head_of(experts: Sequence[NamedExpert]) -> Head:
     """The mean of the experts' standardised scores as a head.
 
-    It is one linear head, or one for each class, unless an expert may be left out: then it lists the experts.
+    It is one linear head, or one for each class, unless one is an entrant's: then it lists the experts.
     """
     scores = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, LinearHead | OwnHead)]
     classes = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, ClassHead | OwnClassHead)]
-    is_foldable = not any(_may_be_left_out(head) for *_, head in experts)
+    is_foldable = not any(isinstance(head, OWN_HEADS) for *_, head in experts)  # an entrant's head may fail
     if scores:
         if is_foldable:
             return folded([(mean, sd, head) for _, mean, sd, head in scores if isinstance(head, LinearHead)])
@@ -156,10 +156,3 @@ def folded_classes(experts: Sequence[tuple[float, float, ClassHead]]) -> ClassHe
         one = folded(heads)
         classes[name] = one.model_copy(update={"intercept": NEVER, "terms": ()}) if never else one
     return ClassHead(classes=classes)
-
-
-def _may_be_left_out(head: SingleHead) -> bool:
-    """True for a head whose features may be missing, and for an entrant's, which may fail."""
-    if isinstance(head, OWN_HEADS):
-        return True
-    return bool(head.features) and all(name.startswith(MAY_BE_LEFT_OUT) for name in head.features)

@@ -27,7 +27,6 @@ from algorithm.heads.own import NEVER, Cubes, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
-from baseline.heads.models.terms import MAY_BE_LEFT_OUT
 from contract.code import Code, code_files, files_digest, split_reference
 from contract.errors import ModelPackageError
 from contract.files import whole_folder
@@ -62,7 +61,7 @@ class OwnFit:
             heads = {name: LinearHead(kind=self.reference, intercept=NEVER, terms=()) for name in names}
             heads[names[present[0]]] = LinearHead(kind=self.reference, intercept=0.0, terms=())
             return [ClassHead(classes=heads) for _ in settings]
-        features = tuple(str(one) for one in cohort.features.columns if not str(one).startswith(MAY_BE_LEFT_OUT))
+        features = tuple(map(str, cohort.features.columns))
         rows = cohort.rows()
         head = find_head(self.code, self.reference)
         model = call(self.reference, "made", head, target)

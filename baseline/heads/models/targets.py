@@ -11,7 +11,6 @@ import numpy as np
 
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
-from algorithm.outcome.plan import OutcomeTask
 from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_multinomial, fit_ordinal, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
@@ -110,21 +109,6 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
         "suv_max": Family("SUVmax", *single, unchanged(("suv_max",))),
         "clinical": Family("clinical variables", *several, clinical, sees_mask=False),
     }
-
-
-def with_outcome_network(target: Target, features: Collection[str]) -> Target:
-    """The target with the outcome network's answers as a candidate.
-
-    Unchanged if they are not among the patients' `features`.
-    """
-    kind = _kind(target.answer)
-    classes = tuple(map(str, target.answer.classes)) if kind == "more classes" else ()
-    names = OutcomeTask(answer=target.answer.name, classes=classes).features
-    if not set(names) & set(features):
-        return target
-    fits: Mapping[_Kind, FitPath] = {"risk": fit_cox, "two classes": fit_logistic, "more classes": fit_multinomial}
-    family = Family("outcome network", fits[kind], RIDGE[-1:], unchanged(names))
-    return replace(target, families=(*target.families, family), fitted=(*target.fitted, *names))
 
 
 def with_own_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:

@@ -13,9 +13,6 @@ from algorithm.heads.documents import Term, Transform, transformed
 from baseline.heads.cohort import Floats, HeadCohort
 from contract.editions.declaration import RULES
 
-# Features of this prefix are missing if the time is short. An expert without any of its features is left out of the
-# ensemble, which is impossible after folding.
-MAY_BE_LEFT_OUT: Final = "outcome_"
 # Features known for a smaller share of the training patients are left out.
 LEAST_KNOWN_SHARE: Final = 0.2
 # Rank correlation above which two features are redundant.
@@ -32,14 +29,11 @@ def unchanged(names: Iterable[str]) -> Transforms:
 def usual_transforms(cohort: HeadCohort) -> Transforms:
     """Transform of every feature of the cohort, in order: log for volumes and glycolysis, which are skewed.
 
-    Stages by a rule are left out, since the features that they follow from are there, and so are outputs of an outcome
-    network, which are an expert of their own.
+    Stages by a rule are left out, since the features that they follow from are there.
     """
     names = [str(name) for name in cohort.features.columns if name not in RULES]
     return {
-        name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity"
-        for name in names
-        if not name.startswith(MAY_BE_LEFT_OUT)
+        name: "log1p" if name.endswith("_ml") or "tlg" in name or "glycolysis" in name else "identity" for name in names
     }
 
 

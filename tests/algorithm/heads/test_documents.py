@@ -42,7 +42,7 @@ LINEAR = linear(
 ENSEMBLE = EnsembleHead(
     experts=(
         ScoreExpert(name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
-        ScoreExpert(name="network", mean=-1.0, sd=0.5, head=linear(term("outcome_rfs"))),
+        ScoreExpert(name="network", mean=-1.0, sd=0.5, head=linear(term("deep:rfs"))),
     ),
     threshold=0.25,
     calibration=Calibration(slope=2.0, offset=-1.0),
@@ -85,7 +85,7 @@ def test_negative_values_count_as_zero_before_the_logarithm() -> None:
     assert LINEAR.score(negative) == LINEAR.score(zero)
 
 
-@given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "a", "outcome_rfs"]), st.none() | st.floats()))
+@given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "a", "deep:rfs"]), st.none() | st.floats()))
 def test_every_score_is_finite(features: dict[str, float | None]) -> None:
     """Standardised values are clipped to 4: in the ensemble plain is at most (8 - 1) / 2, network (4 + 1) / 0.5."""
     assert 0.25 - 4 * 0.7 - 1e-9 <= LINEAR.score(features) <= 0.25 + 4 * 0.7 + 1e-9
@@ -108,13 +108,13 @@ def test_standardising_a_column_is_standardising_each_value() -> None:
 
 def test_an_ensemble_by_hand() -> None:
     """Plain: 2 x 3 = 6, (6 - 1) / 2 = 2.5. Network: 0.5, (0.5 + 1) / 0.5 = 3. Mean 2.75."""
-    assert ENSEMBLE.score({"a": 3.0, "outcome_rfs": 0.5}) == pytest.approx(2.75)
-    assert ENSEMBLE.features == ("a", "outcome_rfs")
+    assert ENSEMBLE.score({"a": 3.0, "deep:rfs": 0.5}) == pytest.approx(2.75)
+    assert ENSEMBLE.features == ("a", "deep:rfs")
 
 
 def test_an_expert_without_any_feature_is_left_out() -> None:
     """Without the network's output the score is 2.5 alone, not a mean with the network's training median."""
-    assert ENSEMBLE.score({"a": 3.0, "outcome_rfs": None}) == pytest.approx(2.5)
+    assert ENSEMBLE.score({"a": 3.0, "deep:rfs": None}) == pytest.approx(2.5)
     assert ENSEMBLE.unavailable({"a": 3.0}) == ("network",)
     assert ENSEMBLE.missing({"a": 3.0}) == ()
 
@@ -123,7 +123,7 @@ def test_all_experts_answer_if_none_has_a_feature() -> None:
     """Training medians are 0: plain (0 - 1) / 2 = -0.5, network (0 + 1) / 0.5 = 2. Mean 0.75."""
     assert ENSEMBLE.score({}) == pytest.approx(0.75)
     assert ENSEMBLE.unavailable({}) == ()
-    assert [term.feature for term in ENSEMBLE.missing({})] == ["a", "outcome_rfs"]
+    assert [term.feature for term in ENSEMBLE.missing({})] == ["a", "deep:rfs"]
 
 
 def test_classes_are_averaged_one_by_one() -> None:
@@ -135,7 +135,7 @@ def test_classes_are_averaged_one_by_one() -> None:
 
 def test_answers_of_an_ensemble() -> None:
     """Score 2.75: probability 1 / (1 + exp(-(2 x 2.75 - 1))) = 1 / (1 + exp(-4.5)); the days are those of the score."""
-    features = {"a": 3.0, "outcome_rfs": 0.5}
+    features = {"a": 3.0, "deep:rfs": 0.5}
     assert head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
     assert head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
     check_head(RFS_DAYS, ENSEMBLE, "rfs")

@@ -20,7 +20,7 @@ from baseline.heads.fitting import cohort_of, fit_all, fit_target
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
-from baseline.heads.models.targets import targets_of, with_outcome_network, with_own_features
+from baseline.heads.models.targets import targets_of, with_own_features
 from baseline.heads.models.terms import unchanged
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
@@ -92,12 +92,12 @@ def test_eight_patients_get_plain_heads_and_an_honest_judgement() -> None:
 
 
 def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
-    """The outcome network's answer and a feature of one's own, by which relapses are told at a glance."""
+    """Two features of one's own, by which relapses are told at a glance."""
     cases = [case(n, relapse=n in {0, 3, 4}) for n in range(8)]
-    known = {"outcome_rfs": [5.0, 0, 0, 5, 5, 0, 0, 0], "my_code:deep": [0.0, 1, 1, 0, 0, 1, 1, 2]}
+    known = {"my_code:risk": [5.0, 0, 0, 5, 5, 0, 0, 0], "my_code:deep": [0.0, 1, 1, 0, 0, 1, 1, 2]}
     rows = {one: {**row, **{k: known[k][n] for k in known}} for n, (one, row) in enumerate(rows_of(cases).items())}
     plain = [(RFS, cohort_of(RFS, cases, rows_of(cases)))]
-    target = with_own_features(with_outcome_network(RFS, known), ["my_code:deep"], ["my_code:deep"])
+    target = with_own_features(RFS, known, known)
     cohorts = [(target, cohort_of(target, cases, rows))]
     fitted = fit_all(cohorts, seed=0)
     assert set(known) < set(fitted.heads["rfs"].head.features)
@@ -108,7 +108,7 @@ def test_fitted_features_are_fitted_on_and_left_out_of_both_estimates() -> None:
     line = summary(fitted.as_json(), document, [target]).splitlines()[-1]
     assert line == (
         "rfs: Both estimates leave out the features that were fitted to outcomes, which have learnt from held-out patients "
-        "(outcome_rfs, my_code:deep); the shipped head uses outcome_rfs, my_code:deep."
+        "(my_code:risk, my_code:deep); the shipped head uses my_code:risk, my_code:deep."
     )
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
-import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,9 +12,7 @@ import pytest
 import torch
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
-from baseline.network import seeding
-from baseline.network.seeding import OrderedAugmenter, seeded_workers
-from contract.errors import HecktorError
+from baseline.network.seeding import end_workers, seeded_workers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 WORKERS = 3
@@ -34,10 +31,10 @@ class Drawing:
         return self.number, float(torch.rand(())), float(np.random.rand())  # noqa: NPY002
 
 
-def augmenter(workers: int = WORKERS) -> Any:
+def augmenter(workers: int = WORKERS, loader: Any = None) -> Any:
     """Made as nnU-Net's trainer makes it, through the name in its module."""
     return nnunet_trainer.NonDetMultiThreadedAugmenter(
-        data_loader=Drawing(),
+        data_loader=loader or Drawing(),
         transform=None,
         num_processes=workers,
         num_cached=6,
@@ -50,13 +47,12 @@ def augmenter(workers: int = WORKERS) -> Any:
 def draws(seed: int, epoch: int, batches: int = 2 * WORKERS) -> list[list[tuple[int, float, float]]]:
     """Batches of the loaders of training and validation of one process."""
     torch.manual_seed(seed)
-    with seeded_workers(epoch):
-        loaders = [augmenter(), augmenter()]
+    with seeded_workers(epoch) as loaders:
+        augmenter(), augmenter()
     try:
         return [list(itertools.islice(loader, batches)) for loader in loaders]
     finally:
-        for loader in loaders:
-            loader.close()
+        end_workers(loaders)
 
 
 @pytest.fixture(autouse=True)
@@ -101,12 +97,10 @@ def test_a_training_without_workers_goes_on_with_other_numbers() -> None:
 
 
 def test_nnunets_own_class_is_restored() -> None:
-    """Its trainer ends the workers of an `isinstance` of this name or of `MultiThreadedAugmenter`."""
     before = nnunet_trainer.NonDetMultiThreadedAugmenter
     with pytest.raises(KeyError), seeded_workers(0):
         raise KeyError
     assert nnunet_trainer.NonDetMultiThreadedAugmenter is before
-    assert issubclass(OrderedAugmenter, nnunet_trainer.MultiThreadedAugmenter)
 
 
 class Broken(Drawing):
@@ -114,34 +108,13 @@ class Broken(Drawing):
         raise ValueError("no such patient")
 
 
-def test_a_worker_that_fails_ends_the_training(capfd: pytest.CaptureFixture[str]) -> None:
-    loader = OrderedAugmenter(Broken(), None, 1, 1, wait_time=0.002)
-    with pytest.raises(HecktorError, match=r"^augmentation processes: one failed, with its error above"):
+def test_a_worker_that_fails_ends_the_training(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # the library's thread raises, too
+    with seeded_workers(0) as augmenters:
+        loader = augmenter(workers=1, loader=Broken())
+    with pytest.raises(RuntimeError, match="background workers are no longer alive"):
         next(loader)
+    end_workers(augmenters)
     assert "no such patient" in capfd.readouterr().out
-
-
-class Killed(Drawing):
-    def __next__(self) -> tuple[int, float, float]:
-        if self.number == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__next__()
-
-
-def test_a_killed_worker_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    """As by the system when memory runs out. The thread that collects the batches prints no trace of its own."""
-    loader = OrderedAugmenter(Killed(), None, WORKERS, 1, wait_time=0.002)
-    with pytest.raises(HecktorError, match=r"^augmentation process 2 of 3: ended by signal 9 \(Killed\)"):
-        list(itertools.islice(loader, WORKERS))
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_failure_of_the_collecting_thread_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As of a card that is lost while the thread copies a batch to it; the library would wait forever."""
-
-    def lost(*_: Any) -> None:
-        raise RuntimeError("CUDA error: device lost")
-
-    monkeypatch.setattr(seeding, "results_loop", lost)
-    with pytest.raises(RuntimeError, match="CUDA error: device lost"):
-        next(OrderedAugmenter(Drawing(), None, 1, 1, wait_time=0.002))

@@ -168,7 +168,7 @@ def test_a_trainer_that_is_none(planned: WorkFolders, name: str, found: str) -> 
         HecktorError,
         match=rf"^{expected}.*expected a variant of nnU-Net's by name, such as nnUNetTrainerNoDA, or module:Class",
     ):
-        check_trainer(planned, PLAN.changed(trainer=name))
+        check_trainer(PLAN.changed(trainer=name))
 
 
 def test_a_variant_without_augmentation(make_trainer: MakeTrainer) -> None:
@@ -205,6 +205,6 @@ def test_a_trainers_own_learning_rate_wins_unless_one_is_given(
 
 
 def test_an_absent_pet_beside_a_variant_with_its_own_augmentation(planned: WorkFolders) -> None:
-    check_trainer(planned, UNET.changed(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
+    check_trainer(UNET.changed(trainer="nnUNetTrainerDiceTopK10Loss", pet_dropout=0.1))
     with pytest.raises(HecktorError, match=r"^--pet-dropout: found with nnUNetTrainerNoDA, which replaces the augment"):
-        check_trainer(planned, UNET.changed(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))
+        check_trainer(UNET.changed(trainer="nnUNetTrainerNoDA", pet_dropout=0.1))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, LinearHead, Term
+from algorithm.heads.documents import ClassHead, LinearHead, Term
 from algorithm.heads.own import NEVER
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
@@ -123,15 +123,6 @@ def test_equal_terms_are_added_by_hand() -> None:
     assert len(apart.terms) == 2  # of another scaling
 
 
-def test_an_expert_that_may_be_left_out_is_not_folded() -> None:
-    """The output of an outcome network is absent where there is no time; the others then answer alone."""
-    plain, network = linear(term("x", 2.0)), linear(term("outcome_rfs"))
-    head = head_of([("plain", 0.0, 1.0, plain), ("network", 0.0, 1.0, network)])
-    assert isinstance(head, EnsembleHead)
-    assert [expert.name for expert in head.experts] == ["plain", "network"]
-    assert head.score({"x": 1.0}) == 2.0
-
-
 def test_heads_of_classes_are_folded_class_by_class() -> None:
     """T1: (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
 
@@ -141,10 +132,3 @@ def test_heads_of_classes_are_folded_class_by_class() -> None:
     head = head_of([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
     assert isinstance(head, ClassHead)
     assert head.scores({"x": 1.0}) == {"T1": 1.75, "T3": NEVER}
-
-
-def test_class_experts_that_may_be_left_out_stay_a_list() -> None:
-    heads = [ClassHead(classes=dict.fromkeys(("T1", "T2"), linear(term(name)))) for name in ("x", "outcome_t")]
-    head = head_of([("a", 0.0, 1.0, heads[0]), ("b", 0.0, 1.0, heads[1])])
-    assert isinstance(head, ClassEnsembleHead)
-    assert head.scores({"x": 3.0}) == {"T1": 3.0, "T2": 3.0}

@@ -1,1 +1,0 @@
-"""Train the outcome network over the folds of the training."""

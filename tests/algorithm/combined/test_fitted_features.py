@@ -1,0 +1,206 @@
+"""An entrant's features that were fitted over folds, in a case: their mean, and everything that leaves them out."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from algorithm.case.read import Case
+from algorithm.deadline import Deadline
+from algorithm.heads.documents import Features
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages
+from algorithm.heads.methods import METHODS
+from algorithm.heads.parts import Survival
+from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.resident import Resident
+from algorithm.prediction import PredictRequest
+from algorithm.steps import RunContext, measure
+from contract.code import Code
+from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume
+from contract.packages import MANIFEST
+from contract.patient import Patient
+from tests.algorithm.combined.answered import answered, values, write_heads
+from tests.algorithm.edition import COMBINED, EDITION_2026
+from tests.conftest import CaseFolder, head_json
+from tests.faults.fake_card import fake_card
+
+NAME = "my_code:risk"
+SURVIVAL = Survival(days=(1000.0, 2000.0), cumulative_hazard=(0.2, 0.6))
+CODE = """
+import torch
+
+class Features:
+    names = {"risk": "SD"}
+    cube = (16, 8.0)
+
+    @classmethod
+    def fit(cls, folder, device, cubes, clinical, outcomes, seed):
+        raise NotImplementedError
+
+    def __init__(self, folder, device):
+        self.value, self.device = float((folder / "value.txt").read_text()), device
+
+    def measure(self, cube, clinical):
+        assert cube.shape == (4, 16, 16, 16)
+        return {"risk": torch.tensor(self.value).to(self.device).item()}
+"""
+
+
+@pytest.fixture
+def code(tmp_path: Path) -> Path:
+    folder = tmp_path / "my_code"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(CODE)
+    return folder
+
+
+@pytest.fixture
+def packed(package: Path, sign_package: Callable[..., None], code: Path) -> Path:
+    """Two folds that answer 0.5 and 1.5; the head of RFS has the weight 0.25 on their mean and the intercept 0.5."""
+    for fold, value in enumerate((0.5, 1.5)):
+        folder = package / "features" / "my_code" / f"fold_{fold}"
+        folder.mkdir(parents=True)
+        (folder / "value.txt").write_text(str(value))
+    write_heads(package, sign_package, rfs=head_json((NAME, 0.25)) | {"survival": SURVIVAL.model_dump(mode="json")})
+    sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.of([code]).digest("my_code")})
+    return package
+
+
+@pytest.fixture
+def hook(packed: Path, code: Path) -> FeatureHook:
+    (found,) = load_package(packed, Code.of([code])).features
+    return found
+
+
+def segmentation(tumour: bool = True, pet: bool = True, plan: str = "all") -> Segmentation:
+    grid = Geometry((24, 24, 24), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
+    mask = np.zeros(grid.array_shape, dtype=np.uint8)
+    mask[10:14, 10:14, 10:14] = tumour
+    image = np.zeros(grid.array_shape, dtype=np.float32)
+    certain = Segmentation.from_mask(mask, image, image + 1 if pet else None, grid)
+    return Segmentation(certain.logits, certain.ct, certain.pet, grid, plan=plan)
+
+
+def run_of(package: Path, *code: Path) -> RunContext:
+    request = PredictRequest(EDITION_2026, COMBINED, METHODS["baseline"], package, None, "cpu", 600)
+    return RunContext(request, Resident(package, "cpu", code))
+
+
+def measured(run: RunContext, case: Segmentation, **about: bool) -> Features:
+    segmented = Segmented(Case(Volume(case.ct, case.grid), None, Patient()), case, **about)
+    features = measure(run, segmented).features
+    assert features is not None
+    return features
+
+
+def of_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -> Features:
+    return hook.measured(FeatureImages(case.mask(), case.ct, case.pet, case.grid, None, {}), deadline)
+
+
+def test_a_case_gets_the_mean_of_the_folds(case: CaseFolder, packed: Path, code: Path) -> None:
+    """The folds answer 0.5 and 1.5, so the feature is 1 and the score 0.5 + 0.25 = 0.75."""
+    record = answered(case, packed, code).record
+    assert values(case)["rfs"] == pytest.approx(SURVIVAL.restricted_mean(0.75))
+    assert record.fallbacks == ()
+    assert record.seconds["features of my_code"] > 0
+
+
+def test_a_lost_card_leaves_the_features_to_the_cpu(packed: Path, code: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = run_of(packed, code)
+    with fake_card() as card:
+        run.resident.__dict__["device"] = torch.device("cuda", 0)
+        card.lost = True
+        assert measured(run, segmentation())[NAME] == 1.0
+    assert "features of my_code: cuda:0 failed (CUDA error: unspecified launch failure" in caplog.text
+
+
+def clock(*seconds: float) -> Callable[[], float]:
+    """A clock that shows these times in turn, then the last one."""
+    times: Iterator[float] = iter(seconds)
+    last = seconds[-1]
+    return lambda: next(times, last)
+
+
+def test_folds_without_time_are_left_out_of_the_mean(hook: FeatureHook, caplog: pytest.LogCaptureFixture) -> None:
+    """Of 100 s the reserve takes 10. The first fold runs from 50 to 75 s; 15 s do not suffice for another 25 s."""
+    assert of_hook(hook, segmentation(), Deadline(100, clock(0.0, 50.0, 50.0, 75.0))) == {NAME: 0.5}
+    assert "features of my_code: no time for 1 folds" in caplog.text
+
+
+def stopped() -> Deadline:
+    deadline = Deadline(600)
+    deadline.stop()
+    return deadline
+
+
+@pytest.mark.parametrize(
+    ("case", "deadline", "line"),
+    [
+        (segmentation(tumour=False), lambda: Deadline(600), "no tumour"),
+        (segmentation(pet=False), lambda: Deadline(600), "no PET"),
+        (segmentation(), lambda: Deadline(100, clock(0.0, 91.0)), "no time"),  # the reserve has begun
+        (segmentation(), stopped, "no time"),
+    ],
+    ids=["no tumour", "no PET", "reserve", "must end"],
+)
+def test_features_are_left_out(
+    hook: FeatureHook,
+    case: Segmentation,
+    deadline: Callable[[], Deadline],
+    line: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "hecktor")
+    assert all(value is None for value in of_hook(hook, case, deadline()).values())
+    assert f"features of my_code: left out, {line}" in caplog.text
+
+
+def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> None:
+    """64 voxels of 0.064 ml. The time may be up because the package takes too long to load, or all but its manifest may
+    be unusable.
+    """
+    shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
+    assert measured(run_of(tmp_path), segmentation(plan=""))["gtvp_volume_ml"] == pytest.approx(4.096)
+
+
+def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
+    """As in training for a patient without a PET or a tumour."""
+    case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
+    cubes = measure(run_of(packed, code), Segmented(case, None)).cubes
+    assert cubes is not None
+    np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))
+
+
+@pytest.mark.parametrize("by_contours", [True, False])
+def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
+    packed: Path, code: Path, by_contours: bool
+) -> None:
+    features = measured(run_of(packed, code), segmentation(plan=""), by_contours=by_contours)
+    assert features.get(NAME) == (1.0 if by_contours else None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "fold_1" / "value.txt").write_text("1.6"), r"fold_1/value\.txt: sha256 .* modified"),
+        (
+            lambda folder: (folder / "more.txt").write_text(""),
+            r"^manifest\.json: does not list features/my_code/more\.txt",
+        ),
+    ],
+    ids=["altered", "not listed"],
+)
+def test_other_files_are_refused(packed: Path, code: Path, change: Callable[[Path], Any], message: str) -> None:
+    change(packed / "features" / "my_code")
+    with pytest.raises(ModelPackageError, match=message):
+        load_package(packed, Code.of([code]))
