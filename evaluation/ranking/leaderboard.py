@@ -14,7 +14,7 @@ from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
-from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
+from evaluation.ranking.rank import TeamRanks, TeamsTable, rank_teams, scheme_ranks, table_of
 from evaluation.results.metrics_json import TeamMetrics, aggregates
 from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, StoredCohort, absent_metrics
 from evaluation.rows.scorer import whole_cohort
@@ -181,7 +181,7 @@ def _draw(
     return replicates(metrics, len(cohort.cases), bootstraps, np.random.default_rng(seed))
 
 
-def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
+def _entry(team: TeamMetrics, index: int, board: TeamRanks, profile: TaskProfile) -> dict[str, Any]:
     figures = aggregates({name: team.estimates[name] for name in profile.metrics})
     rankings = {
         name: {part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}

@@ -24,7 +24,7 @@ from evaluation.results.documents import (
     MAX_METRICS_BYTES,
     METRICS_FORMAT,
     MetricFigures,
-    MetricsDocument,
+    MetricsJson,
     check_document,
 )
 from evaluation.results.scored import ScoredCohort
@@ -244,18 +244,21 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
 
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
-    """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
-    document = check_document(content, MetricsDocument, where)
+    """A team's metrics from its metrics.json, an object or its content; `where` names it in messages.
+
+    Raises as `read_metrics`.
+    """
+    document = content if isinstance(content, MetricsJson) else check_document(content, MetricsJson, where)
     _check_cases(document.results, where)
     return TeamMetrics(
         team,
         {name: estimate_of(figures) for name, figures in document.aggregates.items()},
         document.results,
-        content["cases"],
-        content["warnings"],
-        content["provenance"],
+        document.cases.model_dump(exclude_unset=True),
+        document.warnings,
+        document.provenance.model_dump(exclude_unset=True),
         _source(where, team),
-        content.get("centres", {}),
+        {name: block.model_dump(exclude_unset=True) for name, block in document.centres.items()},
     )
 
 

@@ -51,11 +51,11 @@ class ScoredCohort:
     def rows_as_json(self) -> list[dict[str, Any]]:
         """One row for each case: the answer's own, or `{"case": ..., "<answer>": {...}}` for several answers."""
         if not self.has_several_answers:
-            return [row.as_json() for row in self.answers[0].rows]
+            return [row.model_dump(by_alias=True) for row in self.answers[0].rows]
         joined: dict[str, dict[str, Any]] = {}
         for answer in self.answers:
             for row in answer.rows:
-                content = {key: value for key, value in row.as_json().items() if key != "case"}
+                content = row.model_dump(by_alias=True, exclude={"case"})
                 joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
         return [joined[case] for case in sorted(joined)]
 

@@ -7,31 +7,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.results.documents import MetricsJson
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
 from evaluation.results.validation import (
     ValidatedTeam,
     check_ranges,
     check_same_reference,
-    stated_metrics,
+    is_stated,
     validate,
+    weighted_sum,
 )
 from evaluation.rows import CaseRow
-from evaluation.statistics.bootstrap import Estimate, estimate
+from evaluation.statistics.bootstrap import Estimate
 
 MUST_AGREE = ("task", "edition", "options")
 OWN_EDITION: Final = "own_edition"
-# Of a file that states more.
-_MOST_BOOTSTRAPS: Final = 10_000
 # A metrics.json: its path, its content, or what was read from it.
-Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
+Source: TypeAlias = Path | Mapping[str, Any] | MetricsJson | TeamMetrics
 
 
 @dataclass(frozen=True)
@@ -144,52 +142,27 @@ def comparable_teams(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> Comp
     """Validate the results of teams and check that they can be compared. Raises as `load_teams`."""
     _check_comparable(profile, teams)
     for team in teams:
-        check_ranges(team.estimates, replace(profile, metrics=stated_metrics(team, profile)), team.source)
+        others = {name for name, metric in profile.metrics.items() if not is_stated(team, name, metric)}
+        check_ranges({name: one for name, one in team.estimates.items() if name not in others}, profile, team.source)
     validated = tuple(validate(team, profile) for team in teams if team.rows)
     check_same_reference(validated)
-    rows = {one.team.team: one for one in validated}
-    recomposed = {team.team: _with_own_sums(team, profile, rows.get(team.team)) for team in teams}
-    of_rows = tuple(replace(one, team=recomposed[one.team.team]) for one in validated)
-    return ComparableTeams(profile, tuple(recomposed.values()), of_rows)
+    of_rows = {one.team.team: one.team for one in validated}
+    return ComparableTeams(
+        profile, tuple(of_rows.get(team.team) or _with_own_sums(team, profile) for team in teams), validated
+    )
 
 
-def _with_own_sums(team: TeamMetrics, profile: TaskProfile, rows: ValidatedTeam | None) -> TeamMetrics:
-    """The team with the profile's weighted sums, computed from its rows where its file has none or other weights.
-
-    Without rows a sum is that of the stated values, without an interval.
+def _with_own_sums(team: TeamMetrics, profile: TaskProfile) -> TeamMetrics:
+    """A team without rows, with the profile's weighted sums of its stated values, without intervals, where its file
+    has none or other weights.
     """
-    stated = stated_metrics(team, profile)
+    values = {name: one.value for name, one in team.estimates.items()}
     others = {
-        name: metric.terms
+        name: Estimate(weighted_sum(values, metric.terms), None, None)
         for name, metric in profile.metrics.items()
-        if metric.terms and (name not in stated or stated[name].terms != metric.terms or name not in team.estimates)
+        if metric.terms and not is_stated(team, name, metric)
     }
-    if not others:
-        return team
-    if rows is None:
-        sums = {name: _sum_of_stated(team.estimates, terms) for name, terms in others.items()}
-    else:
-        sums = _sums_of_rows(team, profile, rows, others)
-    return replace(team, estimates={**team.estimates, **sums})
-
-
-def _sum_of_stated(estimates: Mapping[str, Estimate], terms: Mapping[str, float]) -> Estimate:
-    values = {name: estimates[name].value if name in estimates else None for name in terms}
-    known = [weight * value for name, weight in terms.items() if (value := values[name]) is not None]
-    return Estimate(sum(known) if len(known) == len(terms) else None, None, None)
-
-
-def _sums_of_rows(
-    team: TeamMetrics, profile: TaskProfile, rows: ValidatedTeam, names: Iterable[str]
-) -> dict[str, Estimate]:
-    """As an evaluation by the profile gives them, from the draws of the team's own evaluation."""
-    cases = sorted({row.case for of_answer in rows.counted.values() for row in of_answer})
-    measured = rows.metrics_over(cases)
-    ranked = {name: measured[name] for name in profile.metrics if name in measured}
-    bootstraps = min(int(team.provenance.get("bootstraps", 0)), _MOST_BOOTSTRAPS)
-    rng = np.random.default_rng(int(team.provenance.get("seed", 0)))
-    found = estimate(ranked, len(cases), bootstraps, rng).by_metric
-    return {name: found.get(name, Estimate(None, None, None)) for name in names}
+    return replace(team, estimates={**team.estimates, **others})
 
 
 def check_team_names(names: Sequence[str]) -> None:
