@@ -28,7 +28,7 @@ from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.request import EvaluationRequest, check_boxes, with_packed_boxes
 from evaluation.results import metrics_json
 from evaluation.results.documents import MetricsJson, check_owner
-from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort, measured_answer
 from evaluation.rows import CaseRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 
@@ -201,23 +201,20 @@ def scored_answer(
 
     `several` says whether the task has other answers, `named` whether an error may name a case.
     """
-    of_answer = f" of {profile.answer.name}" if several else ""
-    counted = _counted(rows, profile.rules.missing, of_answer, named=named)
-    return ScoredAnswer(profile, reference, submission, rows, counted, profile.scorer.measure(counted))
+    _check_missing(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "", named=named)
+    return ScoredAnswer(**vars(measured_answer(profile, rows)), reference=reference, submission=submission)
 
 
-def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> list[CaseRow]:
-    """The rows that enter the metrics, by the edition's rule for missing cases."""
+def _check_missing(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> None:
+    """Raise PredictionError if the edition's rule for missing cases leaves nothing to score."""
     without = [row for row in rows if row.error is not None]
     if without and missing == "stop":
         found = f"{len(without)} cases without a usable prediction{of_answer}"
         if not named:
             raise PredictionError(f"{found}, expected one of every case")
         raise PredictionError(f"{found}, {without[0].case}", f"{without[0].error}")
-    counted = [row for row in rows if is_counted(row.error, missing)]
-    if rows and not counted:
+    if rows and not any(is_counted(row.error, missing) for row in rows):
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
-    return counted
 
 
 def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:

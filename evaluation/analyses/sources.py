@@ -26,7 +26,7 @@ from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboa
 from evaluation.results.documents import FIGURES, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
-from evaluation.results.validation import ValidatedTeam, check_figures, identical_answers
+from evaluation.results.validation import check_figures, identical_answers
 from evaluation.statistics.bootstrap import Estimate
 
 GROUND_TRUTH: Final = "ground_truth"
@@ -79,8 +79,8 @@ class TaskResults:
 
     `prefixes` of the metrics' names are by answer; a task with one answer has none. `out_of_competition` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
-    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `validated`
-    the restored rows of all that have some, `groups` the cases by columns of tables.
+    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `groups` the
+    cases by columns of tables.
     """
 
     task: Algorithm
@@ -90,7 +90,6 @@ class TaskResults:
     out_of_competition: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
-    validated: Sequence[ValidatedTeam] = ()
     groups: Sequence[Grouping] = ()
 
     @property
@@ -229,11 +228,11 @@ def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
     loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in paths.items()])
     _check_ranked(board, loaded.teams, where)
-    board["identical_answers"] = identical_answers(loaded.validated)
+    board["identical_answers"] = identical_answers(loaded.teams)
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
     folders = {name: path.parent for name, path in paths.items()}
-    return TaskResults(task, board, teams, prefixes, entries, folders=folders, validated=loaded.validated)
+    return TaskResults(task, board, teams, prefixes, entries, folders=folders)
 
 
 def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskResults:

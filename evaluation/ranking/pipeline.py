@@ -102,7 +102,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
         **board,
         "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()},
         "files": {name: str(path.absolute()) for name, path in files.items()},
-        "identical_answers": identical_answers(shown.validated),
+        "identical_answers": identical_answers(shown.teams),
     }
 
 

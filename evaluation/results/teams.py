@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -15,15 +16,15 @@ from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_pro
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.results.documents import MetricsJson
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
+from evaluation.results.scored import cases_of
 from evaluation.results.validation import (
-    ValidatedTeam,
     check_ranges,
     check_same_reference,
     is_stated,
     validate,
     weighted_sum,
+    with_stated_rules,
 )
-from evaluation.rows import CaseRow
 from evaluation.statistics.bootstrap import Estimate
 
 MUST_AGREE = ("task", "edition", "options")
@@ -33,40 +34,14 @@ Source: TypeAlias = Path | Mapping[str, Any] | MetricsJson | TeamMetrics
 
 
 @dataclass(frozen=True)
-class StoredTeam:
-    """One team's rows that count, by answer, and all metrics that they measure, ranked or not.
-
-    `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
-    """
-
-    team: str
-    rows: Mapping[str, Sequence[CaseRow]]
-    metrics: Mapping[str, WeightedMetric]
-
-
-@dataclass(frozen=True)
-class StoredCohort:
-    """Teams over the same cases, and the profile with the rules of their evaluations.
-
-    `cases` are those that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
-    their evaluation.
-    """
-
-    cases: tuple[str, ...]
-    profile: TaskProfile
-    teams: tuple[StoredTeam, ...]
-
-
-@dataclass(frozen=True)
 class ComparableTeams:
     """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
 
-    `validated` holds the teams whose results have rows, in the order of `teams`.
+    `profile` has the rules of their evaluations, as far as results have rows.
     """
 
     profile: TaskProfile
     teams: tuple[TeamMetrics, ...]
-    validated: tuple[ValidatedTeam, ...]
 
     @property
     def ranked(self) -> tuple[TeamMetrics, ...]:
@@ -78,25 +53,26 @@ class ComparableTeams:
         """The teams that lack a ranked metric."""
         return tuple(team for team in self.teams if absent_metrics(team, self.profile))
 
-    @property
-    def cohort(self) -> StoredCohort:
-        """The ranked teams, of which there is at least one, if all of them have rows."""
-        ranked = {team.team for team in self.ranked}
-        teams = [one for one in self.validated if one.team.team in ranked]
-        cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
-        stored = tuple(StoredTeam(team.team.team, team.counted, team.metrics_over(cases)) for team in teams)
-        return StoredCohort(tuple(cases), teams[0].profile, stored)
+    @cached_property
+    def cases(self) -> tuple[str, ...]:
+        """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
+        their evaluation.
+        """
+        return cases_of(answer for team in self.teams for answer in team.answers.values())
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
+        """All metrics of each team with rows, ranked or not, as functions of weights (replicates, cases).
+
+        Cases that do not count for a team weigh nothing.
+        """
+        return {team.team: team.metrics_over(self.cases) for team in self.teams if team.answers}
 
     def select(self, names: Mapping[str, str] | Iterable[str]) -> ComparableTeams:
         """Some of these teams in the order of `names`, a mapping gives them other names."""
         new_names = names if isinstance(names, Mapping) else {name: name for name in names}
-        teams = {team.team: replace(team, team=new_names[team.team]) for team in self.teams if team.team in new_names}
-        rows = {one.team.team: one for one in self.validated if one.team.team in new_names}
-        return ComparableTeams(
-            self.profile,
-            tuple(teams[name] for name in new_names),
-            tuple(replace(rows[name], team=teams[name]) for name in new_names if name in rows),
-        )
+        teams = {team.team: team for team in self.teams}
+        return replace(self, teams=tuple(replace(teams[name], team=new) for name, new in new_names.items()))
 
     def require_ranked_teams(self) -> ComparableTeams:
         """These teams. Raises HecktorError if no team has a value for every ranked metric."""
@@ -141,15 +117,14 @@ def load_teams(
 def comparable_teams(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> ComparableTeams:
     """Validate the results of teams and check that they can be compared. Raises as `load_teams`."""
     _check_comparable(profile, teams)
+    with_rows = [team for team in teams if team.rows]
+    profile = with_stated_rules(profile, with_rows[0]) if with_rows else profile
     for team in teams:
         others = {name for name, metric in profile.metrics.items() if not is_stated(team, name, metric)}
         check_ranges({name: one for name, one in team.estimates.items() if name not in others}, profile, team.source)
-    validated = tuple(validate(team, profile) for team in teams if team.rows)
-    check_same_reference(validated)
-    of_rows = {one.team.team: one.team for one in validated}
-    return ComparableTeams(
-        profile, tuple(of_rows.get(team.team) or _with_own_sums(team, profile) for team in teams), validated
-    )
+    validated = tuple(validate(team, profile) if team.rows else _with_own_sums(team, profile) for team in teams)
+    check_same_reference(profile, [team for team in validated if team.answers])
+    return ComparableTeams(profile, validated)
 
 
 def _with_own_sums(team: TeamMetrics, profile: TaskProfile) -> TeamMetrics:

@@ -26,10 +26,10 @@ from evaluation.metrics.classification import (
 )
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
-from evaluation.rows.scorer import Row, RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
 
-class ClassRow(Row):
+class ClassRow(ScoredRow):
     """A patient's class and the predicted one, None where missing; of two classes also the second one's probability.
 
     `row_type` gives the class of an answer's rows, which has the answer's name in its JSON.

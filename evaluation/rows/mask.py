@@ -28,7 +28,7 @@ from evaluation.metrics.overlap import (
     weighted_ratio,
 )
 from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, MaskRules, Metric
-from evaluation.rows.scorer import Row
+from evaluation.rows.scorer import ScoredRow
 
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 PARTS: Final = ("intersection", "reference", "predicted")
@@ -39,7 +39,7 @@ AtLeastZero: TypeAlias = Annotated[float, Field(ge=0)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 
 
-class MaskRow(Row):
+class MaskRow(ScoredRow):
     """Sufficient statistics of one case.
 
     Without a usable prediction every predicted volume is 0. `false_positive` and `false_negative` count the voxels of

@@ -26,10 +26,10 @@ from evaluation.metrics.survival import (
     dynamic_auc_metric,
     uno_c_metric,
 )
-from evaluation.rows.scorer import Row, RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
 
-class RiskRow(Row):
+class RiskRow(ScoredRow):
     """A patient's predicted risk, None where missing, and follow-up."""
 
     risk: float | None

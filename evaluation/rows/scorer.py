@@ -19,7 +19,7 @@ from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Metric
 
 
-class Row(Document):
+class ScoredRow(Document):
     """The row of a case, the same in memory and in metrics.json, and a column of the cohort.
 
     `error` is the reason why there is no usable prediction, None if there is one; `failed` says whether something was
@@ -87,7 +87,7 @@ class Scorer(Protocol):
         """Metrics of the rows."""
 
     @property
-    def row(self) -> type[Row]:
+    def row(self) -> type[ScoredRow]:
         """The class of the rows, which reads one from metrics.json."""
 
     def reference_of(self, row: Any) -> tuple[object, ...]:
