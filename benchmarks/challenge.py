@@ -15,18 +15,19 @@ from contract.platform import METRICS_JSON
 from evaluation.editions.profile import AnswerProfile, TaskProfile, load_profile
 from evaluation.inputs.ground_truth import FollowUp, Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer
-from evaluation.metrics.lesions import FalseVoxels, LesionCounts
+from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
 from evaluation.pipeline import report_of, scored_answer
 from evaluation.ranking.cli import main as rank
 from evaluation.request import EvaluationRequest
+from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
-from evaluation.rows.classes import ClassRow, ClassScorer
-from evaluation.rows.mask import MaskRow
-from evaluation.rows.risk import RiskRow
+from evaluation.rows.classes import ClassRow, ClassScorer, class_row
+from evaluation.rows.mask import MaskRow, mask_row
+from evaluation.rows.risk import risk_row
 
 CENTRES: Final = ("CHB", "CHUM", "CHUP", "CHUS", "CHUV", "HGJ", "HMR", "MDA", "USZ")
 VOXEL_MM3: Final = 2.0
@@ -94,7 +95,7 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
         request = EvaluationRequest(Path(), Path(), task=name, edition=edition, bootstraps=size.bootstraps)
         files = [target / team.name / METRICS_JSON for team in teams]
         for team, file in zip(teams, files, strict=True):
-            write_json(file, simulated_metrics(request, task, patients, team, rng))
+            write_json(file, simulated_metrics(request, task, patients, team, rng).to_dict())
         rank([*map(str, files), "--task", name, "--bootstraps", str(size.rankings), "--output", str(target)])
 
 
@@ -133,8 +134,8 @@ def simulated_metrics(
     patients: Sequence[SimulatedPatient],
     team: SimulatedTeam,
     rng: np.random.Generator,
-) -> dict[str, Any]:
-    """The content of a team's metrics.json."""
+) -> MetricsJson:
+    """A team's metrics.json."""
     answers = [_answer(patients, team, profile, rng, task.has_several_answers) for profile in task.answers.values()]
     return report_of(request, task, answers, ())
 
@@ -175,7 +176,7 @@ def _row(patient: SimulatedPatient, team: SimulatedTeam, profile: AnswerProfile,
     if profile.answer.kind == "risk":
         risk = (0.35 + 0.15 * team.skill) * patient.log_hazard + float(rng.standard_normal())
         value = risk if profile.answer.direction == "risk" else _MEAN_DAYS * float(np.exp(-0.5 * risk))
-        return RiskRow(patient.case, patient.follow_up, None if missing else value, error)
+        return risk_row(patient.case, patient.follow_up, None if missing else value, error)
     return _class_row(patient, team, profile, error, rng)
 
 
@@ -187,14 +188,14 @@ def _class_row(
     if actual is None:
         raise ValueError(f"{patient.case} has no {answer.name}")
     if error is not None:
-        return ClassRow(patient.case, answer, actual, None, error)
+        return class_row(answer, patient.case, actual, None, error=error)
     place, spread = answer.classes.index(actual), float(np.exp(-0.3 * team.skill) * rng.standard_normal())
     if answer.is_binary:
         probability = float(1 / (1 + np.exp(1 - 2 * place - 0.6 * patient.difficulty - 1.6 * spread)))
         shown = probability if team.probabilities else None
-        return ClassRow(patient.case, answer, actual, answer.classes[probability >= 0.5], probability=shown)
+        return class_row(answer, patient.case, actual, answer.classes[probability >= 0.5], probability=shown)
     guess = min(max(round(place + 0.9 * spread), 0), len(answer.classes) - 1)
-    return ClassRow(patient.case, answer, actual, answer.classes[guess])
+    return class_row(answer, patient.case, actual, answer.classes[guess])
 
 
 def _mask_row(
@@ -219,25 +220,23 @@ def _mask_row(
         sum(one.predicted for one in nodes) + sum(false),
     )
     overlaps = {"gtvp": primary, "gtvn": gtvn}
-    row = MaskRow(
-        case=patient.case,
-        voxel_volume_mm3=VOXEL_MM3,
-        gtvp=primary,
-        gtvn=gtvn,
-        gtvn_lesions=LesionCounts(found, present - found, len(nodes) - found),
-        gtvp_dsc=None,
-        error=error,
-        failed=failed,
-        surfaces={
+    lesion_dsc = tuple(_dsc(one) if _iou(one) > rules.iou_threshold else None for one in nodes)
+    row = mask_row(
+        patient.case,
+        VOXEL_MM3,
+        overlaps,
+        ComparedLesions(
+            LesionCounts(found, present - found, len(nodes) - found), _false(gtvn), patient.node_voxels, lesion_dsc
+        ),
+        _false(primary),
+        {
             label: without_prediction() if without else _surface(overlaps[label], rng)
             for label in SURFACES_OF[rules.surfaces]
         },
-        gtvn_lesion_voxels=patient.node_voxels,
-        gtvn_lesion_dsc=tuple(_dsc(one) if _iou(one) > rules.iou_threshold else None for one in nodes),
-        gtvp_false=_false(primary),
-        gtvn_false=_false(gtvn),
+        rules,
+        error,
     )
-    return row.with_scores(rules)
+    return row.model_copy(update={"failed": failed})
 
 
 def _false(overlap: Overlap) -> FalseVoxels:

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaluation.api import EvaluationResult, LabelScores, MaskScores, RankingResult, evaluate, rank, score_masks
+    from evaluation.api import LabelScores, MaskScores, evaluate, rank, score_masks
+    from evaluation.results.board import Leaderboard
+    from evaluation.results.documents import MetricsJson
 
-__all__ = ["EvaluationResult", "LabelScores", "MaskScores", "RankingResult", "evaluate", "rank", "score_masks"]
+__all__ = ["LabelScores", "Leaderboard", "MaskScores", "MetricsJson", "evaluate", "rank", "score_masks"]
 
 
 def __getattr__(name: str) -> Any:

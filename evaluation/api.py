@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,42 +24,12 @@ from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.out_of_competition import OutOfCompetitionSource
 from evaluation.ranking.pipeline import RankingRequest, rank_results
 from evaluation.request import EvaluationRequest
-from evaluation.results.metrics_json import parse_metrics
+from evaluation.results.board import Leaderboard
+from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
-from evaluation.statistics.bootstrap import Estimate
 
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """An evaluation: `metrics` by name with their intervals, the case counts, and the rows of metrics.json."""
-
-    metrics: Mapping[str, Estimate]
-    cases: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-    warnings: Sequence[str]
-    content: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of metrics.json."""
-        return dict(self.content)
-
-
-@dataclass(frozen=True)
-class RankingResult:
-    """A leaderboard: the ranked teams from first to last, the rank of each, and the teams that cannot be ranked."""
-
-    order: tuple[str, ...]
-    ranks: Mapping[str, float]
-    incomplete: tuple[str, ...]
-    content: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content of leaderboard.json."""
-        return dict(self.content)
-
-
-Result = Path | str | Mapping[str, Any] | EvaluationResult
+Result = Path | str | Mapping[str, Any] | MetricsJson
 
 
 def evaluate(  # noqa: PLR0913 - keyword options of a public function
@@ -76,7 +46,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     bootstraps: int = DEFAULT_BOOTSTRAPS,
     workers: int = 1,
     rows: bool = True,
-) -> EvaluationResult:
+) -> MetricsJson:
     """Evaluate the answers to all cases of the ground truth, as `hecktor evaluate` does.
 
     Args:
@@ -98,7 +68,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     """
     if (predictions is None) == (submission is None):
         raise HecktorError("evaluate", "found both or neither of predictions and submission", "one of them")
-    content = evaluate_submission(
+    return evaluate_submission(
         EvaluationRequest(
             ground_truth=Path(ground_truth),
             submission=Path(submission or "."),
@@ -114,8 +84,6 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
             rows=rows,
         )
     )
-    results = parse_metrics(content, "evaluate", "")
-    return EvaluationResult(results.estimates, results.cases, results.rows, results.warnings, content)
 
 
 def rank(  # noqa: PLR0913 - keyword options of a public function
@@ -131,7 +99,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
     out_of_competition: Mapping[str, Result | tuple[Result, str]] | None = None,
     mean: bool = False,
     methods: Path | str | None = None,
-) -> RankingResult:
+) -> Leaderboard:
     """Rank teams from their evaluations, as `hecktor rank` does.
 
     Args:
@@ -151,7 +119,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.
     """
-    board = rank_results(
+    return rank_results(
         RankingRequest(
             teams=[(name, _source(result)) for name, result in results.items()] if isinstance(results, Mapping) else [],
             table=None if isinstance(results, Mapping) else Path(results),
@@ -167,8 +135,6 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
             methods=None if methods is None else Path(methods),
         )
     )
-    ranks = {entry["team"]: entry["rank"] for entry in board["teams"]}
-    return RankingResult(tuple(ranks), ranks, tuple(entry["team"] for entry in board["incomplete"]), board)
 
 
 def _out_of_competition(name: str, given: Result | tuple[Result, str]) -> OutOfCompetitionSource:
@@ -176,9 +142,7 @@ def _out_of_competition(name: str, given: Result | tuple[Result, str]) -> OutOfC
     return OutOfCompetitionSource(name, _source(result), reason)
 
 
-def _source(result: Result) -> Path | Mapping[str, Any]:
-    if isinstance(result, EvaluationResult):
-        return result.content
+def _source(result: Result) -> Path | Mapping[str, Any] | MetricsJson:
     return Path(result) if isinstance(result, str) else result
 
 
@@ -242,10 +206,10 @@ def score_masks(
     """
     rules = load_profile(edition).mask_rules.model_copy(update={"surfaces": "both"})
     reference_mask, predicted_mask, (x, y, z) = _mask_arrays(reference, prediction, spacing_mm, rules)
-    row = compare_masks("", reference_mask, predicted_mask.array, (z, y, x), rules)
+    row = compare_masks("masks", reference_mask, predicted_mask.array, (z, y, x), rules)
     return MaskScores(
-        _label_scores(row.gtvp, row.surfaces["gtvp"], row.voxel_volume_mm3, rules.gtvp_empty),
-        _label_scores(row.gtvn, row.surfaces["gtvn"], row.voxel_volume_mm3, rules.gtvn_empty),
+        _label_scores(row.gtvp, row.surface("gtvp"), row.voxel_volume_mm3, rules.gtvp_empty),
+        _label_scores(row.gtvn, row.surface("gtvn"), row.voxel_volume_mm3, rules.gtvn_empty),
         row.gtvn_lesions,
         ()
         if predicted_mask.resampled is None

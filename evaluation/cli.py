@@ -46,11 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     if options.teams is not None:
         reports, faults = evaluate_teams(request, task, options.teams)
-        _print_teams(task, reports, options.output)
+        _print_teams(task, {team: one.to_dict() for team, one in reports.items()}, options.output)
         if faults:
             raise _not_scored(faults, len(reports) + len(faults))
         return 0
-    report = evaluate_submission(request)
+    report = evaluate_submission(request).to_dict()
     _print_report(report)
     _print_directions(task, report["provenance"]["options"])
     print(f"written: {options.output / platform.METRICS_JSON}")

@@ -27,14 +27,14 @@ from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules, is_counted
 from evaluation.request import EvaluationRequest, check_boxes, with_packed_boxes
 from evaluation.results import metrics_json
-from evaluation.results.documents import check_owner
-from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort
+from evaluation.results.documents import MetricsJson, check_owner
+from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort, measured_answer
 from evaluation.rows import CaseRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 
 
-def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
-    """The content of `metrics.json`, which is written whole or not at all.
+def evaluate_submission(request: EvaluationRequest) -> MetricsJson:
+    """The `metrics.json` of a submission, which is written whole or not at all.
 
     Raises HecktorError: the ground truth or `predictions.json` cannot be used, or a ranked metric of a task with one
     answer is undefined. An unusable prediction is not an error; it counts by the edition's rule for missing cases.
@@ -47,8 +47,8 @@ def evaluate_submission(request: EvaluationRequest) -> dict[str, Any]:
 
 def evaluate_together(
     requests: Mapping[str, EvaluationRequest],
-) -> tuple[dict[str, dict[str, Any]], dict[str, HecktorError]]:
-    """The contents of the teams' metrics.json, each written whole or not at all, and the faults of the other teams.
+) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
+    """The teams' metrics.json, each written whole or not at all, and the faults of the other teams.
 
     The requests differ in submission, predictions and output alone; each reference is read once for all of them.
     Raises HecktorError: the ground truth cannot be used.
@@ -56,7 +56,7 @@ def evaluate_together(
     first, *_ = requests.values()
     profile = load_profile(first.edition)
     task = with_options(profile.task(first.task), first.options)
-    reports: dict[str, dict[str, Any]] = {}
+    reports: dict[str, MetricsJson] = {}
     faults: dict[str, HecktorError] = {}
     submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
     for team, request in requests.items():
@@ -92,7 +92,7 @@ def evaluate_together(
             ]
             reports[team] = report_of(request, task, answers, submitted[team][1])
             if request.output_dir is not None:
-                write_json(request.output_dir / METRICS_JSON, reports[team])
+                write_json(request.output_dir / METRICS_JSON, reports[team].to_dict())
     return reports, faults
 
 
@@ -201,23 +201,20 @@ def scored_answer(
 
     `several` says whether the task has other answers, `named` whether an error may name a case.
     """
-    of_answer = f" of {profile.answer.name}" if several else ""
-    counted = _counted(rows, profile.rules.missing, of_answer, named=named)
-    return ScoredAnswer(profile, reference, submission, rows, counted, profile.scorer.measure(counted))
+    _check_missing(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "", named=named)
+    return ScoredAnswer(**vars(measured_answer(profile, rows)), reference=reference, submission=submission)
 
 
-def _counted(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> list[CaseRow]:
-    """The rows that enter the metrics, by the edition's rule for missing cases."""
+def _check_missing(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> None:
+    """Raise PredictionError if the edition's rule for missing cases leaves nothing to score."""
     without = [row for row in rows if row.error is not None]
     if without and missing == "stop":
         found = f"{len(without)} cases without a usable prediction{of_answer}"
         if not named:
             raise PredictionError(f"{found}, expected one of every case")
         raise PredictionError(f"{found}, {without[0].case}", f"{without[0].error}")
-    counted = [row for row in rows if is_counted(row.error, missing)]
-    if rows and not counted:
+    if rows and not any(is_counted(row.error, missing) for row in rows):
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
-    return counted
 
 
 def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:
@@ -233,8 +230,8 @@ def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohor
 
 def report_of(
     request: EvaluationRequest, task: TaskProfile, answers: Sequence[ScoredAnswer], findings: Sequence[Finding]
-) -> dict[str, Any]:
-    """The content of metrics.json for scored answers; `findings` become its first warnings."""
+) -> MetricsJson:
+    """The metrics.json of scored answers; `findings` become its first warnings."""
     cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(request, task, cohort)
     report = {
@@ -255,7 +252,7 @@ def report_of(
         },
         "results": cohort.rows_as_json(),
     }
-    return report if request.rows else metrics_json.without_rows(report)
+    return MetricsJson.model_validate(report if request.rows else metrics_json.without_rows(report))
 
 
 def _box_checksum(request: EvaluationRequest) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contract.errors import HecktorError
 from contract.patient import listed
@@ -14,6 +14,7 @@ from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.pipeline import evaluate_together
 from evaluation.ranking.pipeline import check_folder_names
 from evaluation.request import EvaluationRequest
+from evaluation.results.documents import MetricsJson
 from evaluation.results.teams import check_team_names
 
 _OF_A_TEAM: Final = (*TABLE_SUFFIXES, ".zip")
@@ -22,8 +23,8 @@ _NOTES: Final = (".md", ".txt")
 
 def evaluate_teams(
     request: EvaluationRequest, task: TaskProfile, folder: Path
-) -> tuple[dict[str, dict[str, Any]], dict[str, HecktorError]]:
-    """The content of each team's metrics.json, in `output_dir/TEAM`, and the faults of the teams that have none.
+) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
+    """Each team's metrics.json, in `output_dir/TEAM`, and the faults of the teams that have none.
 
     `folder` holds a folder, table or zip file for each team, by whose name it goes. A folder is one of plain files or,
     with `predictions.json`, a submission in the platform's layout.

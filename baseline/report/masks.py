@@ -23,6 +23,7 @@ from evaluation.page.html import TEAM_COLOURS
 from evaluation.pipeline import evaluate_submission
 from evaluation.report.pictures import PictureRequest, draw_patient
 from evaluation.request import EvaluationRequest
+from evaluation.results.documents import MetricsJson
 
 NETWORK: Final = "out-of-fold"
 COLOUR: Final = TEAM_COLOURS[0]
@@ -57,13 +58,13 @@ def score_masks(
         )
     )
     require_all_scored(report, "out-of-fold masks")
-    return report
+    return report.to_dict()
 
 
-def require_all_scored(metrics: Mapping[str, Any], answers: str) -> None:
+def require_all_scored(metrics: MetricsJson, answers: str) -> None:
     """Raise HecktorError if the evaluation counted an answer as missing or unusable."""
-    unusable = [f"{one['case']}: {one['why']}" for one in metrics["cases"]["failed"]]
-    unusable += [f"{name}: not found" for name in metrics["cases"]["missing"]]
+    unusable = [f"{one.case}: {one.why}" for one in metrics.cases.failed]
+    unusable += [f"{name}: not found" for name in metrics.cases.missing]
     if unusable:
         raise HecktorError(answers, f"{len(unusable)} cannot be scored ({unusable[0]})", "all")
 

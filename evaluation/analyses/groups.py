@@ -83,9 +83,10 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
 def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
     """The cases by a column, with the metrics of each group for every team that has rows."""
     blocks = {}
-    for one in results.validated:
-        cases = sorted({row.case for rows in one.counted.values() for row in rows})
-        blocks[one.team.team] = group_blocks(cases, of_case, one.metrics_over(cases))
+    for team in (*results.teams, *results.out_of_competition):
+        if team.answers:
+            cases = team.counted_cases
+            blocks[team.team] = group_blocks(cases, of_case, team.metrics_over(cases))
     return Grouping(column, of_case, blocks)
 
 

@@ -26,7 +26,7 @@ from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboa
 from evaluation.results.documents import FIGURES, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
-from evaluation.results.validation import ValidatedTeam, identical_answers
+from evaluation.results.validation import check_figures, identical_answers
 from evaluation.statistics.bootstrap import Estimate
 
 GROUND_TRUTH: Final = "ground_truth"
@@ -79,8 +79,8 @@ class TaskResults:
 
     `prefixes` of the metrics' names are by answer; a task with one answer has none. `out_of_competition` holds the
     metrics of those that have a metrics.json of their own beside the teams', `scans` figures of the scans by case and
-    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `validated`
-    the restored rows of all that have some, `groups` the cases by columns of tables.
+    name, if `study baselines` has measured them. `folders` holds the folder of each team's metrics.json, `groups` the
+    cases by columns of tables.
     """
 
     task: Algorithm
@@ -90,7 +90,6 @@ class TaskResults:
     out_of_competition: Sequence[TeamMetrics] = ()
     scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
-    validated: Sequence[ValidatedTeam] = ()
     groups: Sequence[Grouping] = ()
 
     @property
@@ -152,10 +151,10 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
         return load_profile(name or DEFAULT_EDITION)
     path = leaderboard_folders(results_dir)[0][1] / LEADERBOARD_JSON
     board, where = read_board(path), file_in_folder(path)
-    own = board["provenance"].get(OWN_EDITION)
-    profile = stated_profile({"edition": board["edition"], OWN_EDITION: own}, name, where)
-    if profile.name != board["edition"]:
-        raise HecktorError("--edition", f"found {profile.name}", f"{board['edition']}, which {where} states")
+    own = board.provenance.get(OWN_EDITION)
+    profile = stated_profile({"edition": board.edition, OWN_EDITION: own}, name, where)
+    if profile.name != board.edition:
+        raise HecktorError("--edition", f"found {profile.name}", f"{board.edition}, which {where} states")
     return profile
 
 
@@ -213,7 +212,7 @@ def read_scans(path: Path) -> dict[str, dict[str, float]]:
 
 
 def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
-    board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
+    board, where = read_board(folder / LEADERBOARD_JSON).to_dict(), f"{folder.name}/{LEADERBOARD_JSON}"
     task = _task_of(board, where, place, profile.declaration)
     names = [str(entry["team"]) for entry in (*board["teams"], *board["incomplete"])]
     outside = [str(entry["team"]) for entry in board["out_of_competition"]]
@@ -228,12 +227,12 @@ def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -
             wanted = board["files"].get(name, f"{name}/{platform.METRICS_JSON} beside it")
             raise HecktorError(where, f"ranks {name!r} without its metrics", wanted)
     loaded = comparable_teams(rules, [read_metrics(path, name) for name, path in paths.items()])
-    _check_values(board, {team.team: team for team in loaded.teams}, where)
-    board["identical_answers"] = identical_answers(loaded.validated)
+    _check_ranked(board, loaded.teams, where)
+    board["identical_answers"] = identical_answers(loaded.teams)
     teams, entries = loaded.teams[: len(names)], loaded.teams[len(names) :]
     prefixes = {name: one.prefix for name, one in rules.answers.items()} if rules.has_several_answers else {}
     folders = {name: path.parent for name, path in paths.items()}
-    return TaskResults(task, board, teams, prefixes, entries, folders=folders, validated=loaded.validated)
+    return TaskResults(task, board, teams, prefixes, entries, folders=folders)
 
 
 def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskResults:
@@ -247,21 +246,14 @@ def _of_board_alone(task: Algorithm, board: dict[str, Any], where: str) -> TaskR
     return TaskResults(task, board, teams)
 
 
-def _check_values(board: Mapping[str, Any], metrics: Mapping[str, TeamMetrics], where: str) -> None:
-    """Raise HecktorError if a metrics.json states other values than the leaderboard, such as those of another team."""
+def _check_ranked(board: Mapping[str, Any], teams: Sequence[TeamMetrics], where: str) -> None:
+    """Raise HecktorError for other figures than those of each metrics.json, such as those of another team."""
+    metrics = {team.team: team for team in teams}
     for entry in (*board["teams"], *board["out_of_competition"]):
-        if entry["team"] not in metrics:
-            continue
-        team = metrics[entry["team"]]
-        for name, figures in entry["metrics"].items():
-            ranked, stated = figure_of(figures), getattr(team.estimates.get(name), "value", None)
-            if ranked != stated:
-                found = f"{name} of {entry['team']!r} is {_shown(ranked)}"
-                raise HecktorError(where, found, f"{_shown(stated)}, as {team.source} states; rank the files again")
-
-
-def _shown(value: float | None) -> str:
-    return "absent" if value is None else f"{value:.6g}"
+        if (team := metrics.get(entry["team"])) is not None:
+            ranked = {name: figure_of(figures) for name, figures in entry["metrics"].items()}
+            found = {name: one.value for name, one in team.estimates.items()}
+            check_figures(ranked, found, where, f"{team.source} gives", of=f" of {team.team}")
 
 
 def _task_of(board: Mapping[str, Any], where: str, place: int | None, edition: Edition) -> Algorithm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,7 @@ MEASURED: Final = "measured"
 BOTH_EMPTY: Final = "both_empty"
 ONE_EMPTY: Final = "one_empty"
 NO_PREDICTION: Final = "no_prediction"
+State: TypeAlias = Literal["measured", "both_empty", "one_empty", "no_prediction"]
 # States of a surface whose distances are infinite.
 LOST: Final = (ONE_EMPTY, NO_PREDICTION)
 

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
     given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
-    board = rank_results(RankingRequest(teams, **given))
+    board = rank_results(RankingRequest(teams, **given)).to_dict()
     check_owner(options.output / LEADERBOARD_JSON, board["task"])
     contents = {CASES_CSV: cases_csv(board["files"])} if options.cases else {}
     board["files"] = files_beside(options.output, board["files"])

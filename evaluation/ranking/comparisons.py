@@ -12,7 +12,7 @@ from evaluation.editions.document import MetricProfile
 from evaluation.metrics.overlap import Floats
 from evaluation.metrics.rules import KANG, MISSING_RISK_RULES, SIGNED_RANK, RiskRules
 from evaluation.ranking.rank import TeamsTable
-from evaluation.results.teams import StoredCohort
+from evaluation.results.teams import ComparableTeams
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
 from evaluation.statistics.gains import LEAST_DIFFERING, PairedGains, differing_patients, gap, paired_gains
@@ -24,7 +24,7 @@ TOO_FEW: Final = "too few patients differ to test"
 Draws: TypeAlias = Mapping[tuple[str, str], Floats]  # of bootstrap replicates, by (team, metric)
 
 
-def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[str, Any]:
+def comparisons(teams: ComparableTeams, table: TeamsTable, draws: Draws) -> dict[str, Any]:
     """By metric, the deciding test's name, one entry for each ordered pair of teams, and further tests.
 
     `difference` is positive if `team` is better `than` the other; `sd`, `df` and the interval are those of its
@@ -34,32 +34,32 @@ def comparisons(cohort: StoredCohort, table: TeamsTable, draws: Draws) -> dict[s
     `p_holm` is corrected over all ordered pairs of one test that have a p.
     """
     by_metric: dict[str, Any] = {}
-    for name, metric in cohort.profile.metrics.items():
+    for name, metric in teams.profile.metrics.items():
         if metric.metric is not None and metric.metric.deciding_test == SIGNED_RANK:
-            values = _values(name, metric, cohort, table)
+            values = _values(name, metric, teams, table)
             differences = {"difference": gap(values[:, None], values)}
-            pairs = _pairs(cohort, differences, _by_signed_ranks(name, metric, cohort).p)
+            pairs = _pairs(teams, differences, _by_signed_ranks(name, metric, teams).p)
             by_metric[name] = {"test": SIGNED_RANK, "pairs": pairs, "other_tests": {}}
             continue
-        gains = _gains(name, metric, cohort, table, draws)
+        gains = _gains(name, metric, teams, table, draws)
         figures: dict[str, Floats] = {part: getattr(gains, part) for part in ("difference", "sd", "df")}
         figures |= {
             part: np.clip(getattr(gains, part), -metric.span, metric.span) for part in ("ci95_low", "ci95_high")
         }
         others = {
-            test: _pairs(cohort, {"difference": one.difference}, one.p)
-            for test, one in _further_tests(name, metric, cohort).items()
+            test: _pairs(teams, {"difference": one.difference}, one.p)
+            for test, one in _further_tests(name, metric, teams).items()
         }
-        pairs = _pairs(cohort, figures, gains.p, gains)
+        pairs = _pairs(teams, figures, gains.p, gains)
         by_metric[name] = {"test": BOOTSTRAP, "pairs": pairs, "other_tests": others}
     return by_metric
 
 
 def _pairs(
-    cohort: StoredCohort, figures: Mapping[str, Floats], p: Floats, gains: PairedGains | None = None
+    teams: ComparableTeams, figures: Mapping[str, Floats], p: Floats, gains: PairedGains | None = None
 ) -> list[dict[str, Any]]:
     """The entries of all ordered pairs; `gains` tells why a p is NaN."""
-    names = [team.team for team in cohort.teams]
+    names = [team.team for team in teams.teams]
     places = list(permutations(range(len(names)), 2))
     tested = [place for place in places if not np.isnan(p[place])]
     corrected = dict(zip(tested, holm(np.array([p[place] for place in tested])).tolist(), strict=True))
@@ -88,10 +88,10 @@ def _finite(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _values(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable) -> Floats:
-    """Of the teams in the cohort's order, so that higher is better."""
+def _values(name: str, metric: MetricProfile, teams: ComparableTeams, table: TeamsTable) -> Floats:
+    """Of the teams in their order, so that higher is better."""
     values = dict(zip(table.teams, table.values[name], strict=True))
-    return _signed(metric, np.array([values[team.team] for team in cohort.teams]))
+    return _signed(metric, np.array([values[team.team] for team in teams.teams]))
 
 
 def _signed(metric: MetricProfile, values: Floats) -> Floats:
@@ -99,37 +99,37 @@ def _signed(metric: MetricProfile, values: Floats) -> Floats:
     return values if metric.higher_is_better else -values
 
 
-def _gains(name: str, metric: MetricProfile, cohort: StoredCohort, table: TeamsTable, draws: Draws) -> PairedGains:
-    metrics = [team.metrics[name] for team in cohort.teams]
+def _gains(name: str, metric: MetricProfile, teams: ComparableTeams, table: TeamsTable, draws: Draws) -> PairedGains:
+    metrics = [teams.metrics[team.team][name] for team in teams.teams]
     return paired_gains(
-        _values(name, metric, cohort, table),
-        _signed(metric, np.stack([draws[team.team, name] for team in cohort.teams])),
-        _signed(metric, np.stack([leave_one_out(one, len(cohort.cases)) for one in metrics])),
+        _values(name, metric, teams, table),
+        _signed(metric, np.stack([draws[team.team, name] for team in teams.teams])),
+        _signed(metric, np.stack([leave_one_out(one, len(teams.cases)) for one in metrics])),
         differing_patients(metrics),
     )
 
 
-def _further_tests(name: str, metric: MetricProfile, cohort: StoredCohort) -> dict[str, PairwiseTest]:
+def _further_tests(name: str, metric: MetricProfile, teams: ComparableTeams) -> dict[str, PairwiseTest]:
     record = metric.metric
     if record is None or not record.second_test:
         return {}
     if record.second_test == KANG:
-        return {KANG: _by_kang(cohort, metric.answer)}
-    return {SIGNED_RANK: _by_signed_ranks(name, metric, cohort)}
+        return {KANG: _by_kang(teams, metric.answer)}
+    return {SIGNED_RANK: _by_signed_ranks(name, metric, teams)}
 
 
-def _by_signed_ranks(name: str, metric: MetricProfile, cohort: StoredCohort) -> PairwiseTest:
+def _by_signed_ranks(name: str, metric: MetricProfile, teams: ComparableTeams) -> PairwiseTest:
     """Of per-case values; a sample of one case gives that case's value."""
-    each = np.eye(len(cohort.cases))
-    return signed_ranks(_signed(metric, np.stack([team.metrics[name](each) for team in cohort.teams])))
+    each = np.eye(len(teams.cases))
+    return signed_ranks(_signed(metric, np.stack([teams.metrics[team.team][name](each) for team in teams.teams])))
 
 
-def _by_kang(cohort: StoredCohort, answer: str) -> PairwiseTest:
+def _by_kang(teams: ComparableTeams, answer: str) -> PairwiseTest:
     """Kang's test of all teams at once, or of each two on their common cases if these are not those of all."""
-    rules = cohort.profile.answers[answer].rules
+    rules = teams.profile.answers[answer].rules
     if not isinstance(rules, RiskRules):
         raise TypeError("a C-index needs the rules of a risk")
-    answers = [[row for row in team.rows[answer] if isinstance(row, RiskRow)] for team in cohort.teams]
+    answers = [[row for row in team.answers[answer].counted if isinstance(row, RiskRow)] for team in teams.teams]
     if all([row.case for row in one] == [row.case for row in answers[0]] for one in answers):
         return kang(_team_risks(answers, rules))
     shape = (len(answers), len(answers))

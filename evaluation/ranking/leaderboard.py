@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +14,9 @@ from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
-from evaluation.ranking.rank import Leaderboard, TeamsTable, rank_teams, scheme_ranks, table_of
+from evaluation.ranking.rank import TeamRanks, TeamsTable, rank_teams, scheme_ranks, table_of
 from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, StoredCohort, absent_metrics
+from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, absent_metrics
 from evaluation.rows.scorer import whole_cohort
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
@@ -113,9 +113,9 @@ def leaderboard(
 
 @dataclass(frozen=True)
 class _Resampling:
-    """The teams' rows with their metrics in each replicate, or None for both and the reason `why`."""
+    """The ranked teams with their metrics in each replicate, or no draws and the reason `why`."""
 
-    cohort: StoredCohort | None = None
+    teams: ComparableTeams
     draws: Draws | None = None
     why: str = ""
     bootstraps: int = 0
@@ -124,46 +124,46 @@ class _Resampling:
 
 
 def _resampling(teams: ComparableTeams, bootstraps: int, seed: int | None) -> _Resampling:
-    lacking = [team.team for team in teams.ranked if not team.rows]
+    ranked = replace(teams, teams=teams.ranked)
+    lacking = [team.team for team in ranked.teams if not team.rows]
     if lacking or bootstraps == 0:
         why = "no bootstrap rankings were asked for"
         if lacking:
             names = ", ".join(sorted(lacking))
             why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
-        return _Resampling(why=why)
-    cohort = teams.cohort
-    seed = int(teams.ranked[0].provenance.get("seed", 0) if seed is None else seed)
-    draws, redraws = _draw(cohort, tuple(cohort.profile.metrics), bootstraps, seed)
-    return _Resampling(cohort, draws, "", bootstraps, seed, redraws)
+        return _Resampling(ranked, why=why)
+    seed = int(ranked.teams[0].provenance.get("seed", 0) if seed is None else seed)
+    draws, redraws = _draw(ranked, tuple(ranked.profile.metrics), bootstraps, seed)
+    return _Resampling(ranked, draws, "", bootstraps, seed, redraws)
 
 
 def _uncertainty(table: TeamsTable, resampling: _Resampling) -> dict[str, Any]:
     """Rank stability and pairwise comparisons, or the reason why there are none."""
-    cohort, draws = resampling.cohort, resampling.draws
-    if cohort is None or draws is None:
+    teams, draws = resampling.teams, resampling.draws
+    if draws is None:
         return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
     counts = {"bootstraps": resampling.bootstraps, "seed": resampling.seed, "redraws": resampling.redraws}
-    stable = stability(table, draws, cohort.profile)
-    stable["metrics"] |= _of_further_metrics(cohort, resampling.bootstraps, resampling.seed)
+    stable = stability(table, draws, teams.profile)
+    stable["metrics"] |= _of_further_metrics(teams, resampling.bootstraps, resampling.seed)
     return {
         "stability": {**counts, **stable},
-        "comparisons": comparisons(cohort, table, draws),
+        "comparisons": comparisons(teams, table, draws),
     }
 
 
-def _of_further_metrics(cohort: StoredCohort, bootstraps: int, seed: int) -> dict[str, Any]:
+def _of_further_metrics(teams: ComparableTeams, bootstraps: int, seed: int) -> dict[str, Any]:
     """The same for the metrics that do not rank but have a tau, if all teams have a value.
 
     The draws are those of the ranked metrics; a replicate in which a metric is undefined for a team is drawn again for
     this metric alone.
     """
-    profile, names = cohort.profile, tuple(team.team for team in cohort.teams)
+    profile, names = teams.profile, tuple(team.team for team in teams.teams)
     further = {}
     for name, (answer, metric) in known_metrics(profile.answers, "rank").items():
-        functions = [team.metrics[name] for team in cohort.teams if metric.has_tau and name in team.metrics]
-        values = np.array([whole_cohort(function, len(cohort.cases)) for function in functions])
+        functions = [of[name] for of in teams.metrics.values() if metric.has_tau and name in of]
+        values = np.array([whole_cohort(function, len(teams.cases)) for function in functions])
         if name not in profile.metrics and len(functions) == len(names) and not np.isnan(values).any():
-            draws, _ = _draw(cohort, (name,), bootstraps, seed)
+            draws, _ = _draw(teams, (name,), bootstraps, seed)
             of_metric = MetricProfile(metric.title, metric.higher_is_better, answer, metric)
             table = TeamsTable(names, {name: values}, {name: of_metric})
             further[name] = _of_scheme(table, _replicates(table, draws), name, profile.ranking.ties)
@@ -171,17 +171,17 @@ def _of_further_metrics(cohort: StoredCohort, bootstraps: int, seed: int) -> dic
 
 
 def _draw(
-    cohort: StoredCohort, names: Sequence[str], bootstraps: int, seed: int
+    teams: ComparableTeams, names: Sequence[str], bootstraps: int, seed: int
 ) -> tuple[dict[tuple[str, str], Floats], int]:
     """Each team's metrics of these names in each replicate, by (team, metric), from common draws; and the redraws.
 
     With the seed of the evaluation the draws equal those of its intervals.
     """
-    metrics = {(team.team, name): team.metrics[name] for team in cohort.teams for name in names}
-    return replicates(metrics, len(cohort.cases), bootstraps, np.random.default_rng(seed))
+    metrics = {(team, name): of[name] for team, of in teams.metrics.items() for name in names}
+    return replicates(metrics, len(teams.cases), bootstraps, np.random.default_rng(seed))
 
 
-def _entry(team: TeamMetrics, index: int, board: Leaderboard, profile: TaskProfile) -> dict[str, Any]:
+def _entry(team: TeamMetrics, index: int, board: TeamRanks, profile: TaskProfile) -> dict[str, Any]:
     figures = aggregates({name: team.estimates[name] for name in profile.metrics})
     rankings = {
         name: {part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}

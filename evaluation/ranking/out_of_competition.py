@@ -17,7 +17,7 @@ from contract.errors import HecktorError
 from evaluation.ranking.comparisons import Draws
 from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
 from evaluation.results.board import file_in_folder
-from evaluation.results.documents import ObserversDocument, check_document
+from evaluation.results.documents import MetricsJson, ObserversDocument, check_document
 from evaluation.results.metrics_json import aggregates, estimate_of
 from evaluation.results.teams import ComparableTeams
 from evaluation.results.validation import check_ranges
@@ -34,7 +34,7 @@ class OutOfCompetitionSource:
     """Name, file (or its content) and reason of an entry out of competition; the reason may be empty."""
 
     team: str
-    source: Path | Mapping[str, Any]
+    source: Path | Mapping[str, Any] | MetricsJson
     reason: str = ""
 
     @property

@@ -25,7 +25,7 @@ from evaluation.ranking.out_of_competition import (
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, table_of
 from evaluation.ranking.table import BEST_MEDIAN_WORST
-from evaluation.results.board import team_name
+from evaluation.results.board import Leaderboard, team_name
 from evaluation.results.documents import MAX_METRICS_BYTES
 from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
 from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
@@ -61,15 +61,15 @@ class RankingRequest:
     mean: bool = False
 
 
-def rank_results(request: RankingRequest) -> dict[str, Any]:
-    """The content of leaderboard.json.
+def rank_results(request: RankingRequest) -> Leaderboard:
+    """The leaderboard of the results.
 
     Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
     board = _rank_files(request) if request.table is None else _rank_printed(request, request.table)
     entries = (*board["teams"], *board["out_of_competition"], *board["incomplete"])
     methods = {} if request.methods is None else read_methods(request.methods, [entry["team"] for entry in entries])
-    return {**board, "methods": methods}
+    return Leaderboard.model_validate({**board, "methods": methods})
 
 
 def _rank_files(request: RankingRequest) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
         **board,
         "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()},
         "files": {name: str(path.absolute()) for name, path in files.items()},
-        "identical_answers": identical_answers(shown.validated),
+        "identical_answers": identical_answers(shown.teams),
     }
 
 
@@ -144,7 +144,7 @@ def _read_out_of_competition(
     """The contents of each observers.json among the entries, and the metrics of the others, by name."""
     observers, metrics = {}, {}
     for one in sources:
-        content = one.source
+        content: Any = one.source
         if isinstance(content, Path):
             content = read_json(content, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=one.where)
         if is_of_observers(content):

@@ -44,7 +44,7 @@ def read_printed(
     teams = [_team(row, shown, table.where(index)) for index, row in enumerate(table.rows)]
     check_team_names([team.team for team in teams])
     reasons = {team.team: row.get(REASON, "").strip() for team, row in zip(teams, table.rows, strict=True)}
-    loaded = ComparableTeams(shown, tuple(teams), ())
+    loaded = ComparableTeams(shown, tuple(teams))
     beside = [entry_of_metrics(OutOfCompetitionSource(name, path, why), loaded) for name, why in reasons.items() if why]
     unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
     if unused:

@@ -45,7 +45,7 @@ class TeamsTable:
 
 
 @dataclass(frozen=True)
-class Leaderboard:
+class TeamRanks:
     """The ranks by each metric alone and under every scheme, and the teams in the official order."""
 
     metric_ranks: Mapping[str, Floats]
@@ -60,13 +60,13 @@ def table_of(teams: ComparableTeams) -> TeamsTable:
     return TeamsTable(tuple(team.team for team in ranked), values, profiles)
 
 
-def rank_teams(table: TeamsTable, ranking: RankingProfile) -> Leaderboard:
+def rank_teams(table: TeamsTable, ranking: RankingProfile) -> TeamRanks:
     """Rank teams by every scheme of an edition; teams of equal official rank are ordered by name."""
     metric_ranks = {name: rank_metric(table, name, ranking.ties) for name in table.values}
     of_schemes = {name: scheme_ranks(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
     official = of_schemes[ranking.official].ranks
     order = sorted(range(len(table.teams)), key=lambda team: (official[team], table.teams[team]))
-    return Leaderboard(metric_ranks, of_schemes, tuple(order))
+    return TeamRanks(metric_ranks, of_schemes, tuple(order))
 
 
 def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from contract import platform
-from contract.documents import Document, Text
+from contract.documents import Document, Text, unique
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.results.documents import MAX_METRICS_BYTES, Count, MetricFigures, check_document
@@ -57,7 +57,8 @@ def _without_links(file: Path) -> Path:
     return file.parent.resolve() / file.name
 
 
-Rank = Annotated[float, Field(ge=1)]
+Rank = Annotated[int | float, Field(ge=1)]
+Number = int | float
 
 
 def team_name(name: str) -> str:
@@ -82,10 +83,10 @@ class SchemeFigures(Document):
     """A team's rank under one ranking scheme and the figures behind it."""
 
     rank: Rank
-    rank_sum: float | None = None
-    points: float | None = None
-    mean_rank: float | None = None
-    median_rank: float | None = None
+    rank_sum: Number | None = None
+    points: Number | None = None
+    mean_rank: Number | None = None
+    median_rank: Number | None = None
 
 
 class RankedEntry(Document):
@@ -190,8 +191,8 @@ class IdenticalAnswers(Document):
     cases: Count
 
 
-class LeaderboardDocument(Document):
-    """leaderboard.json of one task.
+class Leaderboard(Document):
+    """The leaderboard of one task: leaderboard.json.
 
     `files` holds the path of each team's metrics.json, relative to the leaderboard's folder, as far as results came
     from files; `methods` the descriptors of each team's method by column.
@@ -201,8 +202,8 @@ class LeaderboardDocument(Document):
     edition: Text
     official: Text
     ties: Literal["min", "average", "max", "dense"]
-    metrics: dict[str, Text]
-    teams: list[RankedEntry]
+    metrics: Annotated[dict[str, Text], Field(min_length=1)]
+    teams: Annotated[list[RankedEntry], Field(min_length=1)]
     out_of_competition: list[OutOfCompetitionEntry]
     incomplete: list[IncompleteTeam]
     stability: RankStability | None
@@ -214,65 +215,55 @@ class LeaderboardDocument(Document):
     methods: dict[str, dict[Text, str]]
     identical_answers: list[IdenticalAnswers]
 
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The ranked teams from first to last."""
+        return tuple(entry.team for entry in self.teams)
 
-def read_board(path: Path) -> dict[str, Any]:
-    """The content of a leaderboard.json.
+    @property
+    def ranks(self) -> dict[str, Number]:
+        """The rank of each ranked team."""
+        return {entry.team: entry.rank for entry in self.teams}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of leaderboard.json."""
+        return self.model_dump(exclude_unset=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Names stand once, and all entries have every metric and the same rankings."""
+        unique(entry.team for entries in (self.teams, self.out_of_competition, self.incomplete) for entry in entries)
+        names = [set(entry.metrics) for entry in self.teams] + [set(entry.metrics) for entry in self.out_of_competition]
+        if any(one != set(self.metrics) for one in names):
+            raise ValueError(f"{', '.join(self.metrics)} in each entry")
+        schemes = {self.official, *self.teams[0].rankings}
+        if any(entry.rankings.keys() != schemes for entry in self.teams):
+            raise ValueError(f"{', '.join(sorted(schemes))} in each team's rankings")
+        teams = {entry.team for entry in self.teams}
+        if self.stability is not None:
+            stable = {**self.stability.metrics, **self.stability.rankings}
+            if self.official not in self.stability.rankings or not set(self.metrics) <= set(stable):
+                raise ValueError("the stability of the official ranking and of every metric")
+            if any(set(of.teams) != teams for of in stable.values()):
+                raise ValueError("the stability of the ranked teams")
+        if self.comparisons is not None:
+            if not set(self.metrics) <= set(self.comparisons):
+                raise ValueError(f"comparisons of {', '.join(self.metrics)}")
+            if any(not {pair.team, pair.than} <= teams for tests in self.comparisons.values() for pair in tests.pairs):
+                raise ValueError("comparisons of the ranked teams")
+        return self
+
+
+def read_board(path: Path) -> Leaderboard:
+    """The leaderboard in a leaderboard.json.
 
     Raises HecktorError: no such file, or not a leaderboard of `hecktor rank`; the message names the place.
     """
     where = file_in_folder(path)
     board: dict[str, Any] = read_json(path, error=HecktorError, max_bytes=MAX_METRICS_BYTES, name=where)
-    document = check_document(board, LeaderboardDocument, where)
-    _check_entries(document, where)
-    _check_uncertainty(document, where)
+    document = check_document(board, Leaderboard, where)
     try:
         json.dumps(board, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # which no page can show
         raise HecktorError(where, "half of a surrogate pair in a text", "Unicode") from None
-    return board
-
-
-def _check_entries(board: LeaderboardDocument, where: str) -> None:
-    """Names stand once; all teams have every metric and the same rankings."""
-    if not board.teams or not board.metrics:
-        raise HecktorError(where, "no ranked team or metric", "at least one")
-    names = [entry.team for entries in (board.teams, board.out_of_competition, board.incomplete) for entry in entries]
-    for name in names:
-        if names.count(name) > 1:
-            raise HecktorError(where, f"team {name!r} twice", "one entry a team")
-    for number, entry in enumerate(board.teams):
-        place = f"{where}.teams[{number}]"
-        _require_keys(entry.metrics, board.metrics, f"{place}.metrics")
-        _require_keys(entry.rankings, {board.official, *board.teams[0].rankings}, f"{place}.rankings")
-        _require_keys(board.teams[0].rankings, entry.rankings, f"{where}.teams[0].rankings")
-    for number, row in enumerate(board.out_of_competition):
-        place = f"{where}.out_of_competition[{number}]"
-        _require_keys(row.metrics, board.metrics, f"{place}.metrics")
-        if row.place > len(board.teams):
-            raise HecktorError(f"{place}.place", f"found {row.place}", f"at most {len(board.teams)}")
-
-
-def _check_uncertainty(board: LeaderboardDocument, where: str) -> None:
-    """Stability and comparisons are those of the ranked teams, their metrics and rankings."""
-    teams, stability = {entry.team for entry in board.teams}, board.stability
-    if stability is not None:
-        _require_keys(stability.rankings, [board.official], f"{where}.stability.rankings")
-        _require_keys({**stability.metrics, **stability.rankings}, board.metrics, f"{where}.stability.metrics")
-        for name, one in [*stability.rankings.items(), *stability.metrics.items()]:
-            _require_keys(one.teams, teams, f"{where}.stability, {name}")
-            often = max(count for ranks in one.teams.values() for count in (0, *ranks.times_at_rank.values()))
-            if often > stability.bootstraps:
-                raise HecktorError(f"{where}.stability, {name}", f"a rank {often} times", f"{stability.bootstraps}")
-    if board.comparisons is not None:
-        _require_keys(board.comparisons, board.metrics, f"{where}.comparisons")
-        for name, tests in board.comparisons.items():
-            for pair in (pair for pairs in (tests.pairs, *tests.other_tests.values()) for pair in pairs):
-                if not {pair.team, pair.than} <= teams:
-                    found = f"{pair.team!r} than {pair.than!r}"
-                    raise HecktorError(f"{where}.comparisons.{name}", found, "two ranked teams")
-
-
-def _require_keys(content: Iterable[str], keys: Iterable[str], place: str) -> None:
-    absent = sorted(set(keys).difference(content))
-    if absent:
-        raise HecktorError(place, f"no {absent[0]}", "a value for it")
+    return document

@@ -114,8 +114,8 @@ class Provenance(Document):
         return options
 
 
-class MetricsDocument(Document):
-    """metrics.json: leaderboards point at `aggregates.<metric>.value|ci95_low|ci95_high|ci95_half_width`.
+class MetricsJson(Document):
+    """An evaluation: metrics.json, which leaderboards read at `aggregates.<metric>.value|ci95_low|ci95_high`.
 
     `results` holds one row for each case; their keys depend on the kinds of answers, which `validate` checks.
     """
@@ -126,6 +126,10 @@ class MetricsDocument(Document):
     warnings: list[str]
     provenance: Provenance
     results: list[dict[str, Any]] = Field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of metrics.json."""
+        return self.model_dump(exclude_unset=True)
 
 
 class ObserversDocument(Document):

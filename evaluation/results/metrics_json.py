@@ -24,10 +24,10 @@ from evaluation.results.documents import (
     MAX_METRICS_BYTES,
     METRICS_FORMAT,
     MetricFigures,
-    MetricsDocument,
+    MetricsJson,
     check_document,
 )
-from evaluation.results.scored import ScoredCohort
+from evaluation.results.scored import MeasuredAnswer, ScoredCohort, cases_of, metrics_over, weighted_sums
 from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
@@ -39,7 +39,8 @@ _INFINITE: Final = "infinite, since in half of the cases or more one mask is emp
 class TeamMetrics:
     """One team's metrics.json; `rows` is empty if it was written without them. `source` names it in messages.
 
-    With several answers each row holds the answers' own rows by name.
+    With several answers each row holds the answers' own rows by name. Validated results have the rows of each answer in
+    `answers`, with their metrics, and the weights of the edition's `sums`.
     """
 
     team: str
@@ -50,6 +51,17 @@ class TeamMetrics:
     provenance: Mapping[str, Any]
     source: str = ""
     centres: Mapping[str, Any] = field(default_factory=dict)
+    answers: Mapping[str, MeasuredAnswer] = field(default_factory=dict)
+    sums: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def counted_cases(self) -> tuple[str, ...]:
+        """The cases that count for any answer of validated results, sorted."""
+        return cases_of(self.answers.values())
+
+    def metrics_over(self, cases: Sequence[str]) -> dict[str, WeightedMetric]:
+        """All metrics of validated results, as functions of the weights of these cases, which hold the team's own."""
+        return metrics_over(cases, self.answers.values(), self.sums)
 
     def rows_of(self, answer: str, *, several: bool) -> list[Mapping[str, Any]]:
         """The rows of one answer; `several` says whether the rows are nested by answer.
@@ -200,7 +212,7 @@ def _reasons_for_skipping(cohort: ScoredCohort) -> dict[str, list[str]]:
 
 def provenance(task: TaskProfile, cohort: ScoredCohort, more_options: Mapping[str, str]) -> dict[str, Any]:
     """The version, task, edition, rules and ranked metrics of an evaluation, and a checksum of its cases."""
-    sums = {name: dict(metric.terms) for name, metric in task.metrics.items() if metric.terms}
+    sums = weighted_sums(task.metrics)
     return {
         "format": METRICS_FORMAT,
         "version": installed_version("hecktor"),
@@ -244,18 +256,21 @@ def read_metrics(path: Path, team: str) -> TeamMetrics:
 
 
 def parse_metrics(content: Any, where: str, team: str) -> TeamMetrics:
-    """A team's metrics from the content of its metrics.json; `where` names it in messages. Raises as `read_metrics`."""
-    document = check_document(content, MetricsDocument, where)
+    """A team's metrics from its metrics.json, an object or its content; `where` names it in messages.
+
+    Raises as `read_metrics`.
+    """
+    document = content if isinstance(content, MetricsJson) else check_document(content, MetricsJson, where)
     _check_cases(document.results, where)
     return TeamMetrics(
         team,
         {name: estimate_of(figures) for name, figures in document.aggregates.items()},
         document.results,
-        content["cases"],
-        content["warnings"],
-        content["provenance"],
+        document.cases.model_dump(exclude_unset=True),
+        document.warnings,
+        document.provenance.model_dump(exclude_unset=True),
         _source(where, team),
-        content.get("centres", {}),
+        {name: block.model_dump(exclude_unset=True) for name, block in document.centres.items()},
     )
 
 

@@ -15,20 +15,43 @@ from evaluation.editions.profile import AnswerProfile
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission
 from evaluation.metrics.overlap import Integers, WeightedMetric, WeightedSum, on_cohort
+from evaluation.metrics.rules import is_counted
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import RowMetrics
 
 
 @dataclass(frozen=True)
-class ScoredAnswer:
+class MeasuredAnswer:
     """One answer of a submission: its rows, sorted by case, the rows that count, and their metrics."""
 
     profile: AnswerProfile
-    reference: Reference[Any]
-    submission: Submission
     rows: Sequence[CaseRow]
     counted: Sequence[CaseRow]
     measurement: RowMetrics
+
+
+def measured_answer(profile: AnswerProfile, rows: Sequence[CaseRow]) -> MeasuredAnswer:
+    """The rows of an answer, the rows that count by its rule for missing cases, and their metrics."""
+    counted = [row for row in rows if is_counted(row.error, profile.rules.missing)]
+    return MeasuredAnswer(profile, rows, counted, profile.scorer.measure(counted))
+
+
+def cases_of(answers: Iterable[MeasuredAnswer]) -> tuple[str, ...]:
+    """The cases that count for any answer, sorted."""
+    return tuple(sorted({row.case for answer in answers for row in answer.counted}))
+
+
+def weighted_sums(ranked: Mapping[str, MetricProfile]) -> dict[str, dict[str, float]]:
+    """The weights of the terms of each ranked metric that is a weighted sum."""
+    return {name: dict(metric.terms) for name, metric in ranked.items() if metric.terms}
+
+
+@dataclass(frozen=True)
+class ScoredAnswer(MeasuredAnswer):
+    """One answer with its reference and what was submitted."""
+
+    reference: Reference[Any]
+    submission: Submission
 
 
 @dataclass(frozen=True)
@@ -51,11 +74,11 @@ class ScoredCohort:
     def rows_as_json(self) -> list[dict[str, Any]]:
         """One row for each case: the answer's own, or `{"case": ..., "<answer>": {...}}` for several answers."""
         if not self.has_several_answers:
-            return [row.as_json() for row in self.answers[0].rows]
+            return [row.model_dump(by_alias=True) for row in self.answers[0].rows]
         joined: dict[str, dict[str, Any]] = {}
         for answer in self.answers:
             for row in answer.rows:
-                content = {key: value for key, value in row.as_json().items() if key != "case"}
+                content = row.model_dump(by_alias=True, exclude={"case"})
                 joined.setdefault(row.case, {"case": row.case})[answer.profile.answer.name] = content
         return [joined[case] for case in sorted(joined)]
 
@@ -89,32 +112,28 @@ class ScoredCohort:
 
 def joined_cohort(answers: Sequence[ScoredAnswer], ranked: Mapping[str, MetricProfile]) -> ScoredCohort:
     """The answers over the union of the cases that count; `ranked` defines the weighted sums."""
-    cases = sorted({row.case for answer in answers for row in answer.counted})
-    measured = [(answer.profile, answer.counted, answer.measurement) for answer in answers]
-    return ScoredCohort(tuple(answers), tuple(cases), metrics_over(cases, measured, ranked))
+    cases = cases_of(answers)
+    return ScoredCohort(tuple(answers), cases, metrics_over(cases, answers, weighted_sums(ranked)))
 
 
 def metrics_over(
-    cases: Sequence[str],
-    answers: Iterable[tuple[AnswerProfile, Sequence[CaseRow], RowMetrics]],
-    ranked: Mapping[str, MetricProfile],
+    cases: Sequence[str], answers: Iterable[MeasuredAnswer], sums: Mapping[str, Mapping[str, float]]
 ) -> dict[str, WeightedMetric]:
     """The metrics of all answers, under their prefixes, as functions of the weights of these cases.
 
-    Each answer comes with its rows that count. The weighted sums among the ranked metrics are included if all of their
-    terms are measured.
+    The weighted sums are included if all of their terms are measured.
     """
     measured: dict[str, WeightedMetric] = {}
-    for profile, rows, measurement in answers:
-        places = places_among(cases, rows)
-        for name, metric in measurement.metrics.items():
-            measured[f"{profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
-    sums = {
-        name: WeightedSum([(weight, measured[term]) for term, weight in metric.terms.items()])
-        for name, metric in ranked.items()
-        if metric.terms and set(metric.terms) <= set(measured)
+    for answer in answers:
+        places = places_among(cases, answer.counted)
+        for name, metric in answer.measurement.metrics.items():
+            measured[f"{answer.profile.prefix}{name}"] = on_cohort(metric, places, len(cases))
+    of_sums = {
+        name: WeightedSum([(weight, measured[term]) for term, weight in terms.items()])
+        for name, terms in sums.items()
+        if set(terms) <= set(measured)
     }
-    return {**measured, **sums}
+    return {**measured, **of_sums}
 
 
 def places_among(cases: Sequence[str], rows: Sequence[CaseRow]) -> Integers:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-
-import numpy as np
 
 from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
@@ -15,60 +14,34 @@ from contract.patient import listed
 from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.metrics.overlap import WeightedMetric
+from evaluation.results.documents import MetricsJson
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
+from evaluation.results.scored import cases_of
 from evaluation.results.validation import (
-    ValidatedTeam,
     check_ranges,
     check_same_reference,
-    stated_metrics,
+    is_stated,
     validate,
+    weighted_sum,
+    with_stated_rules,
 )
-from evaluation.rows import CaseRow
-from evaluation.statistics.bootstrap import Estimate, estimate
+from evaluation.statistics.bootstrap import Estimate
 
 MUST_AGREE = ("task", "edition", "options")
 OWN_EDITION: Final = "own_edition"
-# Of a file that states more.
-_MOST_BOOTSTRAPS: Final = 10_000
 # A metrics.json: its path, its content, or what was read from it.
-Source: TypeAlias = Path | Mapping[str, Any] | TeamMetrics
-
-
-@dataclass(frozen=True)
-class StoredTeam:
-    """One team's rows that count, by answer, and all metrics that they measure, ranked or not.
-
-    `metrics` take weights (replicates, cases of the cohort); cases that do not count for this team weigh nothing.
-    """
-
-    team: str
-    rows: Mapping[str, Sequence[CaseRow]]
-    metrics: Mapping[str, WeightedMetric]
-
-
-@dataclass(frozen=True)
-class StoredCohort:
-    """Teams over the same cases, and the profile with the rules of their evaluations.
-
-    `cases` are those that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
-    their evaluation.
-    """
-
-    cases: tuple[str, ...]
-    profile: TaskProfile
-    teams: tuple[StoredTeam, ...]
+Source: TypeAlias = Path | Mapping[str, Any] | MetricsJson | TeamMetrics
 
 
 @dataclass(frozen=True)
 class ComparableTeams:
     """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
 
-    `validated` holds the teams whose results have rows, in the order of `teams`.
+    `profile` has the rules of their evaluations, as far as results have rows.
     """
 
     profile: TaskProfile
     teams: tuple[TeamMetrics, ...]
-    validated: tuple[ValidatedTeam, ...]
 
     @property
     def ranked(self) -> tuple[TeamMetrics, ...]:
@@ -80,25 +53,26 @@ class ComparableTeams:
         """The teams that lack a ranked metric."""
         return tuple(team for team in self.teams if absent_metrics(team, self.profile))
 
-    @property
-    def cohort(self) -> StoredCohort:
-        """The ranked teams, of which there is at least one, if all of them have rows."""
-        ranked = {team.team for team in self.ranked}
-        teams = [one for one in self.validated if one.team.team in ranked]
-        cases = sorted({row.case for team in teams for rows in team.counted.values() for row in rows})
-        stored = tuple(StoredTeam(team.team.team, team.counted, team.metrics_over(cases)) for team in teams)
-        return StoredCohort(tuple(cases), teams[0].profile, stored)
+    @cached_property
+    def cases(self) -> tuple[str, ...]:
+        """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
+        their evaluation.
+        """
+        return cases_of(answer for team in self.teams for answer in team.answers.values())
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
+        """All metrics of each team with rows, ranked or not, as functions of weights (replicates, cases).
+
+        Cases that do not count for a team weigh nothing.
+        """
+        return {team.team: team.metrics_over(self.cases) for team in self.teams if team.answers}
 
     def select(self, names: Mapping[str, str] | Iterable[str]) -> ComparableTeams:
         """Some of these teams in the order of `names`, a mapping gives them other names."""
         new_names = names if isinstance(names, Mapping) else {name: name for name in names}
-        teams = {team.team: replace(team, team=new_names[team.team]) for team in self.teams if team.team in new_names}
-        rows = {one.team.team: one for one in self.validated if one.team.team in new_names}
-        return ComparableTeams(
-            self.profile,
-            tuple(teams[name] for name in new_names),
-            tuple(replace(rows[name], team=teams[name]) for name in new_names if name in rows),
-        )
+        teams = {team.team: team for team in self.teams}
+        return replace(self, teams=tuple(replace(teams[name], team=new) for name, new in new_names.items()))
 
     def require_ranked_teams(self) -> ComparableTeams:
         """These teams. Raises HecktorError if no team has a value for every ranked metric."""
@@ -143,53 +117,27 @@ def load_teams(
 def comparable_teams(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> ComparableTeams:
     """Validate the results of teams and check that they can be compared. Raises as `load_teams`."""
     _check_comparable(profile, teams)
+    with_rows = [team for team in teams if team.rows]
+    profile = with_stated_rules(profile, with_rows[0]) if with_rows else profile
     for team in teams:
-        check_ranges(team.estimates, replace(profile, metrics=stated_metrics(team, profile)), team.source)
-    validated = tuple(validate(team, profile) for team in teams if team.rows)
-    check_same_reference(validated)
-    rows = {one.team.team: one for one in validated}
-    recomposed = {team.team: _with_own_sums(team, profile, rows.get(team.team)) for team in teams}
-    of_rows = tuple(replace(one, team=recomposed[one.team.team]) for one in validated)
-    return ComparableTeams(profile, tuple(recomposed.values()), of_rows)
+        others = {name for name, metric in profile.metrics.items() if not is_stated(team, name, metric)}
+        check_ranges({name: one for name, one in team.estimates.items() if name not in others}, profile, team.source)
+    validated = tuple(validate(team, profile) if team.rows else _with_own_sums(team, profile) for team in teams)
+    check_same_reference(profile, [team for team in validated if team.answers])
+    return ComparableTeams(profile, validated)
 
 
-def _with_own_sums(team: TeamMetrics, profile: TaskProfile, rows: ValidatedTeam | None) -> TeamMetrics:
-    """The team with the profile's weighted sums, computed from its rows where its file has none or other weights.
-
-    Without rows a sum is that of the stated values, without an interval.
+def _with_own_sums(team: TeamMetrics, profile: TaskProfile) -> TeamMetrics:
+    """A team without rows, with the profile's weighted sums of its stated values, without intervals, where its file
+    has none or other weights.
     """
-    stated = stated_metrics(team, profile)
+    values = {name: one.value for name, one in team.estimates.items()}
     others = {
-        name: metric.terms
+        name: Estimate(weighted_sum(values, metric.terms), None, None)
         for name, metric in profile.metrics.items()
-        if metric.terms and (name not in stated or stated[name].terms != metric.terms or name not in team.estimates)
+        if metric.terms and not is_stated(team, name, metric)
     }
-    if not others:
-        return team
-    if rows is None:
-        sums = {name: _sum_of_stated(team.estimates, terms) for name, terms in others.items()}
-    else:
-        sums = _sums_of_rows(team, profile, rows, others)
-    return replace(team, estimates={**team.estimates, **sums})
-
-
-def _sum_of_stated(estimates: Mapping[str, Estimate], terms: Mapping[str, float]) -> Estimate:
-    values = {name: estimates[name].value if name in estimates else None for name in terms}
-    known = [weight * value for name, weight in terms.items() if (value := values[name]) is not None]
-    return Estimate(sum(known) if len(known) == len(terms) else None, None, None)
-
-
-def _sums_of_rows(
-    team: TeamMetrics, profile: TaskProfile, rows: ValidatedTeam, names: Iterable[str]
-) -> dict[str, Estimate]:
-    """As an evaluation by the profile gives them, from the draws of the team's own evaluation."""
-    cases = sorted({row.case for of_answer in rows.counted.values() for row in of_answer})
-    measured = rows.metrics_over(cases)
-    ranked = {name: measured[name] for name in profile.metrics if name in measured}
-    bootstraps = min(int(team.provenance.get("bootstraps", 0)), _MOST_BOOTSTRAPS)
-    rng = np.random.default_rng(int(team.provenance.get("seed", 0)))
-    found = estimate(ranked, len(cases), bootstraps, rng).by_metric
-    return {name: found.get(name, Estimate(None, None, None)) for name in names}
+    return replace(team, estimates={**team.estimates, **others})
 
 
 def check_team_names(names: Sequence[str]) -> None:

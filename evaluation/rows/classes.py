@@ -1,14 +1,15 @@
-"""Classes, two or more: the row of a patient, its form in metrics.json, and the metrics."""
+"""Classes, two or more: the row of a patient, and the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
 
 import numpy as np
+from pydantic import AfterValidator, Field, create_model, model_validator
 
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
@@ -25,38 +26,67 @@ from evaluation.metrics.classification import (
 )
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
-from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
 
-@dataclass(frozen=True)
-class ClassRow:
+class ClassRow(ScoredRow):
     """A patient's class and the predicted one, None where missing; of two classes also the second one's probability.
 
-    `answer` gives the names in metrics.json.
+    `row_type` gives the class of an answer's rows, which has the answer's name in its JSON.
     """
 
-    case: str
-    answer: Answer
-    actual: ClassValue
     predicted: ClassValue | None
-    error: str | None = None
-    failed: bool = False
-    probability: float | None = None
+    probability: Annotated[float, Field(ge=0, le=1)] | None = Field(default=None, exclude=True)
+    actual: ClassValue
 
     @property
     def correct(self) -> bool:
         return self.predicted is not None and self.predicted == self.actual
 
-    def as_json(self) -> dict[str, Any]:
-        probability = {"predicted_probability": self.probability} if self.answer.is_binary else {}
-        return {
-            "case": self.case,
-            "error": self.error,
-            "failed": self.failed,
-            f"predicted_{self.answer.row_key}": self.predicted,
-            **probability,
-            self.answer.row_key: self.actual,
-        }
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.check_prediction(self.predicted)
+        return self
+
+
+def row_type(answer: Answer) -> type[ClassRow]:
+    """The class of the rows of an answer: its classes alone, under the answer's name."""
+    return _row_type(answer.row_key, tuple((type(value), value) for value in answer.classes), answer.is_binary)
+
+
+@cache
+def _row_type(key: str, classes: tuple[tuple[type, ClassValue], ...], is_binary: bool) -> type[ClassRow]:
+    def member(value: ClassValue | None) -> ClassValue | None:
+        if value is not None and (type(value), value) not in classes:
+            raise ValueError(f"one of {', '.join(str(one) for _, one in classes)}")
+        return value
+
+    one_of = AfterValidator(member)
+    fields: dict[str, Any] = {
+        "predicted": (Annotated[ClassValue | None, one_of], Field(alias=f"predicted_{key}")),
+        "actual": (Annotated[ClassValue, one_of], Field(alias=key)),
+    }
+    if is_binary:
+        of_second = Annotated[float, Field(ge=0, le=1)] | None
+        fields["probability"] = (of_second, Field(alias="predicted_probability"))
+    return create_model(f"ClassRow_{key}", __base__=ClassRow, __config__=None, **fields)
+
+
+def class_row(
+    answer: Answer,
+    case: str,
+    actual: ClassValue,
+    predicted: ClassValue | None,
+    *,
+    error: str | None = None,
+    failed: bool = False,
+    probability: float | None = None,
+) -> ClassRow:
+    """The row of a patient."""
+    content: dict[str, Any] = {"case": case, "error": error, "failed": failed}
+    content |= {f"predicted_{answer.row_key}": predicted, answer.row_key: actual}
+    content |= {"predicted_probability": probability} if answer.is_binary else {}
+    return row_type(answer)(**content)
 
 
 @dataclass(frozen=True)
@@ -152,6 +182,10 @@ class ClassScorer:
     def metrics(self) -> tuple[Metric, ...]:
         return class_metrics(self.answer)
 
+    @property
+    def row(self) -> type[ClassRow]:
+        return row_type(self.answer)
+
     def score(
         self, reference: Reference[ClassValue], submissions: Sequence[Submission], _workers: Workers
     ) -> list[Sequence[ClassRow]]:
@@ -161,8 +195,8 @@ class ClassScorer:
     def _row(self, answer: SubmittedAnswer, actual: ClassValue) -> ClassRow:
         predicted, error, failed = submitted_value(answer, partial(read_class, answer=self.answer))
         if predicted is None:
-            return ClassRow(answer.case, self.answer, actual, None, error, failed)
-        return ClassRow(answer.case, self.answer, actual, predicted.value, probability=predicted.probability)
+            return class_row(self.answer, answer.case, actual, None, error=error, failed=failed)
+        return class_row(self.answer, answer.case, actual, predicted.value, probability=predicted.probability)
 
     def measure(self, rows: Sequence[ClassRow]) -> RowMetrics:
         """Recall, accuracy and, of two classes, the metrics of the probabilities."""
@@ -170,18 +204,6 @@ class ClassScorer:
         metrics = measured(self.metrics, cohort)
         one_class = np.isnan(whole_cohort(metrics["balanced_accuracy"], len(rows)))
         return RowMetrics(metrics, undefined=(ONE_CLASS_ONLY,) if one_class else ())
-
-    def restore(self, raw: RawRow) -> ClassRow:
-        answer, (error, failed) = self.answer, raw.outcome()
-        key = f"predicted_{answer.row_key}"
-        raw.check_null(key, because=error is not None)
-        predicted = None if raw.is_null(key) else raw.member(key, answer.classes)
-        probability = None
-        if answer.is_binary and not raw.is_null("predicted_probability"):
-            raw.check_null("predicted_probability", because=error is not None)
-            probability = raw.number("predicted_probability", 0.0, 1.0)
-        actual = raw.member(answer.row_key, answer.classes)
-        return ClassRow(raw.case, answer, actual, predicted, error, failed, probability)
 
     def reference_of(self, row: ClassRow) -> tuple[object, ...]:
         return (row.actual,)

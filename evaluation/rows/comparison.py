@@ -25,10 +25,9 @@ from evaluation.metrics.lesions import compare_lesions, false_voxels
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics
+from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, mask_row, row_type
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
-from evaluation.rows.restored_mask import restored_row
-from evaluation.rows.scorer import RawRow, RowMetrics, measured
+from evaluation.rows.scorer import RowMetrics, measured
 
 _N_LABELS: Final = 1 + len(labels.FOREGROUND)
 
@@ -74,8 +73,8 @@ def _compare(pair: MaskPair, reference: Volume) -> MaskRow:
     reference_mask, spacing_mm = region.cut(reference.array), reference.geometry.array_spacing_mm
     row = compare_masks(pair.answer.case, reference_mask, predicted, spacing_mm, pair.rules)
     if row.error is None and is_poor(row):
-        row = replace(row, common_otherwise=common_otherwise(reference_mask, mask.array, region))
-    return replace(row, failed=row.error is not None and pair.answer.tried, resampled=resampled)
+        row = row.model_copy(update={"common_otherwise": common_otherwise(reference_mask, mask.array, region)})
+    return row.model_copy(update={"failed": row.error is not None and pair.answer.tried, "resampled": resampled})
 
 
 def compare_masks(
@@ -92,27 +91,21 @@ def compare_masks(
     z_mm, y_mm, x_mm = spacing_mm
     overlaps = count_overlaps(reference_mask, predicted_mask, _N_LABELS)
     primary = reference_mask == labels.GTVP, predicted_mask == labels.GTVP
-    lesions = compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules)
-    row = MaskRow(
-        case=case,
-        voxel_volume_mm3=x_mm * y_mm * z_mm,
-        gtvp=overlaps[labels.GTVP],
-        gtvn=overlaps[labels.GTVN],
-        gtvn_lesions=lesions.counts,
-        gtvn_lesion_voxels=lesions.voxels,
-        gtvn_lesion_dsc=lesions.dsc,
-        gtvp_false=false_voxels(*primary, rules.connectivity),
-        gtvn_false=lesions.false,
-        gtvp_dsc=None,
-        error=error,
-        surfaces={
+    return mask_row(
+        case,
+        x_mm * y_mm * z_mm,
+        {name: overlaps[label] for name, label in LABELS.items()},
+        compare_lesions(reference_mask == labels.GTVN, predicted_mask == labels.GTVN, rules),
+        false_voxels(*primary, rules.connectivity),
+        {
             name: without_prediction()
             if error is not None
             else compare_surfaces(reference_mask == LABELS[name], predicted_mask == LABELS[name], spacing_mm, rules)
             for name in SURFACES_OF[rules.surfaces]
         },
+        rules,
+        error,
     )
-    return row.with_scores(rules)
 
 
 @dataclass(frozen=True)
@@ -130,6 +123,10 @@ class MaskScorer:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         return mask_metrics(self.rules.surfaces)
+
+    @property
+    def row(self) -> type[MaskRow]:
+        return row_type(self.rules.surfaces)
 
     def score(
         self, reference: Reference[Path], submissions: Sequence[Submission], workers: Workers
@@ -153,9 +150,6 @@ class MaskScorer:
             excluded={why: cases for why, cases in not_in_mean.items() if cases},
             findings=_about_grids(rows) + about_changes(rows),
         )
-
-    def restore(self, raw: RawRow) -> MaskRow:
-        return restored_row(raw, self.rules)
 
     def reference_of(self, row: MaskRow) -> tuple[object, ...]:
         """Volumes and, where each lesion has one partner, the number of lesions."""

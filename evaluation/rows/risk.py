@@ -1,14 +1,15 @@
-"""Risks: the row of a patient, its form in metrics.json, and the metrics."""
+"""Risks: the row of a patient, and the metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from contract.editions import Answer
 from evaluation.execution import Workers
@@ -25,35 +26,35 @@ from evaluation.metrics.survival import (
     dynamic_auc_metric,
     uno_c_metric,
 )
-from evaluation.rows.scorer import RawRow, RowMetrics, measured, submitted_value, whole_cohort
+from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
 
-@dataclass(frozen=True)
-class RiskRow:
-    """A patient's follow-up and predicted risk, None where missing."""
+class RiskRow(ScoredRow):
+    """A patient's predicted risk, None where missing, and follow-up."""
 
-    case: str
-    follow_up: FollowUp
     risk: float | None
-    error: str | None = None
-    failed: bool = False
+    rfs_days: Annotated[float, Field(ge=0)]
+    relapse: bool
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "case": self.case,
-            "error": self.error,
-            "failed": self.failed,
-            "risk": self.risk,
-            **asdict(self.follow_up),
-        }
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.check_prediction(self.risk)
+        return self
+
+
+def risk_row(
+    case: str, follow_up: FollowUp, risk: float | None, error: str | None = None, failed: bool = False
+) -> RiskRow:
+    """The row of a patient."""
+    return RiskRow(case=case, error=error, failed=failed, risk=risk, **asdict(follow_up))
 
 
 def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort:
     """The rows as arrays; risks are higher for earlier recurrence under both rules for the direction."""
     sign = -1.0 if rules.direction == "time" else 1.0
     return SurvivalCohort(
-        times_days=np.array([row.follow_up.rfs_days for row in rows], dtype=np.float64),
-        events=np.array([row.follow_up.relapse for row in rows], dtype=np.bool_),
+        times_days=np.array([row.rfs_days for row in rows], dtype=np.float64),
+        events=np.array([row.relapse for row in rows], dtype=np.bool_),
         risks=np.array([np.nan if row.risk is None else sign * row.risk for row in rows]),
     )
 
@@ -94,6 +95,7 @@ class RiskScorer:
     answer: Answer
     rules: RiskRules
     metrics: tuple[Metric, ...] = RISK_METRICS
+    row: type[RiskRow] = RiskRow
 
     def read_reference(self, source: Path, centre_columns: Sequence[str]) -> Reference[FollowUp]:
         return read_follow_up(source, self.answer, centre_columns)
@@ -106,7 +108,7 @@ class RiskScorer:
     ) -> list[Sequence[RiskRow]]:
         read = partial(submitted_value, read=read_risk)
         return [
-            [RiskRow(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
+            [risk_row(answer.case, reference.targets[answer.case], *read(answer)) for answer in submission.answers]
             for submission in submissions
         ]
 
@@ -126,12 +128,5 @@ class RiskScorer:
         hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
         return f"c_index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
 
-    def restore(self, raw: RawRow) -> RiskRow:
-        error, failed = raw.outcome()
-        raw.check_null("risk", because=error is not None)
-        risk = None if raw.is_null("risk") else raw.number("risk")
-        follow_up = FollowUp(raw.number("rfs_days", low=0.0), raw.flag("relapse"))
-        return RiskRow(raw.case, follow_up, risk, error, failed)
-
     def reference_of(self, row: RiskRow) -> tuple[object, ...]:
-        return astuple(row.follow_up)
+        return row.rfs_days, row.relapse

@@ -1,108 +1,45 @@
-"""Shared by all kinds of answers: score a case as one row, measure rows, read a row back from metrics.json."""
+"""Shared by all kinds of answers: the row of a case, scoring cases as rows, measuring rows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast
 
 import numpy as np
+from pydantic import model_validator
 
-from contract.editions.values import described, is_integer, is_member, is_number, is_text
-from contract.errors import Finding, HecktorError, PredictionError
-from contract.images.volumes import MAX_VOXELS
+from contract.documents import Document, Text
+from contract.errors import Finding, PredictionError
 from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Metric
 
-# Files of other machines may differ in the last digits.
-_TOLERANCE: Final = 1e-9
 
+class ScoredRow(Document):
+    """The row of a case, the same in memory and in metrics.json, and a column of the cohort.
 
-@dataclass(frozen=True)
-class RawRow:
-    """A row as JSON; `where` is its file and case, for messages. All methods raise HecktorError for other values."""
+    `error` is the reason why there is no usable prediction, None if there is one; `failed` says whether something was
+    submitted that cannot be used.
+    """
 
-    content: Mapping[str, Any]
-    where: str
+    case: Text
+    error: Text | None = None
+    failed: bool = False
 
-    def fault(self, found: str, expected: str) -> HecktorError:
-        return HecktorError(self.where, found, expected)
+    @model_validator(mode="after")
+    def _check_failed(self) -> Self:
+        if self.failed and self.error is None:
+            raise ValueError("the error of a failed case")
+        return self
 
-    @property
-    def case(self) -> str:
-        return str(self.content["case"])
-
-    def outcome(self) -> tuple[str | None, bool]:
-        """The reason why there is no usable prediction (None if there is one), and whether something was submitted."""
-        error, failed = self._value("error"), self.flag("failed")
-        if error is not None and not is_text(error):
-            raise self._not("error", "a text or null")
-        if failed and error is None:
-            raise self.fault("failed without an error", "the reason")
-        return error, failed
-
-    def flag(self, key: str) -> bool:
-        value = self._value(key)
-        if not isinstance(value, bool):
-            raise self._not(key, "true or false")
-        return value
-
-    def count(self, key: str) -> int:
-        """A number of voxels or lesions, at most the voxels of the largest image."""
-        value = self._value(key)
-        if not is_integer(value) or not 0 <= value <= MAX_VOXELS:
-            raise self._not(key, f"a whole number from 0 to {MAX_VOXELS}")
-        return int(value)
-
-    def number(self, key: str, low: float = -math.inf, high: float = math.inf) -> float:
-        """A finite number from `low` to `high`, both included."""
-        value = self._value(key)
-        if not is_number(value) or not low <= value <= high:
-            limits = [f"at least {low:g}"] * (low > -math.inf) + [f"at most {high:g}"] * (high < math.inf)
-            raise self._not(key, " ".join(["a finite number", " and ".join(limits)]).strip())
-        return float(value)
-
-    def member(self, key: str, values: Sequence[Any]) -> Any:
-        value = self._value(key)
-        if not is_member(value, values):
-            raise self._not(key, f"one of {', '.join(map(str, values))}")
-        return value
-
-    def is_null(self, key: str) -> bool:
-        return self._value(key) is None
-
-    def check_null(self, key: str, *, because: bool) -> None:
-        """A prediction is null if, and only if, there is an error."""
-        if self.is_null(key) != because:
-            found = f"{key} and an error" if because else f"neither {key} nor an error"
-            raise self.fault(found, "a prediction, or the reason why there is none")
-
-    def check(self, key: str, expected: Any, by: str) -> None:
-        """Compare a figure with the one that follows from others; `by` names these."""
-        value = self._value(key)
-        if type(value) is type(expected) and value == expected:  # most figures, without the tests of numbers
-            return
-        if is_number(expected) and is_number(value):
-            equal = math.isclose(value, expected, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
-        else:
-            equal = is_member(value, [expected])
-        if not equal:
-            wanted = "null" if expected is None else f"{expected:.6g}" if is_number(expected) else str(expected)
-            raise self._not(key, f"{wanted} by {by}")
-
-    def _value(self, key: str) -> Any:
-        if key not in self.content:
-            raise self.fault(f"no {key}", "a row of `hecktor evaluate`")
-        return self.content[key]
-
-    def _not(self, key: str, expected: str) -> HecktorError:
-        value = self.content[key]
-        return self.fault(f"{key} {'null' if value is None else described(value)}", expected)
+    def check_prediction(self, prediction: object) -> None:
+        """Raise ValueError unless there is either a prediction or an error."""
+        if (prediction is None) == (self.error is None):
+            raise ValueError("a prediction, or the error why there is none")
 
 
 Value = TypeVar("Value")
@@ -149,8 +86,9 @@ class Scorer(Protocol):
     def measure(self, rows: Sequence[Any]) -> RowMetrics:
         """Metrics of the rows."""
 
-    def restore(self, raw: RawRow) -> Any:
-        """The row from its form in metrics.json. Raises HecktorError for a row that cannot be."""
+    @property
+    def row(self) -> type[ScoredRow]:
+        """The class of the rows, which reads one from metrics.json."""
 
     def reference_of(self, row: Any) -> tuple[object, ...]:
         """The part of a row that must be equal for all teams of a ranking."""

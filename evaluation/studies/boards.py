@@ -29,7 +29,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     paths = by_name(options.boards, "board", at_least=2)
     if len(paths) > 2:
         raise HecktorError("boards", f"found {len(paths)}", "two")
-    (first, mine), (second, theirs) = ((name, read_board(path)) for name, path in paths.items())
+    (first, mine), (second, theirs) = ((name, read_board(path).to_dict()) for name, path in paths.items())
     different_ranking = _compare_rules(first, mine, second, theirs)
     metrics = {name: title for name, title in mine["metrics"].items() if name in theirs["metrics"]}
     entries = [_entries(board) for board in (mine, theirs)]

@@ -136,7 +136,7 @@ def _selections(teams: Mapping[str, Path], options: argparse.Namespace) -> Selec
     selections = {ALL: tuple(teams)}
     if options.leaderboard is None:
         return selections
-    best = tuple(entry["team"] for entry in read_board(options.leaderboard)["teams"][: options.top])
+    best = read_board(options.leaderboard).order[: options.top]
     absent = [team for team in best if team not in teams]
     if absent:
         raise HecktorError(options.leaderboard.name, f"no answers of {absent[0]!r} given, which is among its first")

@@ -103,7 +103,7 @@ def rows_of_masks(loaded: ComparableTeams) -> tuple[tuple[str, ...], tuple[MaskR
     (team,), mask = loaded.teams, loaded.profile.algorithm.mask
     if mask is None or not team.rows:
         raise HecktorError(team.team, "no rows of masks", "a metrics.json of masks written without --no-rows")
-    rows = loaded.validated[0].counted[mask.name]
+    rows = team.answers[mask.name].counted
     return tuple(sorted(row["case"] for row in team.rows)), tuple(row for row in rows if isinstance(row, MaskRow))
 
 

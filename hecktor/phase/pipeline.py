@@ -147,9 +147,9 @@ def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) ->
     stage(options.task, answers, input_dir, is_empty=name == EMPTY)
     request = replace(options.request(scratch / "ground_truth", input_dir), bounding_boxes=None)
     scored = evaluate_submission(request)
-    unranked = ranked_values(scored)[1]
-    problems = [f"{one['case']}: {one['why']}" for one in scored["cases"]["failed"]]
-    problems += [*scored["warnings"], *unranked] if unranked else []
+    unranked = ranked_values(scored.to_dict())[1]
+    problems = [f"{one.case}: {one.why}" for one in scored.cases.failed]
+    problems += [*scored.warnings, *unranked] if unranked else []
     if problems:
         raise HecktorError(f"{name} submission", problems[0])
 

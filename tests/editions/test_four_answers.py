@@ -91,7 +91,7 @@ def test_rehearse_evaluate_and_rank(cohort: Path, package: Path, tmp_path: Path)
 
 
 def check_metrics(report: dict[str, Any]) -> None:
-    """Metrics of each answer, from rows that a recount reproduces."""
+    """Metrics of each answer, from the rows."""
     values = {name: one["value"] for name, one in report["aggregates"].items()}
     assert values["mask_gtvp_dsc_mean"] > 0.5
     rows = report["results"]

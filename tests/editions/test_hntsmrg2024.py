@@ -44,7 +44,7 @@ def test_the_null_algorithm_answers_with_the_registered_mask(cohort: Path, tmp_p
     found = evaluate(truth, predictions=masks, edition=EDITION, task="mid-rt", bootstraps=0)
     reference = read_volume(truth / "MDA-001.mha").array
     both, sizes = ((reference == 1) & (earlier.array == 1)).sum(), (reference == 1).sum() + (earlier.array == 1).sum()
-    assert found.metrics["gtvp_dsc_agg"].value == pytest.approx(2 * both / sizes)
+    assert found.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * both / sizes)
 
 
 @pytest.mark.parametrize(

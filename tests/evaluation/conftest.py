@@ -67,7 +67,7 @@ class Phase:
         (self.input_dir / platform.PREDICTIONS_JSON).write_text(json.dumps(list(reversed(self.jobs))))
         options: dict[str, Any] = {"seed": 1, "bootstraps": 20, **changes}
         request = EvaluationRequest(self.truth_dir, self.input_dir, self.output_dir, self.task.name, **options)
-        returned = evaluate_submission(request)
+        returned = evaluate_submission(request).to_dict()
         assert json.loads((self.output_dir / "metrics.json").read_text()) == returned
         return returned
 

@@ -301,7 +301,7 @@ def test_teams_are_ranked_by_the_score(truth, tmp_path, grid):
     assert gain == {"ours": pytest.approx(expected), "theirs": pytest.approx(-expected)}
     assert board["stability"]["rankings"]["score"] == board["stability"]["metrics"]["score"]
     assert board["stability"]["metrics"]["score"]["kendall_tau"]["mean"] is not None
-    assert rank(teams, official="score_pooled_dsc", bootstraps=0).content["official"] == "score_pooled_dsc"
+    assert rank(teams, official="score_pooled_dsc", bootstraps=0).to_dict()["official"] == "score_pooled_dsc"
 
 
 def test_the_commands_without_a_task(truth, tmp_path, grid, capsys):

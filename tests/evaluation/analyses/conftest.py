@@ -65,9 +65,10 @@ def _challenge(
         metrics[team.name] = parse_metrics(content, "metrics.json", team.name)
     loaded = comparable_teams(chosen, list(metrics.values()))
     board = leaderboard(loaded, bootstraps=20)
-    order = [metrics[entry["team"]] for entry in [*board["teams"], *board["incomplete"]]]
+    by_name = {team.team: team for team in loaded.teams}
+    order = [by_name[entry["team"]] for entry in [*board["teams"], *board["incomplete"]]]
     prefixes = {name: one.prefix for name, one in chosen.answers.items()} if chosen.has_several_answers else {}
-    return TaskResults(chosen.algorithm.numbered(number), board, order, prefixes, validated=loaded.validated)
+    return TaskResults(chosen.algorithm.numbered(number), board, order, prefixes)
 
 
 def ranks(tau: float | None = 0.5, **of_team: dict[str, int]) -> dict[str, Any]:

@@ -126,7 +126,9 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     assert [team.team for team in getattr(results, part)][-1] == "a"
     content["aggregates"]["c_index"]["value"] = 0.123
     (folder / "metrics.json").write_text(json.dumps(content))
-    with pytest.raises(HecktorError, match=r"^a/metrics\.json: its rows give .*, but it states 0\.123"):
+    with pytest.raises(
+        HecktorError, match=r"^a/metrics\.json: states c_index 0\.123, but its rows give .*, expected figures of one"
+    ):
         find_results(tmp_path, load_profile(edition))
 
 
@@ -134,13 +136,13 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     ("changes", "message"),
     [
         (None, ": found [], expected an object"),
-        ({"teams": []}, ": no ranked team or metric, expected at least one"),
+        ({"teams": []}, ".teams: found [], expected at least 1 entries"),
         (
             {"incomplete": [{"team": "a", "without": []}]},
-            ": team 'a' twice, expected one entry a team",
+            ": found an object, expected each once, not a twice",
         ),
         ({"kappa": 1}, ".kappa: found 1, expected no such key"),
-        ({"comparisons": {}}, ".comparisons: no x, expected a value for it"),
+        ({"comparisons": {}}, ": found an object, expected comparisons of x"),
     ],
 )
 def test_a_leaderboard_of_another_make(tmp_path: Path, changes: dict[str, Any] | None, message: str) -> None:
@@ -219,7 +221,7 @@ def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
     assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
     metrics = json.loads((tmp_path / "folder" / "metrics.json").read_text())
     write_json(tmp_path / "folder" / "metrics.json", metrics | {"aggregates": {"x": {**FIGURES["x"], "value": 0.4}}})
-    message = r"^board/leaderboard\.json: x of 'team' is 0\.5, expected 0\.4, as folder/metrics\.json \(team\) states"
+    message = r"^board/leaderboard\.json: states x of team 0\.5, but folder/metrics\.json \(team\) gives 0\.4, expected figures of"
     with pytest.raises(HecktorError, match=message):
         find_results(tmp_path / "board", load_profile("hecktor2025"))
 

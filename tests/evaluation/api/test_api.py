@@ -94,8 +94,8 @@ def test_masks_that_cannot_be_compared(reference, prediction, spacing, error, me
 
 def test_an_evaluation_is_the_content_of_metrics_json(tables):
     result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
-    assert result.metrics["c_index"].value == 1.0
-    assert result.cases["used"] == 3
+    assert result.aggregates["c_index"].value == 1.0
+    assert result.cases.used == 3
     arguments = ["--task", "2", "--predictions", str(tables / "good.csv"), "--ground-truth", str(tables / "truth.csv")]
     assert main([*arguments, "--output", str(tables / "good"), "--bootstraps", "20"]) == 0
     assert json.loads((tables / "good" / "metrics.json").read_text()) == result.to_dict()
@@ -151,7 +151,7 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     plain = rank(
         {name: one.to_dict() for name, one in results.items()}, bootstraps=0, out_of_competition={"A": paths["poor"]}
     )
-    assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, ())
+    assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, [])
 
 
 def test_a_team_s_name_is_no_formula(tables):

@@ -56,12 +56,12 @@ def team(name, figures, **provenance):
 
 def teams_of_2025():
     teams = tuple(team(name, estimates(*values)) for name, values in TEAMS_2025.items())
-    return ComparableTeams(load_profile("hecktor2025").task(SEGMENTATION.name), teams, ())
+    return ComparableTeams(load_profile("hecktor2025").task(SEGMENTATION.name), teams)
 
 
 def teams_of_risks(*values):
     teams = tuple(team(f"T{value}", {"c_index": Estimate(value, None, None)}) for value in values)
-    return ComparableTeams(load_profile("hecktor2025").task(RFS.name), teams, ())
+    return ComparableTeams(load_profile("hecktor2025").task(RFS.name), teams)
 
 
 def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
@@ -144,7 +144,7 @@ def test_a_metric_that_does_not_decide_may_be_absent():
     profile = load_profile("hecktor2025").task("hpv")
     names = ("balanced_accuracy", "sensitivity", "specificity")
     of = lambda *values: {n: Estimate(v, None, None) for n, v in zip(names, values, strict=True)}  # noqa: E731
-    teams = ComparableTeams(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))), ())
+    teams = ComparableTeams(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))))
     row = {"balanced_accuracy": Estimate(0.65, None, None), "specificity": Estimate(0.5, None, None)}
     assert place(EntryOutOfCompetition("x", "", row), teams) == 1
 
@@ -224,7 +224,7 @@ def observers(tmp_path, **changes):
 
 def observed(tmp_path, edition, **changes):
     profile = load_profile(edition).task("segmentation")
-    teams = ComparableTeams(profile, (team("a", {}, options=profile.options),), ())
+    teams = ComparableTeams(profile, (team("a", {}, options=profile.options),))
     source = observers(tmp_path, **changes)
     return observers_entry(source, read_json(source.source), teams).estimates
 

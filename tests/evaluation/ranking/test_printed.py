@@ -66,7 +66,7 @@ def test_2020_ranks_as_published_and_shows_the_others_without_a_rank(golden, pri
     board = printed(renamed(lines, lambda line: "" if line["rank"] else "no paper"), edition="hecktor2020", task="1")
     published = {line["team"]: int(line["rank"]) for line in lines if line["rank"]}
     assert board.ranks == published
-    places = {entry["team"]: entry["place"] for entry in board.content["out_of_competition"]}
+    places = {entry["team"]: entry["place"] for entry in board.to_dict()["out_of_competition"]}
     assert (places["DCPT"], places["ucl_charp"]) == (5, 6)
     assert len(places) == len(lines) - len(published)
 
@@ -79,7 +79,7 @@ def test_2021_ranks_as_published_with_the_digits_of_the_text(golden, printed):
     disqualified = renamed(lines, lambda line: line["rank"] if line["rank"] == "disqualified" else "")
     board = printed(disqualified, edition="hecktor2021", task="1")
     assert board.ranks == {line["team"]: int(line["rank"]) for line in lines if line["rank"] != "disqualified"}
-    assert [entry["place"] for entry in board.content["out_of_competition"] if entry["team"] == "BAMF"] == [0]
+    assert [entry["place"] for entry in board.to_dict()["out_of_competition"] if entry["team"] == "BAMF"] == [0]
 
 
 def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, printed):
@@ -88,7 +88,7 @@ def test_2021_ranks_risks_as_published_with_their_printed_mean(golden, printed):
     table = [{"team": line["team"], "c_index": line["c_index_task2"]} for line in reversed(lines)]
     board = printed(table, edition="hecktor2021", task="2", mean=True)
     assert list(board.order) == [line["team"] for line in lines]
-    (mean,) = board.content["out_of_competition"]
+    (mean,) = board.to_dict()["out_of_competition"]
     assert mean["metrics"]["c_index"]["value"] == pytest.approx(0.6402, abs=5e-5)
 
 
@@ -102,13 +102,13 @@ def test_2025_ranks_five_teams_by_both_counts(golden, printed):
     ]
     board = printed(table, task="1")
     by_hand = {line["team"]: line for line in golden("hecktor2025_task1_borda_of_five")}
-    for entry in board.content["teams"]:
+    for entry in board.to_dict()["teams"]:
         line, rankings = by_hand[entry["team"]], entry["rankings"]
         assert entry["rank"] == int(line["nested_min_rank"])
         assert rankings["nested_borda"]["rank_sum"] == int(line["nested_min_total"])
         assert rankings["flat_borda"]["points"] == int(line["flat_points_K_minus_r"])
         assert rankings["flat_borda"]["rank"] == int(line["flat_rank"])
-    average = printed(table, task="1", ties="average").content
+    average = printed(table, task="1", ties="average").to_dict()
     assert {entry["team"]: entry["rank"] for entry in average["teams"]} == {
         team: int(line["nested_average_rank"]) for team, line in by_hand.items()
     }
@@ -128,7 +128,7 @@ def test_hnts_mrg_places_baseline_and_annotators_around_the_winner(golden, print
     table = [{"team": name, "dsc_agg_mean": values[name], "out_of_competition": why} for name, why in names.items()]
     board = printed(table, edition="hntsmrg2024", task="pre-rt")
     assert board.ranks == {"task1_TUMOR": 1}
-    assert [(entry["team"], entry["place"]) for entry in board.content["out_of_competition"]] == [
+    assert [(entry["team"], entry["place"]) for entry in board.to_dict()["out_of_competition"]] == [
         ("task1_nnunet_baseline", 1),
         ("interobserver_dscagg_pre", 1),
     ]
@@ -138,7 +138,7 @@ TWO = [{"team": "a", "c_index": "0.6", "rank": "2"}, {"team": "b", "c_index": "0
 
 
 def test_the_leaderboard_says_that_nothing_is_tested(printed):
-    board = printed(TWO, task="rfs").content
+    board = printed(TWO, task="rfs").to_dict()
     assert (board["stability"], board["comparisons"]) == (None, None)
     assert "significance is not tested" in board["without_stability_because"]
     assert board["provenance"]["table"] == "published.csv"
@@ -166,7 +166,7 @@ def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(pri
     lines = [{"team": name, "gtvp_dsc_mean": "0.5", "gtvp_hd95_median_mm": mm} for name, mm in distances.items()]
     board = printed(lines, edition="hecktor2021", task="1")
     assert board.ranks == {"b": 1, "a": 2}
-    assert board.incomplete == ("c",)
+    assert [team.team for team in board.incomplete] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_descriptors_stand_beside_the_scores(tmp_path, printed):
     """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
     methods = tmp_path / "methods.csv"
     methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
-    board = printed(TWO, task="2", methods=methods).content
+    board = printed(TWO, task="2", methods=methods).to_dict()
     assert board["methods"] == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
     lines = list(csv.DictReader(io.StringIO(as_csv(board))))
     assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
@@ -223,6 +223,6 @@ def test_faults_of_descriptors_are_named(tmp_path, printed, text, message):
 
 def test_a_team_named_as_the_mean_of_all_teams_is_refused(printed):
     lines = [*TWO, {**TWO[0], "team": "mean of all teams"}]
-    assert len(printed(lines, task="2").content["teams"]) == 3
+    assert len(printed(lines, task="2").to_dict()["teams"]) == 3
     with pytest.raises(HecktorError, match="'mean of all teams' stands twice"):
         printed(lines, task="2", mean=True)

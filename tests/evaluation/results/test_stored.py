@@ -36,8 +36,8 @@ def evaluated(folder, skipped):
 
 def intervals_of_a_ranking(teams):
     """Each team's 95% interval of the C-index from the common draws of its ranking."""
-    cohort = load_teams(teams).cohort
-    metrics = {team.team: team.metrics["c_index"] for team in cohort.teams}
+    cohort = load_teams(teams)
+    metrics = {team: of["c_index"] for team, of in cohort.metrics.items()}
     draws, _ = replicates(metrics, len(cohort.cases), 200, np.random.default_rng(SEED))
     return cohort.cases, {team: interval(values) for team, values in draws.items()}
 
@@ -59,7 +59,7 @@ def test_identical_answers_are_named(tmp_path):
     """`copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; no other team is like `c`."""
     contents = {"a": (), "b": (3,), "copy": (), "c": (3, 7), "other": (3,)}
     teams = {name: evaluated(tmp_path / name, skipped) for name, skipped in contents.items()}
-    same = identical_answers(load_teams(teams).validated)
+    same = identical_answers(load_teams(teams).teams)
     assert same == [
         {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
         {"teams": ["b", "other"], "answer": "rfs", "cases": 19},

@@ -1,4 +1,4 @@
-"""Results that no evaluation can have written: every figure of a row is derived again from its counts."""
+"""Results that no evaluation can have written: rows that cannot be, and figures that are not those of the rows."""
 
 from __future__ import annotations
 
@@ -24,78 +24,54 @@ def test_what_an_evaluation_wrote_is_ranked(valid_metrics, kind):
 MASK_FAULTS = {
     "intersection ten times the reference": (
         {"gtvp_intersection_voxels": 80},
-        "A: gtvp_intersection_voxels 80 of 8 reference and 8 predicted voxels, expected at most 8",
+        ": found .* at most the voxels of either",
     ),
-    "half a voxel": ({"gtvn_reference_voxels": 4.5}, "A: gtvn_reference_voxels 4.5, expected a whole number from 0"),
-    "fewer than no voxels": ({"gtvp_predicted_voxels": -8}, "A: gtvp_predicted_voxels -8, expected a whole number"),
-    "more digits than a double": ({"gtvp_predicted_voxels": -(10**400)}, "A: gtvp_predicted_voxels -1000"),
-    "no volume": ({"voxel_volume_mm3": 0}, "A: voxel_volume_mm3 0, expected a finite number at least 1e-100"),
-    "infinite volume": ({"voxel_volume_mm3": 1e308}, "A: voxel_volume_mm3 1e[+]308, expected a finite number"),
-    "mm3 of another volume": ({"gtvp_reference_mm3": 49.0}, "A: gtvp_reference_mm3 49.0, expected 48 by its counts"),
-    "a better DSC": ({"gtvp_dsc": 0.9}, "A: gtvp_dsc 0.9, expected 0.5 by its counts"),
-    "a case out of the mean": ({"gtvp_dsc": None}, "A: gtvp_dsc null, expected 0.5 by its counts"),
-    "a better recall": ({"gtvp_recall": 1.0}, "A: gtvp_recall 1.0, expected 0.5 by its counts"),
-    "a better GTVn": ({"gtvn_dsc": 0.5}, "A: gtvn_dsc 0.5, expected 1 by its counts"),
-    "lesions without a voxel": (
-        {"gtvn_lesions_fp": 4},
-        "A: 5 predicted lesions in 4 predicted voxels, expected from 1",
-    ),
-    "no lesion where voxels are": (
-        {"gtvn_lesions_tp": 0, "gtvn_lesions_fp": 1},
-        "A: 0 reference lesions in 4 reference voxels, expected from 1 to 4",
-    ),
-    "lesions found without overlap": (
-        {"gtvn_intersection_voxels": 0},
-        "A: 1 detected lesions in 0 common voxels, expected at most 0",
-    ),
-    "a negative distance": ({"gtvp_hd95_mm": -1.0}, "A: gtvp_hd95_mm -1.0, expected a finite number at least 0"),
+    "half a voxel": ({"gtvn_reference_voxels": 4.5}, "gtvn_reference_voxels: found 4.5, expected a whole number"),
+    "fewer than no voxels": ({"gtvp_predicted_voxels": -8}, "gtvp_predicted_voxels: found -8, expected a number of at"),
+    "more digits than a double": ({"gtvp_predicted_voxels": -(10**400)}, "gtvp_predicted_voxels: found -1000"),
+    "no volume": ({"voxel_volume_mm3": 0}, "voxel_volume_mm3: found 0, expected a number of at least 1e-100"),
+    "a negative distance": ({"gtvp_hd95_mm": -1.0}, "gtvp_hd95_mm: found -1.0, expected a number of at least 0"),
     "a surface DSC above 1": (
         {"gtvp_surface_dsc": 1.01},
-        "A: gtvp_surface_dsc 1.01, expected a finite number at least 0 and at most 1",
+        "gtvp_surface_dsc: found 1.01, expected a number of at most 1",
     ),
-    "surfaces of empty masks": ({"gtvp_surface": "both_empty"}, "A: gtvp_surface 'both_empty', expected measured"),
-    "voxels without a mask": ({"error": "no mask"}, "A: predicted voxels in a case without a usable prediction"),
-    "a failure without a reason": ({"failed": True}, "A: failed without an error, expected the reason"),
+    "no surfaces": ({"gtvp_surface": None}, "gtvp_surface: found null, expected one of"),
+    "voxels without a mask": ({"error": "no mask"}, ": found .* no predicted voxel beside an error"),
+    "a failure without a reason": ({"failed": True}, ": found .* the error of a failed case"),
+    "lists of two lengths": ({"gtvn_lesion_dsc": []}, ": found .* as many sizes as DSCs of lesions"),
+    "another key": ({"kappa": 1}, "kappa: found 1, expected no such key"),
 }
 
 
 @pytest.mark.parametrize(("changes", "message"), MASK_FAULTS.values(), ids=MASK_FAULTS)
-def test_rows_of_masks_that_contradict_their_counts(valid_metrics, changes, message):
+def test_rows_of_masks_that_cannot_be(valid_metrics, changes, message):
     """Case A has 8 reference and 8 predicted GTVp voxels of 6 mm3, 4 in common, and one GTVn lesion of 4 voxels."""
     content = valid_metrics("masks")
     content["results"][0] |= changes
-    with pytest.raises(HecktorError, match=f"^team, {message}"):
-        ranked(content)
-
-
-def test_an_empty_mask_has_the_distances_of_the_rules(valid_metrics):
-    """Case B: one mask is empty, so its distances are infinite, which JSON writes as null."""
-    content = valid_metrics("masks")
-    content["results"][1] |= {"gtvp_hd95_mm": 1.0}
-    with pytest.raises(HecktorError, match=r"team, B: gtvp_hd95_mm 1\.0"):
+    with pytest.raises(HecktorError, match=rf"^team, A\.?{message}"):
         ranked(content)
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("risks", {"risk": "high"}, "P1: risk 'high'"),
-        ("risks", {"risk": None}, "P1: neither risk nor an error"),
-        ("risks", {"error": "late"}, "P1: risk and an error, expected"),
-        ("risks", {"error": 5}, "P1: error 5"),
-        ("risks", {"rfs_days": -1}, "P1: rfs_days -1, expected a finite number at least 0"),
-        ("risks", {"relapse": 1}, "P1: relapse 1"),
-        ("classes", {"predicted_hpv_positive": 1}, "P1: predicted_hpv_positive 1"),
-        ("classes", {"hpv_positive": "yes"}, "P1: hpv_positive 'yes'"),
-        ("classes", {"predicted_probability": 1.5}, "P1: predicted_probability 1.5"),
-        ("four_answers", {"t_stage": 5}, "P1: t_stage is no object"),
-        ("four_answers", {"n_stage": {}}, "P1: no error"),
+        ("risks", {"risk": "high"}, r"\.risk: found \"high\", expected a number"),
+        ("risks", {"risk": None}, ": found .* a prediction, or the error why there is none"),
+        ("risks", {"error": "late"}, ": found .* a prediction, or the error why there is none"),
+        ("risks", {"error": 5}, r"\.error: found 5"),
+        ("risks", {"rfs_days": -1}, r"\.rfs_days: found -1, expected a number of at least 0"),
+        ("risks", {"relapse": 1}, r"\.relapse: found 1, expected true or false"),
+        ("classes", {"predicted_hpv_positive": 1}, r"\.predicted_hpv_positive: found 1, expected one of False, True"),
+        ("classes", {"hpv_positive": "yes"}, r"\.hpv_positive: found \"yes\""),
+        ("classes", {"predicted_probability": 1.5}, r"\.predicted_probability: found 1.5"),
+        ("four_answers", {"t_stage": 5}, ": t_stage is no object"),
+        ("four_answers", {"n_stage": {}}, r"\.predicted_n_stage: found nothing"),
     ],
 )
 def test_rows_of_other_kinds_that_cannot_be(valid_metrics, kind, changes, message):
     content = valid_metrics(kind)
     content["results"][0] |= changes
-    with pytest.raises(HecktorError, match=f"^team, {message}"):
+    with pytest.raises(HecktorError, match=f"^team, P1{message}"):
         ranked(content)
 
 
@@ -110,9 +86,9 @@ def test_a_case_twice_and_a_case_left_out(valid_metrics):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("gtvp_dsc_mean", 0.9, "its rows give gtvp_dsc_mean 0.166667, but it states 0.9"),
-        ("gtvp_dsc_mean", None, "its rows give gtvp_dsc_mean 0.166667, but it states no value"),
-        ("gtvp_dsc_agg", 0.9, "its rows give gtvp_dsc_agg 0.25, but it states 0.9"),
+        ("gtvp_dsc_mean", 0.9, "states gtvp_dsc_mean 0.9, but its rows give 0.166667, expected"),
+        ("gtvp_dsc_mean", None, "states gtvp_dsc_mean no value, but its rows give 0.166667, expected"),
+        ("gtvp_dsc_agg", 0.9, "states gtvp_dsc_agg 0.9, but its rows give 0.25, expected"),
     ],
 )
 def test_every_stated_value_follows_from_the_rows(valid_metrics, name, value, message):
@@ -135,7 +111,7 @@ def test_classes_of_one_reference_are_equal_for_all_teams(valid_metrics):
 def test_lesions_of_one_reference_are_equal_for_all_teams(valid_metrics):
     """The second team's row has two lesions in the same four reference voxels of A, where the first one's has one."""
     second = valid_metrics("masks")
-    second["results"][0]["gtvn_lesions_tp"] = 2
+    second["results"][0]["gtvn_lesions_fn"] = 1
     second["aggregates"] = {}
     with pytest.raises(HecktorError, match="one and two: A was measured against different references"):
         rank({"one": valid_metrics("masks"), "two": second}, bootstraps=0)

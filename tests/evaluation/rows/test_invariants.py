@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,12 +12,12 @@ from hypothesis.extra import numpy as hnp
 
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import FollowUp
-from evaluation.metrics.lesions import LesionCounts, compare_lesions
+from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts, compare_lesions
 from evaluation.metrics.overlap import Overlap
 from evaluation.metrics.surface import SurfaceRow
-from evaluation.rows.classes import ClassRow
-from evaluation.rows.mask import MaskRow
-from evaluation.rows.risk import RiskRow
+from evaluation.rows.classes import class_row
+from evaluation.rows.mask import mask_row
+from evaluation.rows.risk import risk_row
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION, STATUS
 
 
@@ -29,35 +31,25 @@ def segmentation_row(number, rng):
             "measured", {"hd95_mm": rng.choice([1.5, 2.5, np.inf]), "asd_mm": rng.random(), "surface_dsc": rng.random()}
         )
     }
-    lesions = LesionCounts(*rng.integers(0, 4, 3).tolist())
-    ratios = (rng.random(), rng.random(), rng.random())
-    return MaskRow(
-        f"P{number}",
-        float(rng.choice([0.5, 3.0])),
-        overlap(),
-        overlap(),
-        lesions,
-        ratios[0],
-        None,
-        False,
-        ratios[1],
-        ratios[2],
-        surfaces,
-    )
+    lesions = ComparedLesions(LesionCounts(*rng.integers(0, 4, 3).tolist()), FalseVoxels(), (), ())
+    overlaps = {"gtvp": overlap(), "gtvn": overlap()}
+    rules = load_profile("hecktor2021").task(SEGMENTATION.name).answers["segmentation"].rules
+    voxel_mm3 = float(rng.choice([0.5, 3.0]))
+    return mask_row(f"P{number}", voxel_mm3, overlaps, lesions, FalseVoxels(), surfaces, rules)
 
 
-def risk_row(number, rng):
+def risk_row_of(number, rng):
     days = 10.0 if number == 0 else float(rng.integers(300, 1500))
-    risk = None if rng.random() < 0.2 else float(rng.integers(0, 6))
-    return RiskRow(f"P{number}", FollowUp(days, number == 0 or rng.random() < 0.4), risk)
+    risk, error = (None, "absent") if rng.random() < 0.2 else (float(rng.integers(0, 6)), None)
+    return risk_row(f"P{number}", FollowUp(days, bool(number == 0 or rng.random() < 0.4)), risk, error)
 
 
 def status_row(number, rng):
     probability = None if rng.random() < 0.2 else round(float(rng.random()), 1)
-    return ClassRow(f"P{number}", STATUS, number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
+    return class_row(STATUS, f"P{number}", number % 2 == 0, bool(rng.random() < 0.5), probability=probability)
 
 
-MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row, HPV.name: status_row}
+MAKERS = {SEGMENTATION.name: segmentation_row, RFS.name: risk_row_of, HPV.name: status_row}
 
 
 def values(task, rows):
@@ -78,6 +70,12 @@ def test_order_and_doubling_of_the_cohort_change_no_metric(task, seed, count):
     shuffled = [rows[index] for index in rng.permutation(count)]
     assert values(task, shuffled) == pytest.approx(found, nan_ok=True)
     assert values(task, [*rows, *rows]) == pytest.approx(found, nan_ok=True)
+
+
+def test_another_process_returns_the_row_with_its_surfaces():
+    row = segmentation_row(1, np.random.default_rng(0))
+    assert pickle.loads(pickle.dumps(row)) == row
+    assert row.surface("gtvp").state == "measured"
 
 
 @given(

@@ -32,7 +32,7 @@ def boards(tmp_path):
             table.write_text("\n".join([f"team,{column},out_of_competition", *lines]), encoding="utf-8")
             path = tmp_path / name / "leaderboard.json"
             path.parent.mkdir()
-            path.write_text(json_text(evaluation.rank(table, task=tasks[place]).content), encoding="utf-8")
+            path.write_text(json_text(evaluation.rank(table, task=tasks[place]).to_dict()), encoding="utf-8")
             options.append(f"{name}={path}")
         return options
 

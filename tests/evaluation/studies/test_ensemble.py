@@ -79,7 +79,7 @@ def test_the_consensus_of_annotators_is_a_reference(tmp_path, teams, blank):
         source = read_volume(tmp_path / annotator / f"{case}.mha")
         write_mask(masks["predictions"] / f"{case}.mha", source.array, source.geometry)
     scored = evaluation.evaluate(task="1", bootstraps=0, **masks)
-    assert scored.metrics["gtvp_dsc_mean"].value == pytest.approx((6 / 7 + 1) / 2)
+    assert scored.aggregates["gtvp_dsc_mean"].value == pytest.approx((6 / 7 + 1) / 2)
 
 
 def test_the_first_of_a_leaderboard_are_combined_alone(tmp_path, teams, blank):

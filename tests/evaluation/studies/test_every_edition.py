@@ -110,5 +110,5 @@ def test_the_null_algorithm_is_an_evaluation(tmp_path, grid):
     for case in ("P1", "P2"):
         (earlier / f"{case}.nii.gz").write_bytes((truth / f"{case}.nii.gz").read_bytes())
     found = evaluate(truth, predictions=earlier, edition="hntsmrg2024", task="mid-rt", bootstraps=0)
-    assert found.cases["missing"] == ["P3", "P4"]
-    assert found.metrics["gtvp_dsc_agg"].value == pytest.approx(2 * 16 / (2 * 16 + 8))
+    assert found.cases.missing == ["P3", "P4"]
+    assert found.aggregates["gtvp_dsc_agg"].value == pytest.approx(2 * 16 / (2 * 16 + 8))

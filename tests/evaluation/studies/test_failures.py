@@ -8,10 +8,11 @@ import json
 import pytest
 
 from contract.errors import HecktorError
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
-from evaluation.metrics.lesions import LesionCounts
+from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
-from evaluation.rows.mask import MaskRow
+from evaluation.rows.mask import mask_row
 from evaluation.studies.cli import main
 from evaluation.studies.failures import compare, curve
 from tests.evaluation.tasks import RFS, SEGMENTATION
@@ -20,8 +21,10 @@ from tests.evaluation.tasks import RFS, SEGMENTATION
 def confidence_of(expected, shared, failed_below=0.5):
     """GTVp of ten voxels in reference and mask, `shared` in both: a DSC of shared / 10."""
     answers = [SubmittedAnswer(f"P{n}", None, value=value) for n, value in enumerate(expected)]
+    rules = load_profile("hecktor2025").mask_rules
+    none, lesions = Overlap(0, 0, 0), ComparedLesions(LesionCounts(0, 0, 0), FalseVoxels(), (), ())
     rows = [
-        MaskRow(f"P{n}", 1.0, Overlap(both, 10, 10), Overlap(0, 0, 0), LesionCounts(0, 0, 0), both / 10)
+        mask_row(f"P{n}", 1.0, {"gtvp": Overlap(both, 10, 10), "gtvn": none}, lesions, FalseVoxels(), {}, rules)
         for n, both in enumerate(shared)
     ]
     return compare("gtvp", rows, answers, failed_below)

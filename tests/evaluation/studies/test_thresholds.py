@@ -171,9 +171,9 @@ def test_masks_are_written_scored_and_ranked(cohort):
         name: evaluation.evaluate(predictions=cohort.parent / "out" / name, options=options, **files)
         for name in ("semi_automatic_50", "automatic_50")
     }
-    assert scored["semi_automatic_50"].metrics["gtvp_dsc_mean"].value == pytest.approx(8 / 14)
+    assert scored["semi_automatic_50"].aggregates["gtvp_dsc_mean"].value == pytest.approx(8 / 14)
     # B has no GTVp: 0 for the automatic mask, which invents one, beside 8/18 in A.
-    assert scored["automatic_50"].metrics["gtvp_dsc_mean"].value == pytest.approx((8 / 18 + 0) / 2)
+    assert scored["automatic_50"].aggregates["gtvp_dsc_mean"].value == pytest.approx((8 / 18 + 0) / 2)
     assert evaluation.rank(scored, bootstraps=0).order == ("semi_automatic_50", "automatic_50")
 
 
