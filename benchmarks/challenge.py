@@ -21,7 +21,6 @@ from evaluation.metrics.rules import SURFACES_OF, MaskRules
 from evaluation.metrics.surface import MEASURED, SurfaceRow, row_of_empty_mask, without_prediction
 from evaluation.pipeline import report_of, scored_answer
 from evaluation.ranking.cli import main as rank
-from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
 from evaluation.results.scored import ScoredAnswer
 from evaluation.rows import CaseRow
@@ -92,10 +91,9 @@ def write_challenge(folder: Path, edition: str, size: ChallengeSize | None = Non
     for name in profile.tasks:
         task = profile.task(name)
         target = folder / f"task{task.algorithm.number}"
-        request = EvaluationRequest(Path(), Path(), task=name, edition=edition, bootstraps=size.bootstraps)
         files = [target / team.name / METRICS_JSON for team in teams]
         for team, file in zip(teams, files, strict=True):
-            write_json(file, simulated_metrics(request, task, patients, team, rng).to_dict())
+            write_json(file, simulated_metrics(task, patients, team, size.bootstraps, rng).to_dict())
         rank([*map(str, files), "--task", name, "--bootstraps", str(size.rankings), "--output", str(target)])
 
 
@@ -129,28 +127,28 @@ def _patient(number: int, rng: np.random.Generator) -> SimulatedPatient:
 
 
 def simulated_metrics(
-    request: EvaluationRequest,
     task: TaskProfile,
     patients: Sequence[SimulatedPatient],
     team: SimulatedTeam,
+    bootstraps: int,
     rng: np.random.Generator,
 ) -> MetricsJson:
     """A team's metrics.json."""
-    answers = [_answer(patients, team, profile, rng, task.has_several_answers) for profile in task.answers.values()]
-    return report_of(request, task, answers, ())
+    return report_of(task, [_answer(patients, team, task, name, rng) for name in task.answers], bootstraps=bootstraps)
 
 
 def _answer(
     patients: Sequence[SimulatedPatient],
     team: SimulatedTeam,
-    profile: AnswerProfile,
+    task: TaskProfile,
+    name: str,
     rng: np.random.Generator,
-    several: bool,
 ) -> ScoredAnswer:
+    profile = task.answers[name]
     reference = _reference(patients, profile)
     rows = [_row(one, team, profile, rng) for one in patients if one.case in reference.targets]
     submitted = tuple(SubmittedAnswer(row.case, None, row.error, failed=row.failed) for row in rows)
-    return scored_answer(profile, reference, Submission(submitted, (), ()), rows, several=several)
+    return scored_answer(task, name, reference, Submission(submitted, (), ()), rows)
 
 
 def _reference(patients: Sequence[SimulatedPatient], profile: AnswerProfile) -> Reference[Any]:

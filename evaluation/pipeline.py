@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,18 @@ from contract.editions.clinical import CENTRE
 from contract.errors import Finding, GroundTruthError, HecktorError, MetricError, OutputError, PredictionError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
-from evaluation.editions.profile import AnswerProfile, EvaluationProfile, TaskProfile, load_profile, with_options
+from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, with_options
 from evaluation.inputs.ground_truth import Reference, check_common
 from evaluation.inputs.plain_files import find_table, read_bounding_boxes
 from evaluation.inputs.submission import NothingMatchedError, Submission, read_submission
 from evaluation.inputs.zipped import folder_of_masks
 from evaluation.metrics.rules import MaskRules, is_counted
-from evaluation.request import EvaluationRequest, check_boxes, with_packed_boxes
+from evaluation.request import EvaluationRequest, boxes_for
 from evaluation.results import metrics_json
-from evaluation.results.documents import MetricsJson, check_owner
+from evaluation.results.documents import IN_BOX, MetricsJson, check_owner
 from evaluation.results.scored import ScoredAnswer, ScoredCohort, joined_cohort, measured_answer
 from evaluation.rows import CaseRow
+from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate, estimate_unranked
 
 
@@ -53,46 +55,46 @@ def evaluate_together(
     The requests differ in submission, predictions and output alone; each reference is read once for all of them.
     Raises HecktorError: the ground truth cannot be used.
     """
-    first, *_ = requests.values()
-    profile = load_profile(first.edition)
-    task = with_options(profile.task(first.task), first.options)
+    request, *_ = requests.values()
+    profile = load_profile(request.edition)
+    task = with_options(profile.task(request.task), request.options)
     reports: dict[str, MetricsJson] = {}
     faults: dict[str, HecktorError] = {}
     submitted: dict[str, tuple[dict[str, Submission], tuple[Finding, ...]]] = {}
-    for team, request in requests.items():
+    for team, one in requests.items():
         with _fault_of(team, faults):
-            _remove_earlier(request, task.algorithm.name)
-    common = with_packed_boxes(first, task)
-    check_boxes(common, task)
-    references = read_references(common, profile, task)
+            _remove_earlier(one.output_dir, task.algorithm.name)
+    boxes = boxes_for(task, request.ground_truth, request.bounding_boxes)
+    references = read_references(profile, task, request.ground_truth, boxes)
     with ExitStack() as folders:
-        for team, request in requests.items():
-            if team in faults:
-                continue
+        for team in (team for team in requests if team not in faults):
             with _fault_of(team, faults):
-                predictions = folders.enter_context(folder_of_masks(request.predictions))
-                submitted[team] = _submitted(replace(request, predictions=predictions), task, references)
-        teams = [*submitted]
+                predictions = folders.enter_context(folder_of_masks(requests[team].predictions))
+                submitted[team] = _submitted(task, references, requests[team].submission, predictions, request.rows)
         rows = {
-            name: dict(
-                zip(
-                    teams,
-                    one.scorer.score(references[name], [submitted[team][0][name] for team in teams], first.workers),
-                    strict=True,
-                )
-            )
+            name: one.scorer.score(references[name], [given[name] for given, _ in submitted.values()], request.workers)
             for name, one in task.answers.items()
         }
-    for team in tqdm(teams, desc="teams", unit="team", disable=None if len(teams) > 1 else True, leave=False):
+    bar = tqdm(submitted, desc="teams", unit="team", disable=None if len(submitted) > 1 else True, leave=False)
+    for place, team in enumerate(bar):
         with _fault_of(team, faults):
-            request = replace(requests[team], bounding_boxes=common.bounding_boxes)
+            given, findings = submitted[team]
             answers = [
-                _scored(request, task, one, references[name], submitted[team][0][name], rows[name][team])
-                for name, one in task.answers.items()
+                scored_answer(task, name, references[name], given[name], rows[name][place], named=request.rows)
+                for name in task.answers
             ]
-            reports[team] = report_of(request, task, answers, submitted[team][1])
-            if request.output_dir is not None:
-                write_json(request.output_dir / METRICS_JSON, reports[team].to_dict())
+            _check_defined(task, answers)
+            reports[team] = report_of(
+                task,
+                answers,
+                findings,
+                boxes=boxes,
+                seed=request.seed,
+                bootstraps=request.bootstraps,
+                rows=request.rows,
+            )
+            if (output_dir := requests[team].output_dir) is not None:
+                write_json(output_dir / METRICS_JSON, reports[team].to_dict())
     return reports, faults
 
 
@@ -106,25 +108,29 @@ def _fault_of(team: str, faults: dict[str, HecktorError]) -> Iterator[None]:
 
 
 def _submitted(
-    request: EvaluationRequest, task: TaskProfile, references: Mapping[str, Reference[Any]]
+    task: TaskProfile,
+    references: Mapping[str, Reference[Any]],
+    submission: Path,
+    predictions: Path | None,
+    named: bool,
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
     try:
-        return read_submissions(request, task, references)
+        return read_submissions(task, references, submission, predictions)
     except NothingMatchedError as problem:
-        if request.rows:
+        if named:
             raise
         # Submitters may see this message, which must not name the cases of the reference.
         raise PredictionError(problem.what, "found no prediction of a case", "some of the reference") from None
 
 
-def _remove_earlier(request: EvaluationRequest, task: str) -> None:
+def _remove_earlier(output_dir: Path | None, task: str) -> None:
     """Remove an earlier metrics.json of the task, which would look like the result of a run that fails.
 
     Raises OutputError: it is of another task or of another program, and so not to be lost.
     """
-    if request.output_dir is None:
+    if output_dir is None:
         return
-    earlier = request.output_dir / METRICS_JSON
+    earlier = output_dir / METRICS_JSON
     check_owner(earlier, task)
     try:
         earlier.unlink(missing_ok=True)
@@ -133,18 +139,18 @@ def _remove_earlier(request: EvaluationRequest, task: str) -> None:
 
 
 def read_references(
-    request: EvaluationRequest, profile: EvaluationProfile, task: TaskProfile
+    profile: EvaluationProfile, task: TaskProfile, ground_truth: Path, boxes: Path | None
 ) -> dict[str, Reference[Any]]:
-    """The reference of each answer, with the bounding boxes of masks.
+    """The reference of each answer, with the bounding boxes of masks from the file `boxes`.
 
     A case of one reference that another lacks is without a target there.
     """
     centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
     references = {}
     for name, answer in task.answers.items():
-        reference = answer.scorer.read_reference(request.ground_truth, centre_columns)
-        if request.bounding_boxes is not None and isinstance(answer.rules, MaskRules):
-            reference = replace(reference, boxes=read_bounding_boxes(request.bounding_boxes, reference.targets.keys()))
+        reference = answer.scorer.read_reference(ground_truth, centre_columns)
+        if boxes is not None and isinstance(answer.rules, MaskRules):
+            reference = replace(reference, boxes=read_bounding_boxes(boxes, reference.targets.keys()))
         references[name] = reference
     first, *_ = references.values()
     for name, one in references.items():
@@ -154,55 +160,49 @@ def read_references(
 
 
 def read_submissions(
-    request: EvaluationRequest, task: TaskProfile, references: Mapping[str, Reference[Any]]
+    task: TaskProfile, references: Mapping[str, Reference[Any]], submission: Path, predictions: Path | None
 ) -> tuple[dict[str, Submission], tuple[Finding, ...]]:
-    """Each submitted answer, and findings about the files; names that any reference has are not unknown."""
+    """Each submitted answer, and findings about the files; names that any reference has are not unknown.
+
+    The answers are in the plain files `predictions` or, without them, in the platform's folder `submission`.
+    """
     known = {case for one in references.values() for case in one.cases}
-    table = request.predictions
+    table = predictions
     findings: tuple[Finding, ...] = ()
     if table is not None and task.has_several_answers:
         table, findings = find_table(table, task.algorithm.heads)
     submissions = {}
     for name, one in task.answers.items():
         cases = references[name].targets.keys()
-        path = request.predictions if one.answer.kind == "mask" else table
+        path = predictions if one.answer.kind == "mask" else table
         if path is not None:
             submissions[name] = one.scorer.read_files(path, cases, known - cases)
         else:
-            submissions[name] = read_submission(request.submission, task.algorithm, one.answer, cases, known - cases)
+            submissions[name] = read_submission(submission, task.algorithm, one.answer, cases, known - cases)
     return submissions, findings
 
 
-def _scored(
-    request: EvaluationRequest,
-    task: TaskProfile,
-    profile: AnswerProfile,
-    reference: Reference[Any],
-    submission: Submission,
-    rows: Sequence[CaseRow],
-) -> ScoredAnswer:
-    several = task.has_several_answers
-    scored = scored_answer(profile, reference, submission, rows, several=several, named=request.rows)
-    if scored.measurement.undefined and not several:
-        raise MetricError(f"{profile.prefix}{scored.measurement.undefined[0]}")
-    return scored
-
-
 def scored_answer(
-    profile: AnswerProfile,
+    task: TaskProfile,
+    name: str,
     reference: Reference[Any],
     submission: Submission,
     rows: Sequence[CaseRow],
     *,
-    several: bool,
     named: bool = True,
 ) -> ScoredAnswer:
-    """One answer with the rows that count and their metrics.
-
-    `several` says whether the task has other answers, `named` whether an error may name a case.
-    """
-    _check_missing(rows, profile.rules.missing, f" of {profile.answer.name}" if several else "", named=named)
+    """One answer of a task with the rows that count and their metrics; `named` allows an error to name a case."""
+    profile = task.answers[name]
+    of_answer = f" of {name}" if task.has_several_answers else ""
+    _check_missing(rows, profile.rules.missing, of_answer, named=named)
     return ScoredAnswer(**vars(measured_answer(profile, rows)), reference=reference, submission=submission)
+
+
+def _check_defined(task: TaskProfile, answers: Sequence[ScoredAnswer]) -> None:
+    """Raise MetricError for a task with one answer of which a ranked metric is undefined."""
+    for one in answers:
+        if one.measurement.undefined and not task.has_several_answers:
+            raise MetricError(f"{one.profile.prefix}{one.measurement.undefined[0]}")
 
 
 def _check_missing(rows: Sequence[CaseRow], missing: str, of_answer: str, *, named: bool) -> None:
@@ -217,23 +217,19 @@ def _check_missing(rows: Sequence[CaseRow], missing: str, of_answer: str, *, nam
         raise PredictionError(f"none of {len(rows)} cases has a usable prediction{of_answer}, expected at least one")
 
 
-def _estimate(request: EvaluationRequest, task: TaskProfile, cohort: ScoredCohort) -> Estimates:
-    """The ranked metrics from common draws; the others from separate draws, since they may be undefined."""
-    n_cases, metrics = len(cohort.cases), cohort.metrics
-    ranked = {name: metrics[name] for name in task.metrics if name in metrics}
-    main = estimate(ranked, n_cases, request.bootstraps, np.random.default_rng(request.seed))
-    others = {name: metric for name, metric in metrics.items() if name not in ranked}
-    absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
-    extra = estimate_unranked(others, n_cases, request.bootstraps, request.seed)
-    return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
-
-
 def report_of(
-    request: EvaluationRequest, task: TaskProfile, answers: Sequence[ScoredAnswer], findings: Sequence[Finding]
+    task: TaskProfile,
+    answers: Sequence[ScoredAnswer],
+    findings: Sequence[Finding] = (),
+    *,
+    boxes: Path | None = None,
+    seed: int = DEFAULT_SEED,
+    bootstraps: int = DEFAULT_BOOTSTRAPS,
+    rows: bool = True,
 ) -> MetricsJson:
-    """The metrics.json of scored answers; `findings` become its first warnings."""
+    """The metrics.json of scored answers; `findings` become its first warnings, `boxes` are told by their checksum."""
     cohort = joined_cohort(answers, task.metrics)
-    estimates = _estimate(request, task, cohort)
+    estimates = _estimate(task, cohort, seed, bootstraps)
     report = {
         "aggregates": metrics_json.aggregates(estimates.by_metric, with_half_width=True),
         "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
@@ -241,24 +237,33 @@ def report_of(
         "warnings": [
             *map(str, findings),
             *metrics_json.warnings(cohort, estimates.by_metric, task.metrics),
-            *(map(str, metrics_json.findings(cohort)) if request.rows else ()),
+            *(map(str, metrics_json.findings(cohort)) if rows else ()),
         ],
         "provenance": {
-            **metrics_json.provenance(task, cohort, _box_checksum(request)),
-            "seed": request.seed,
-            "bootstraps": request.bootstraps,
+            **metrics_json.provenance(task, cohort, {} if boxes is None else {IN_BOX: _checksum(boxes)}),
+            "seed": seed,
+            "bootstraps": bootstraps,
             "redraws": estimates.redraws,
             "redraws_of_extra_metrics": estimates.extra_redraws,
         },
         "results": cohort.rows_as_json(),
     }
-    return MetricsJson.model_validate(report if request.rows else metrics_json.without_rows(report))
+    return MetricsJson.model_validate(report if rows else metrics_json.without_rows(report))
 
 
-def _box_checksum(request: EvaluationRequest) -> dict[str, str]:
-    if request.bounding_boxes is None:
-        return {}
+def _estimate(task: TaskProfile, cohort: ScoredCohort, seed: int, bootstraps: int) -> Estimates:
+    """The ranked metrics from common draws; the others from separate draws, since they may be undefined."""
+    n_cases, metrics = len(cohort.cases), cohort.metrics
+    ranked = {name: metrics[name] for name in task.metrics if name in metrics}
+    main = estimate(ranked, n_cases, bootstraps, np.random.default_rng(seed))
+    others = {name: metric for name, metric in metrics.items() if name not in ranked}
+    absent = {name: Estimate(None, None, None) for name in task.metrics if name not in ranked}
+    extra = estimate_unranked(others, n_cases, bootstraps, seed)
+    return Estimates({**main.by_metric, **absent, **extra.by_metric}, main.redraws, extra.redraws)
+
+
+def _checksum(boxes: Path) -> str:
     try:
-        return {"bounding_boxes_sha256": hashlib.sha256(request.bounding_boxes.read_bytes()).hexdigest()}
+        return hashlib.sha256(boxes.read_bytes()).hexdigest()
     except OSError:
-        raise GroundTruthError(request.bounding_boxes.name, "cannot be read", "a CSV file") from None
+        raise GroundTruthError(boxes.name, "cannot be read", "a CSV file") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -45,33 +45,29 @@ class EvaluationRequest:
     rows: bool = True
 
 
-def with_packed_boxes(request: EvaluationRequest, task: TaskProfile) -> EvaluationRequest:
-    """The request with the boxes in the ground truth, if the task requires boxes and none are given."""
-    packed = request.ground_truth / BOUNDING_BOXES
-    if request.bounding_boxes is None and requires_boxes(task) and packed.is_file():
-        return replace(request, bounding_boxes=packed)
-    return request
-
-
 def requires_boxes(task: TaskProfile) -> bool:
     """Whether the masks of a task are scored inside boxes that must be given."""
     rules = [answer.rules for answer in task.answers.values()]
     return any(isinstance(one, MaskRules) and one.bounding_box == "required" for one in rules)
 
 
-def check_boxes(request: EvaluationRequest, task: TaskProfile) -> None:
-    """Raise HecktorError for boxes that the task requires and nobody gave, or that it does not use."""
+def boxes_for(task: TaskProfile, ground_truth: Path, given: Path | None) -> Path | None:
+    """The file of boxes: the `given` one or, if the task requires boxes, the one in the ground truth.
+
+    Raises HecktorError: boxes that the task requires and nobody gave, or that it does not use.
+    """
     rules = next((answer.rules for answer in task.answers.values() if isinstance(answer.rules, MaskRules)), None)
-    given = request.bounding_boxes is not None
-    if rules is None:
-        if given:
-            raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
-    elif given and rules.bounding_box == "whole_image":
-        raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
-    elif not given and rules.bounding_box == "required":
+    if given is None and requires_boxes(task):
+        if (ground_truth / BOUNDING_BOXES).is_file():
+            return ground_truth / BOUNDING_BOXES
         raise HecktorError(
             "--bounding-boxes",
             f"none, but {task.edition} scores inside a bounding box",
             f"a CSV file of boxes (or {BOUNDING_BOXES} in the ground truth), "
             "or --option bounding_box=whole_image to score the whole image",
         )
+    if given is not None and rules is None:
+        raise HecktorError("--bounding-boxes", f"task {task.algorithm.name} has no masks", "none")
+    if given is not None and rules is not None and rules.bounding_box == "whole_image":
+        raise HecktorError("--bounding-boxes", "found together with bounding_box=whole_image", "only one of them")
+    return given

@@ -13,7 +13,8 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import listed
-from evaluation.analyses.sources import IN_BOX, PatientFiles, TaskResults
+from evaluation.analyses.sources import PatientFiles, TaskResults
+from evaluation.results.documents import IN_BOX
 from evaluation.rows.mask import LABELS
 
 NOT_COMPARED: Final = "the results hold no rows, so that nobody can check whether these are the scored patients"

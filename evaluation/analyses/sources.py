@@ -23,7 +23,7 @@ from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
-from evaluation.results.documents import FIGURES, figure_of
+from evaluation.results.documents import FIGURES, IN_BOX, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
 from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profile
 from evaluation.results.validation import check_figures, identical_answers
@@ -33,7 +33,6 @@ GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
 # Of GTVp, in the table.
 VOLUME_ML: Final = "gtvp_volume_ml"
-IN_BOX: Final = "bounding_boxes_sha256"
 CENTRE: Final = "centre"
 DECIDING: Final = "deciding"
 _RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}

@@ -15,6 +15,8 @@ from contract.files import MAX_JSON_BYTES, read_json
 
 METRICS_FORMAT: Final = 1
 MAX_METRICS_BYTES: Final = 32 * MAX_JSON_BYTES
+# The option of an evaluation inside bounding boxes: the checksum of their file.
+IN_BOX: Final = "bounding_boxes_sha256"
 FIGURES: Final = ("value", "ci95_low", "ci95_high")
 
 AnyResult = TypeVar("AnyResult", bound=Document)

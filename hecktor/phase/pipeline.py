@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -47,12 +47,6 @@ class PhaseOptions:
     predictions: Path | None = None
     bounding_boxes: Path | None = None
 
-    def request(self, ground_truth: Path, submission: Path, predictions: Path | None = None) -> EvaluationRequest:
-        """An evaluation by the rules of the phase, without intervals."""
-        edition, task = self.edition.source, self.task.algorithm.name
-        files = (ground_truth, submission, None, task, edition, predictions, self.bounding_boxes)
-        return EvaluationRequest(*files, bootstraps=0, workers=usable_cpus())
-
 
 def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Reporter) -> dict[str, EvaluationRun]:
     """Make and test the files of a phase, and return the evaluation of each test submission by name.
@@ -66,12 +60,11 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
     """
     task = options.task
     check_folder(options.output, SETTINGS, "phase")
-    request = options.request(options.ground_truth, options.output)
     if requires_boxes(task) != (options.bounding_boxes is not None):
         found = "found none for" if requires_boxes(task) else "found with"
         expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
         raise HecktorError("--bounding-boxes", f"{found} the profile {task.edition}", expected)
-    references = _references(options, request)
+    references = _references(options)
     cases = len({case for one in references.values() for case in one.targets})
     settings, submissions = PhaseSettings.of(task), _submissions(options, references)
     with scratch_folder(options.output) as scratch:
@@ -92,10 +85,10 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
     return tries
 
 
-def _references(options: PhaseOptions, request: EvaluationRequest) -> References:
+def _references(options: PhaseOptions) -> References:
     """The reference of each answer. Raises GroundTruthError; for a release it says how a phase's reference looks."""
     try:
-        return read_references(request, options.profile, options.task)
+        return read_references(options.profile, options.task, options.ground_truth, options.bounding_boxes)
     except GroundTruthError:
         if not is_release(options.ground_truth, options.edition):
             raise
@@ -115,8 +108,7 @@ def _submissions(options: PhaseOptions, references: References) -> dict[str, Ans
     perfect = perfect_answers(options.task, references)
     submissions: dict[str, Answers] = {"perfect": perfect, EMPTY: perfect}
     if options.predictions is not None:
-        request = options.request(options.ground_truth, options.output, options.predictions)
-        given = read_submissions(request, options.task, references)[0]
+        given = read_submissions(options.task, references, options.output, options.predictions)[0]
         submissions["predictions"] = {name: one.answers for name, one in given.items()}
     return submissions
 
@@ -145,8 +137,9 @@ def _score(options: PhaseOptions, name: str, answers: Answers, scratch: Path) ->
     input_dir = scratch / REHEARSAL / name / "input"
     input_dir.mkdir(parents=True)
     stage(options.task, answers, input_dir, is_empty=name == EMPTY)
-    request = replace(options.request(scratch / "ground_truth", input_dir), bounding_boxes=None)
-    scored = evaluate_submission(request)
+    task, edition = options.task.algorithm.name, options.edition.source
+    files = scratch / "ground_truth", input_dir
+    scored = evaluate_submission(EvaluationRequest(*files, None, task, edition, bootstraps=0, workers=usable_cpus()))
     unranked = ranked_values(scored.to_dict())[1]
     problems = [f"{one.case}: {one.why}" for one in scored.cases.failed]
     problems += [*scored.warnings, *unranked] if unranked else []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.leaderboard import leaderboard
-from evaluation.request import EvaluationRequest
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics
 from evaluation.results.teams import comparable_teams
 from evaluation.statistics.bootstrap import Estimate
@@ -55,13 +53,12 @@ def _challenge(
     """`lost` are the numbers of teams that answer no case."""
     profile = load_profile(edition)
     chosen = profile.task(task or next(iter(profile.tasks)))
-    request = EvaluationRequest(Path(), Path(), task=chosen.algorithm.name, edition=edition, bootstraps=20)
     rng = np.random.default_rng(7)
     patients = simulated_patients(cases, rng)
     metrics = {}
     for place in range(teams):
         team = SimulatedTeam(f"team {place}", place / 2, float(place in lost), probabilities=True)
-        content = simulated_metrics(request, chosen, patients, team, rng)
+        content = simulated_metrics(chosen, patients, team, 20, rng)
         metrics[team.name] = parse_metrics(content, "metrics.json", team.name)
     loaded = comparable_teams(chosen, list(metrics.values()))
     board = leaderboard(loaded, bootstraps=20)

@@ -154,6 +154,18 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, [])
 
 
+def test_a_rule_for_ties_holds_in_every_bootstrap_ranking(tables):
+    """Two teams with one answer tie in each replicate: both first by the edition's rule, both last by the maximum."""
+    files = {"task": "rfs", "predictions": tables / "good.csv", "bootstraps": 0}
+    results = {name: evaluate(tables / "truth.csv", **files) for name in ("a", "b")}
+    for ties, place in ((None, "1"), ("max", "2")):
+        stable = rank(results, bootstraps=20, ties=ties).stability
+        assert {team: of.times_at_rank for team, of in stable.rankings["c_index"].teams.items()} == {
+            "a": {place: 20},
+            "b": {place: 20},
+        }
+
+
 def test_a_team_s_name_is_no_formula(tables):
     """In leaderboard.csv an apostrophe precedes it; leaderboard.json and the path of its file keep it as it is."""
     for name in ("good", "poor"):
