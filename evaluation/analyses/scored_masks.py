@@ -14,8 +14,8 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import listed
 from evaluation.analyses.sources import PatientFiles, TaskResults
+from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
-from evaluation.rows.mask import LABELS
 
 NOT_COMPARED: Final = "the results hold no rows, so that nobody can check whether these are the scored patients"
 

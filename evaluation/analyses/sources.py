@@ -22,6 +22,7 @@ from evaluation.editions.document import Lexicographic, RankingProfile
 from evaluation.editions.profile import EvaluationProfile, load_profile
 from evaluation.inputs.ground_truth import read_mask_folder
 from evaluation.inputs.tables import number, read_table
+from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
 from evaluation.results.documents import FIGURES, IN_BOX, figure_of
 from evaluation.results.metrics_json import TeamMetrics, read_metrics
@@ -188,7 +189,7 @@ def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[s
     """The first case whose GTVp has another volume than the scored one, empty without any; boxes cut masks."""
     teams = [team for team in results.teams if IN_BOX not in team.provenance.get("options", {})]
     for row in (row for team in teams for row in results.rows_of(team, mask)):
-        volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / 1000
+        volume, scored = scans.get(row["case"], {}).get(VOLUME_ML), row["gtvp_reference_mm3"] / MM3_PER_ML
         if volume is not None and not math.isclose(volume, scored, rel_tol=1e-3, abs_tol=1e-3):
             expected = f"the {scored:.4g} ml that were scored; is this another cohort?"
             return f"GTVp of {row['case']} {volume:.4g} ml", expected

@@ -11,12 +11,12 @@ import numpy as np
 
 from contract.editions import Answer
 from evaluation.analyses.sources import TaskResults
+from evaluation.metrics.classes import class_metrics, with_all_classes
+from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
+from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import Metric, is_counted
 from evaluation.results.metrics_json import TeamMetrics
-from evaluation.rows.classes import class_metrics, with_all_classes
-from evaluation.rows.mask import mask_metrics
-from evaluation.rows.risk import RISK_METRICS
 from evaluation.statistics.intervals import quartiles
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}

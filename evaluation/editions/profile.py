@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from contract.documents import parse_document
 from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_edition
@@ -28,11 +28,11 @@ from evaluation.editions.document import (
     metrics_of_scheme,
     ranked_metrics,
 )
+from evaluation.metrics.records import metrics_of
 from evaluation.metrics.rules import RULES_OF_KIND, MaskRules, Metric, RiskRules, Rules
-from evaluation.rows.classes import ClassScorer, with_all_classes
-from evaluation.rows.comparison import MaskScorer
-from evaluation.rows.risk import RiskScorer
-from evaluation.rows.scorer import Scorer
+
+if TYPE_CHECKING:
+    from evaluation.rows.scorer import Scorer
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,14 @@ class AnswerProfile:
 
     @property
     def scorer(self) -> Scorer:
-        if isinstance(self.rules, MaskRules):
-            return MaskScorer(self.rules)
-        if isinstance(self.rules, RiskRules):
-            return RiskScorer(self.answer, self.rules)
-        return ClassScorer(with_all_classes(self.answer) if self.rules.not_counted == "class" else self.answer)
+        from evaluation.rows import scorer_of  # loads SimpleITK, which parsing a profile does not need
+
+        return scorer_of(self.answer, self.rules)
 
     @property
     def metrics(self) -> dict[str, Metric]:
         """The metrics that the rules measure, by name without the prefix."""
-        return {metric.name: metric for metric in self.scorer.metrics}
+        return {metric.name: metric for metric in metrics_of(self.answer, self.rules)}
 
 
 @dataclass(frozen=True)

@@ -130,9 +130,9 @@ class PairCounter:
         numbers = self._number[order]
         after = np.zeros((order.size + 1, w.shape[1]))
         np.cumsum(w[order][::-1], axis=0, out=after[1:])
-        mine = self._events[order]
-        later = order.size - np.searchsorted(numbers, numbers[mine], side="right")
-        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[mine]])
+        recurred = self._events[order]
+        later = order.size - np.searchsorted(numbers, numbers[recurred], side="right")
+        total: Floats = np.einsum("ib,ib->b", after[later], earlier[order[recurred]])
         return total
 
 

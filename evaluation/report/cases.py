@@ -16,6 +16,7 @@ from evaluation.analyses.classes import class_name
 from evaluation.analyses.masks.cases import LABELS
 from evaluation.analyses.sources import TaskResults, team_names
 from evaluation.analyses.tables import answer_title
+from evaluation.metrics.masks import LESION_KEYS
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.page.charts import column
 from evaluation.page.html import (
@@ -31,7 +32,6 @@ from evaluation.page.html import (
     paragraph,
     table,
 )
-from evaluation.rows.mask import LESION_KEYS
 
 # With more cases a card is hidden until its case is chosen in the table.
 _FEW_CASES: Final = 12

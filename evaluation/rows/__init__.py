@@ -1,13 +1,23 @@
-"""Kinds of answers, a module for each: the row of a case, its form in metrics.json, its metrics and its scorer."""
+"""Kinds of answers, a module for each: the row of a case and its scorer."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
-from evaluation.rows.classes import ClassRow
+from contract.editions import Answer
+from evaluation.metrics.classes import counted_answer
+from evaluation.metrics.rules import MaskRules, RiskRules, Rules
+from evaluation.rows.classes import ClassRow, ClassScorer
+from evaluation.rows.comparison import MaskScorer
 from evaluation.rows.mask import MaskRow
-from evaluation.rows.risk import RiskRow
+from evaluation.rows.risk import RiskRow, RiskScorer
+from evaluation.rows.scorer import Scorer
 
-# Every row has a `case`, the `error` why there is no usable prediction (None if there is one), and `failed`: whether
-# something was submitted that cannot be used.
 CaseRow: TypeAlias = MaskRow | RiskRow | ClassRow
+
+
+def scorer_of(answer: Answer, rules: Rules) -> Scorer:
+    """What scores an answer by these rules."""
+    if isinstance(rules, MaskRules):
+        return MaskScorer(rules)
+    return RiskScorer(answer, rules) if isinstance(rules, RiskRules) else ClassScorer(counted_answer(answer, rules))

@@ -1,12 +1,12 @@
-"""Classes, two or more: the row of a patient, and the metrics."""
+"""Classes, two or more: the row of a patient."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, create_model, model_validator
@@ -17,14 +17,7 @@ from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import Reference, read_classes
 from evaluation.inputs.plain_files import read_class_table
 from evaluation.inputs.submission import Submission, SubmittedAnswer, read_class
-from evaluation.metrics.classification import (
-    Codes,
-    binary_metrics,
-    class_codes,
-    many_classes_metrics,
-    probability_metrics,
-)
-from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
+from evaluation.metrics.classes import ClassCohort, class_metrics
 from evaluation.metrics.rules import ONE_CLASS_ONLY, Metric
 from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
@@ -87,83 +80,6 @@ def class_row(
     content |= {f"predicted_{answer.row_key}": predicted, answer.row_key: actual}
     content |= {"predicted_probability": probability} if answer.is_binary else {}
     return row_type(answer)(**content)
-
-
-@dataclass(frozen=True)
-class ClassCohort:
-    """The rows of a cohort as arrays, shape (patients,)."""
-
-    rows: Sequence[ClassRow]
-    answer: Answer
-
-    @cached_property
-    def positive(self) -> Booleans:
-        return np.array([row.actual == self.answer.classes[1] for row in self.rows], dtype=np.bool_)
-
-    @cached_property
-    def probability(self) -> Floats:
-        return np.array([np.nan if row.probability is None else row.probability for row in self.rows])
-
-    @cached_property
-    def binary(self) -> dict[str, WeightedMetric]:
-        """The metrics of two classes; those of probabilities only if somebody has one."""
-        correct = np.array([row.correct for row in self.rows], dtype=np.bool_)
-        of_classes = binary_metrics(self.positive, correct)
-        has_probabilities = np.isfinite(self.probability).any()
-        return of_classes | (probability_metrics(self.positive, self.probability) if has_probabilities else {})
-
-    @cached_property
-    def codes(self) -> tuple[Codes, Codes]:
-        actual = class_codes([row.actual for row in self.rows], self.answer.classes)
-        return actual, class_codes([row.predicted for row in self.rows], self.answer.classes)
-
-    @cached_property
-    def many(self) -> dict[str, WeightedMetric]:
-        return many_classes_metrics(*self.codes, len(self.answer.classes))
-
-
-RECALL_PREFIX: Final = "recall_"
-
-
-def _binary(name: str, title: str, **facts: Any) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.binary.get(name), **facts)
-
-
-BINARY_METRICS: tuple[Metric, ...] = (
-    _binary("balanced_accuracy", "Balanced accuracy"),
-    _binary("sensitivity", "Sensitivity"),
-    _binary("specificity", "Specificity"),
-    _binary("auc", "AUC"),
-    _binary("brier", "Brier score", best=0.0),
-    _binary("calibration_in_the_large", "Calibration in the large", bounds=(-1.0, 1.0), best=0.0),
-    _binary("calibration_error", "Calibration error", best=0.0),
-)
-
-
-def _of_many(name: str, title: str, key: str) -> Metric:
-    return Metric(name, title, "class", lambda cohort: cohort.many[key])
-
-
-MANY_CLASSES_METRICS: tuple[Metric, ...] = (
-    _of_many("balanced_accuracy", "Balanced accuracy", "balanced_accuracy"),
-    _of_many("accuracy", "Accuracy", "accuracy"),
-)
-
-
-def class_metrics(answer: Answer) -> tuple[Metric, ...]:
-    """The metrics of an answer: of two classes, or of more with the recall of each."""
-    if answer.is_binary:
-        return BINARY_METRICS
-    return (*MANY_CLASSES_METRICS, *(_recall(value, code) for code, value in enumerate(answer.classes)))
-
-
-def _recall(value: ClassValue, code: int) -> Metric:
-    return _of_many(f"{RECALL_PREFIX}{value}", f"Recall of {value}", str(code))
-
-
-def with_all_classes(answer: Answer) -> Answer:
-    """The answer with the classes that its declaration does not count."""
-    return answer.model_copy(update={"classes": (*answer.not_counted, *answer.classes), "not_counted": ()})
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from evaluation.inputs.masks import WHOLE_IMAGE, BoundingBox, read_labels, read_
 from evaluation.inputs.plain_files import read_mask_files
 from evaluation.inputs.submission import Submission, SubmittedAnswer, answer_file, unusable
 from evaluation.metrics.lesions import compare_lesions, false_voxels
+from evaluation.metrics.masks import LABELS, MaskColumns, mask_metrics
 from evaluation.metrics.overlap import count_overlaps, foreground_box
 from evaluation.metrics.rules import SURFACES_OF, MaskRules, Metric
 from evaluation.metrics.surface import Spacing, compare_surfaces, without_prediction
-from evaluation.rows.mask import LABELS, MaskColumns, MaskRow, mask_metrics, mask_row, row_type
+from evaluation.rows.mask import MaskRow, mask_row, row_type
 from evaluation.rows.mistakes import about_changes, common_otherwise, is_poor
 from evaluation.rows.scorer import RowMetrics, measured
 

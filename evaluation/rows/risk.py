@@ -1,8 +1,8 @@
-"""Risks: the row of a patient, and the metrics."""
+"""Risks: the row of a patient."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,9 @@ from evaluation.execution import Workers
 from evaluation.inputs.ground_truth import FollowUp, Reference, read_follow_up
 from evaluation.inputs.plain_files import read_risk_table
 from evaluation.inputs.submission import Submission, read_risk
-from evaluation.metrics.overlap import WeightedMetric
-from evaluation.metrics.rules import DIRECTIONS, KANG, NO_COMPARABLE_PAIR, Metric, RiskRules
-from evaluation.metrics.survival import (
-    AUC_YEARS,
-    DAYS_PER_YEAR,
-    SurvivalCohort,
-    c_index_metric,
-    dynamic_auc_metric,
-    uno_c_metric,
-)
+from evaluation.metrics.risks import RISK_METRICS, RiskCohort
+from evaluation.metrics.rules import DIRECTIONS, NO_COMPARABLE_PAIR, Metric, RiskRules
+from evaluation.metrics.survival import SurvivalCohort
 from evaluation.rows.scorer import RowMetrics, ScoredRow, measured, submitted_value, whole_cohort
 
 
@@ -57,35 +50,6 @@ def survival_cohort(rows: Sequence[RiskRow], rules: RiskRules) -> SurvivalCohort
         events=np.array([row.relapse for row in rows], dtype=np.bool_),
         risks=np.array([np.nan if row.risk is None else sign * row.risk for row in rows]),
     )
-
-
-@dataclass(frozen=True)
-class RiskCohort:
-    """The patients of an evaluation, and how a missing risk counts."""
-
-    patients: SurvivalCohort
-    missing_risk: str
-
-
-def _of_risk(
-    name: str, title: str, of: Callable[[SurvivalCohort, str], WeightedMetric], second_test: str = ""
-) -> Metric:
-    def of_cohort(cohort: RiskCohort) -> WeightedMetric:
-        return of(cohort.patients, cohort.missing_risk)
-
-    return Metric(name, title, "risk", of_cohort, second_test=second_test, rules=("missing_risk",))
-
-
-def _auc_after(years: int) -> Metric:
-    of = partial(dynamic_auc_metric, time_days=years * DAYS_PER_YEAR)
-    return _of_risk(f"auc_{years}y", f"AUC after {years} year{'s' * (years > 1)}", of)
-
-
-RISK_METRICS: tuple[Metric, ...] = (
-    _of_risk("c_index", "C-index", c_index_metric, second_test=KANG),
-    _of_risk("uno_c", "Uno's C-index", uno_c_metric),
-    *map(_auc_after, AUC_YEARS),
-)
 
 
 @dataclass(frozen=True)

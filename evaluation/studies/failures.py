@@ -19,11 +19,12 @@ from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.metrics.classification import auc_metric
 from evaluation.metrics.confidence import area_metric, confidence_metrics, risk_coverage
+from evaluation.metrics.masks import LABELS
 from evaluation.metrics.overlap import Booleans, Floats, mean_metric, scores_of_case
 from evaluation.options import add_bootstrap
 from evaluation.results.metrics_json import aggregates
 from evaluation.results.teams import ComparableTeams, load_teams
-from evaluation.rows.mask import LABELS, MaskRow
+from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
 from evaluation.studies.outputs import StudyResult, interval_text
 

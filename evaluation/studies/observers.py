@@ -20,6 +20,7 @@ from contract.options import name_path, number_within
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_labels
+from evaluation.metrics.masks import LABELS
 from evaluation.metrics.overlap import (
     Floats,
     Overlap,
@@ -34,7 +35,6 @@ from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap, add_workers
 from evaluation.results.metrics_json import aggregates
-from evaluation.rows.mask import LABELS
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
 from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases

@@ -25,6 +25,7 @@ from evaluation.analyses.sources import (
     without_masks,
 )
 from evaluation.inputs.masks import read_labels
+from evaluation.metrics.masks import DISTANCES
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import LOST
@@ -90,7 +91,7 @@ def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseV
 
 def value_of(row: Row, key: str) -> float | str | None:
     """A team's value with four decimals; `inf` for a lost distance, None if nothing is measured, as of empty masks."""
-    if key.endswith("_hd95_mm") and row.get(f"{key.removesuffix('_hd95_mm')}_surface") in LOST:
+    if key in DISTANCES and row.get(f"{DISTANCES[key]}_surface") in LOST:
         return INFINITE
     return _rounded(row.get(key))
 

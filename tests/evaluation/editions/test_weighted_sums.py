@@ -15,8 +15,8 @@ from contract.documents import parse_document
 from contract.errors import HecktorError
 from evaluation.editions.document import RankedMetric, ranked_metrics
 from evaluation.editions.profile import parse_profile, with_options
+from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.overlap import WeightedSum
-from evaluation.rows.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 
 KNOWN = {metric.name: ("answer", metric) for metric in (*MANY_CLASSES_METRICS, *BINARY_METRICS)}
 

@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import t
 
 from evaluation.editions.profile import load_profile
+from evaluation.metrics.classes import BINARY_METRICS, class_metrics
 from evaluation.metrics.classification import binary_metrics
+from evaluation.metrics.masks import mask_metrics
+from evaluation.metrics.risks import RISK_METRICS
 from evaluation.ranking.cli import main
-from evaluation.rows.classes import BINARY_METRICS, class_metrics
-from evaluation.rows.mask import mask_metrics
-from evaluation.rows.risk import RISK_METRICS
 from evaluation.statistics.tests import TeamRisks, holm, kang, signed_ranks
 from tests.evaluation.conftest import Phase
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
