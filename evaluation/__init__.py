@@ -1,6 +1,6 @@
 """Score submissions of the challenge against the ground truth, and rank teams; loads no network.
 
-`evaluate`, `rank` and `score_masks` are loaded on first use, so that `import evaluation` stays light.
+The functions are loaded on first use, so that `import evaluation` stays light.
 """
 
 from __future__ import annotations
@@ -9,11 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from evaluation.api import LabelScores, MaskScores, evaluate, rank, score_masks
+    from evaluation.api import LabelScores, MaskScores, evaluate, evaluate_teams, rank, score_masks
     from evaluation.results.board import Leaderboard
     from evaluation.results.documents import MetricsJson
 
-__all__ = ["LabelScores", "Leaderboard", "MaskScores", "MetricsJson", "evaluate", "rank", "score_masks"]
+__all__ = [
+    "LabelScores",
+    "Leaderboard",
+    "MaskScores",
+    "MetricsJson",
+    "evaluate",
+    "evaluate_teams",
+    "rank",
+    "score_masks",
+]
 
 
 def __getattr__(name: str) -> Any:

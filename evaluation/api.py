@@ -28,6 +28,7 @@ from evaluation.results.board import Leaderboard
 from evaluation.results.documents import MetricsJson
 from evaluation.rows.comparison import compare_masks
 from evaluation.statistics import DEFAULT_BOOTSTRAPS, DEFAULT_SEED
+from evaluation.teams import evaluate_in_folder, not_scored
 
 Result = Path | str | Mapping[str, Any] | MetricsJson
 
@@ -84,6 +85,46 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
             rows=rows,
         )
     )
+
+
+def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
+    ground_truth: Path | str,
+    teams: Path | str,
+    *,
+    task: str | None = None,
+    edition: str = DEFAULT_PROFILE,
+    output: Path | str | None = None,
+    options: Mapping[str, str] | None = None,
+    bounding_boxes: Path | str | None = None,
+    seed: int = DEFAULT_SEED,
+    bootstraps: int = DEFAULT_BOOTSTRAPS,
+    workers: int = 1,
+    rows: bool = True,
+) -> dict[str, MetricsJson]:
+    """Evaluate each team's folder, table or zip file in the folder `teams`, as `hecktor evaluate --teams` does.
+
+    Each reference is read once for all teams, and `output/TEAM/metrics.json` is written if there is an `output`. The
+    other arguments are those of `evaluate`.
+
+    Raises HecktorError: as `evaluate`; or teams that could not be scored, after all others were.
+    """
+    request = EvaluationRequest(
+        ground_truth=Path(ground_truth),
+        submission=Path(),
+        output_dir=None if output is None else Path(output),
+        task=task,
+        edition=edition,
+        bounding_boxes=None if bounding_boxes is None else Path(bounding_boxes),
+        options=options or {},
+        seed=seed,
+        bootstraps=bootstraps,
+        workers=workers,
+        rows=rows,
+    )
+    reports, faults = evaluate_in_folder(request, load_profile(edition).task(task), Path(teams))
+    if faults:
+        raise not_scored(faults, len(reports) + len(faults))
+    return reports
 
 
 def rank(  # noqa: PLR0913 - keyword options of a public function

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.editions.profile import load_profile
     from evaluation.pipeline import evaluate_submission
     from evaluation.request import EvaluationRequest
-    from evaluation.teams import evaluate_teams
+    from evaluation.teams import evaluate_in_folder, not_scored
 
     task = chosen_task(parser, load_profile(options.edition), options.task)
     request = EvaluationRequest(
@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         options=_by_name(options.option),
     )
     if options.teams is not None:
-        reports, faults = evaluate_teams(request, task, options.teams)
+        reports, faults = evaluate_in_folder(request, task, options.teams)
         _print_teams(task, {team: one.to_dict() for team, one in reports.items()}, options.output)
         if faults:
-            raise _not_scored(faults, len(reports) + len(faults))
+            raise not_scored(faults, len(reports) + len(faults))
         return 0
     report = evaluate_submission(request).to_dict()
     _print_report(report)
@@ -69,11 +69,6 @@ def _print_teams(task: TaskProfile, reports: Mapping[str, Mapping[str, Any]], ou
         print(
             f"written: {platform.METRICS_JSON} of {len(reports)} teams in {output}; `hecktor rank {output}` ranks them"
         )
-
-
-def _not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
-    found = "; ".join(f"{team}: {fault.message}" for team, fault in faults.items())
-    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", found)
 
 
 def _print_report(report: Mapping[str, Any]) -> None:

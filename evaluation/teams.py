@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ _OF_A_TEAM: Final = (*TABLE_SUFFIXES, ".zip")
 _NOTES: Final = (".md", ".txt")
 
 
-def evaluate_teams(
+def evaluate_in_folder(
     request: EvaluationRequest, task: TaskProfile, folder: Path
 ) -> tuple[dict[str, MetricsJson], dict[str, HecktorError]]:
     """Each team's metrics.json, in `output_dir/TEAM`, and the faults of the teams that have none.
@@ -53,6 +54,12 @@ def _paths_by_team(folder: Path) -> dict[str, Path]:
     check_folder_names(names)
     check_team_names(names)
     return dict(zip(names, entries, strict=True))
+
+
+def not_scored(faults: Mapping[str, HecktorError], teams: int) -> HecktorError:
+    """The error of some of the teams."""
+    found = "; ".join(f"{team}: {fault.message}" for team, fault in faults.items())
+    return HecktorError(f"{len(faults)} of {teams} teams could not be scored", found)
 
 
 def _plain_files(path: Path, task: TaskProfile) -> Path:

@@ -17,7 +17,7 @@ from contract.editions import Answer, Edition, edition_from
 from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
-from evaluation.analyses.sources import PatientFiles
+from evaluation.analyses.scans import PatientFiles
 from evaluation.editions.profile import profile_of
 from evaluation.page.html import TEAM_COLOURS
 from evaluation.pipeline import evaluate_submission

@@ -13,7 +13,8 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import listed
-from evaluation.analyses.sources import PatientFiles, TaskResults
+from evaluation.analyses.scans import PatientFiles
+from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
 
@@ -30,9 +31,8 @@ class ScoredMasks:
 
     def check_reference(self, mask: Volume, file: str) -> None:
         """Raise GroundTruthError if this is not the reference that was scored."""
-        found = self._difference(mask.array, next(iter(self.rows.values())), "reference")
-        if found:
-            raise GroundTruthError(file, found[0], f"{found[1]}; is this another cohort?")
+        if found := self._difference(mask.array, next(iter(self.rows.values())), "reference"):
+            raise GroundTruthError(file, *found)
 
     def check_prediction(self, team: str, mask: npt.NDArray[Any], file: str) -> None:
         """Raise PredictionError if this is not the mask of the team that was scored; a team without rows passes."""
@@ -40,14 +40,15 @@ class ScoredMasks:
         if row.get("error") is not None:
             raise PredictionError(file, "a readable mask", f"none, since it was scored as unusable ({row['error']})")
         if row and (found := self._difference(mask, row, "predicted")):
-            raise PredictionError(file, found[0], f"{found[1]}; is this another run?")
+            raise PredictionError(file, *found)
 
     def _difference(self, mask: npt.NDArray[Any], row: Mapping[str, Any], part: str) -> tuple[str, str] | None:
         for name, label in LABELS.items():
             count, scored = int(np.count_nonzero(mask == label)), row[f"{name}_{part}_voxels"]
             if count < scored or (count > scored and not self.in_box):
-                plural = "s" * (count != 1)
-                return f"{count} voxel{plural} of {labels.NAMES[label]}", f"the {scored} that were scored"
+                hint = "is this another cohort?" if part == "reference" else "is this another run?"
+                found = f"{count} voxel{'s' * (count != 1)} of {labels.NAMES[label]}"
+                return found, f"the {scored} that were scored; {hint}"
         return None
 
 

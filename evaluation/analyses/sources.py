@@ -1,4 +1,4 @@
-"""Find the results, scans and masks of a report."""
+"""Find the results and masks of a report."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from typing import Any, Final
 
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
-from contract.editions.inputs import CT, PET
-from contract.errors import GroundTruthError, HecktorError
-from contract.files import without_apostrophe
+from contract.errors import HecktorError
 from contract.images.folders import list_masks
-from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.predictions import case_of
-from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
+from evaluation.analyses.scans import read_scans
 from evaluation.editions.document import Lexicographic, RankingProfile
 from evaluation.editions.profile import EvaluationProfile, load_profile
-from evaluation.inputs.ground_truth import read_mask_folder
-from evaluation.inputs.tables import number, read_table
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import LEADERBOARD_JSON, file_in_folder, leaderboard_folders, metrics_path, read_board
 from evaluation.results.documents import FIGURES, IN_BOX, figure_of
@@ -30,13 +25,11 @@ from evaluation.results.teams import OWN_EDITION, comparable_teams, stated_profi
 from evaluation.results.validation import check_figures, identical_answers
 from evaluation.statistics.bootstrap import Estimate
 
-GROUND_TRUTH: Final = "ground_truth"
 SCANS_CSV: Final = "baselines.csv"
 # Of GTVp, in the table.
 VOLUME_ML: Final = "gtvp_volume_ml"
 CENTRE: Final = "centre"
 DECIDING: Final = "deciding"
-_RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
 
 
 @dataclass(frozen=True)
@@ -131,17 +124,6 @@ class TaskResults:
         return {str(case): centre for centre, block in blocks for case in block.get("names", ())}
 
 
-@dataclass(frozen=True)
-class PatientFiles:
-    """CT, PET (SUV) and reference mask of one patient; `predictions` holds the mask of each team that has one."""
-
-    case: str
-    ct: Path
-    pet: Path
-    reference: Path
-    predictions: Mapping[str, Path] = field(default_factory=dict)
-
-
 def profile_of_results(results_dir: Path | None, name: str | None) -> EvaluationProfile:
     """The edition that the first leaderboard states, of the package or with its text; without results the default one.
 
@@ -194,21 +176,6 @@ def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[s
             expected = f"the {scored:.4g} ml that were scored; is this another cohort?"
             return f"GTVp of {row['case']} {volume:.4g} ml", expected
     return ()
-
-
-def read_scans(path: Path) -> dict[str, dict[str, float]]:
-    """The numbers of a table with a column `case`, by case and column. Raises HecktorError for any other table."""
-    table = read_table(path, HecktorError)
-    if "case" not in table.header:
-        raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")
-    scans: dict[str, dict[str, float]] = {}
-    for index, row in enumerate(table.rows):
-        texts = [(name, text) for name, text in row.items() if name != "case"]
-        figures = [
-            (name, number(text, f"{table.where(index)}: {name}", "a number", HecktorError)) for name, text in texts
-        ]
-        scans[without_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
-    return scans
 
 
 def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
@@ -330,51 +297,3 @@ def without_masks(results: TaskResults | None, masks: Mapping[str, Mapping[str, 
     teams = [] if results is None else [team.team for team in results.teams]
     lacking = [team for team in teams if not set(masks.get(team, ())) & set(cases)]
     return f"no masks of {', '.join(lacking)}, whose contours are not shown (--masks TEAM=FOLDER)" if lacking else ""
-
-
-def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
-    """Every case of a cohort, sorted.
-
-    The cohort has the platform's layout, `<case>/input/...` and `ground_truth/<case>.mha`, or the release's:
-    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`. Raises GroundTruthError: no case,
-    or a case without exactly one of each of the three.
-    """
-    if CT not in edition.inputs:
-        raise GroundTruthError(cohort.name, f"edition {edition.name} without CT and PET", "both, which pictures show")
-    if (cohort / GROUND_TRUTH).is_dir():
-        references = read_mask_folder(cohort / GROUND_TRUTH).targets
-        return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]
-    folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
-    cases = [_released(folder) for folder in folders if _of_release(folder)]
-    if not cases:
-        wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        raise GroundTruthError(cohort.name, "no case found", wanted)
-    return cases
-
-
-def tables_of(cohort: Path, edition: Edition) -> list[Path]:
-    """The tables beside a cohort's reference masks or, of a release, those of its folders."""
-    if (cohort / GROUND_TRUTH).is_dir():
-        return list(csv_files(cohort / GROUND_TRUTH))
-    root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
-    return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
-
-
-def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:
-    folders = (edition.inputs[scan].path_under(inputs) for scan in (CT, PET))
-    ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
-    return PatientFiles(case, ct, pet, reference)
-
-
-def _of_release(folder: Path) -> dict[str, Path]:
-    by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
-    stems = {kind: f"{folder.name}{mark}" for kind, mark in _RELEASE_MARKS.items()}
-    return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
-
-
-def _released(folder: Path) -> PatientFiles:
-    paths = _of_release(folder)
-    absent = sorted(set(_RELEASE_MARKS) - set(paths))
-    if absent:
-        raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
-    return PatientFiles(folder.name, paths["ct"], paths["pet"], paths["mask"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,15 +21,12 @@ from evaluation.metrics.classification import (
 from evaluation.metrics.overlap import Booleans, Floats, WeightedMetric
 from evaluation.metrics.rules import ClassRules, Metric
 
-if TYPE_CHECKING:  # loads SimpleITK, which parsing a profile does not need
-    from evaluation.rows.classes import ClassRow
-
 
 @dataclass(frozen=True)
 class ClassCohort:
-    """The rows of a cohort as arrays, shape (patients,)."""
+    """The rows of a cohort (`ClassRow`) as arrays, shape (patients,)."""
 
-    rows: Sequence[ClassRow]
+    rows: Sequence[Any]
     answer: Answer
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from evaluation.metrics.overlap import (
 )
 from evaluation.metrics.rules import SIGNED_RANK, SURFACES_OF, MaskRules, Metric
 
-if TYPE_CHECKING:  # loads SimpleITK, which parsing a profile does not need
-    from evaluation.rows.mask import MaskRow
-
 LABELS: Final = {"gtvp": labels.GTVP, "gtvn": labels.GTVN}
 PARTS: Final = ("intersection", "reference", "predicted")
 LESION_KEYS: Final = ("tp", "fp", "fn")
@@ -38,9 +35,9 @@ DISTANCES: Final = {
 
 @dataclass(frozen=True)
 class MaskColumns:
-    """The rows of a cohort as columns, shape (cases,), under the rules of an evaluation."""
+    """The rows of a cohort (`MaskRow`) as columns, shape (cases,), under the rules of an evaluation."""
 
-    rows: Sequence[MaskRow]
+    rows: Sequence[Any]
     rules: MaskRules
 
     def values(self, name: str) -> Floats:

@@ -85,7 +85,8 @@ def _pictures(
     """The pictures of the cohort's cases, written beside the page, and what they lack; none without a cohort."""
     if options.cohort is None:
         return [], []
-    from evaluation.analyses.sources import find_scans, with_out_of_competition
+    from evaluation.analyses.scans import find_scans
+    from evaluation.analyses.sources import with_out_of_competition
     from evaluation.page.html import colours_of
     from evaluation.report.pictures import plan_pictures
 

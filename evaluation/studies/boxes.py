@@ -13,7 +13,7 @@ from contract import labels
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header
-from evaluation.analyses.sources import PatientFiles
+from evaluation.analyses.scans import PatientFiles
 from evaluation.inputs.masks import BoundingBox, read_labels
 from evaluation.inputs.plain_files import BOX_COLUMNS
 from evaluation.metrics.overlap import MM3_PER_ML

@@ -15,7 +15,7 @@ from contract.errors import HecktorError
 from contract.options import add_edition_option, name_path
 from contract.patient import centres_of, listed
 from contract.release.tables import ID, read_columns, read_table
-from evaluation.analyses.sources import PatientFiles, find_scans, tables_of
+from evaluation.analyses.scans import PatientFiles, find_scans, tables_of
 from evaluation.editions.profile import load_declaration, load_profile
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components

@@ -15,7 +15,7 @@ from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, to_sitk
 from contract.options import add_edition_option
-from evaluation.analyses.sources import PatientFiles, find_scans
+from evaluation.analyses.scans import PatientFiles, find_scans
 from evaluation.editions.profile import load_declaration
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import MM3_PER_ML, Box, foreground_box

@@ -18,7 +18,7 @@ from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
 from contract.patient import listed
-from evaluation.analyses.sources import PatientFiles
+from evaluation.analyses.scans import PatientFiles
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
 from evaluation.inputs.plain_files import read_bounding_boxes

@@ -10,13 +10,12 @@ from typing import Any, Final
 
 from contract.errors import GroundTruthError
 from contract.patient import PatientRecord, centre_of
+from evaluation.analyses.scans import PatientFiles, find_scans
 from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
 from evaluation.analyses.sources import (
-    PatientFiles,
     TaskResults,
     find_masks,
     find_results,
-    find_scans,
     masks_of_case,
     profile_of_results,
     require_cases,

@@ -13,7 +13,8 @@ from contract.editions.inputs import EHR
 from contract.errors import InputError
 from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
 from contract.release.tables import Row, read_table
-from evaluation.analyses.sources import TaskResults, tables_of
+from evaluation.analyses.scans import tables_of
+from evaluation.analyses.sources import TaskResults
 from evaluation.inputs.tables import class_value, flag
 
 # Name of the reference's row among those of the teams.

@@ -12,7 +12,7 @@ import pytest
 
 from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import write_mask
-from evaluation import evaluate, rank, score_masks
+from evaluation import evaluate, evaluate_teams, rank, score_masks
 from evaluation.cli import main
 from evaluation.ranking.cli import main as rank_main
 
@@ -152,6 +152,27 @@ def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
         {name: one.to_dict() for name, one in results.items()}, bootstraps=0, out_of_competition={"A": paths["poor"]}
     )
     assert (plain.order, plain.ranks, plain.incomplete) == (("good", "poor"), {"good": 1, "poor": 2}, [])
+
+
+def test_teams_are_evaluated_together_as_each_alone(tables):
+    """A table that nobody can read is told after the others are scored."""
+    teams = tables / "teams"
+    teams.mkdir()
+    for name in ("good", "poor"):
+        (teams / f"{name}.csv").write_text((tables / f"{name}.csv").read_text())
+    alone = {
+        name: evaluate(tables / "truth.csv", task="rfs", predictions=tables / f"{name}.csv", bootstraps=20)
+        for name in ("good", "poor")
+    }
+    assert evaluate_teams(tables / "truth.csv", teams, task="rfs", bootstraps=20) == alone
+    (teams / "worst.csv").write_text("nothing\n1\n")
+    with pytest.raises(HecktorError, match=r"^1 of 3 teams could not be scored: worst: "):
+        evaluate_teams(tables / "truth.csv", teams, task="rfs", bootstraps=0, output=tables / "out")
+    assert [(tables / "out" / name / "metrics.json").is_file() for name in ("good", "poor", "worst")] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_rule_for_ties_holds_in_every_bootstrap_ranking(tables):

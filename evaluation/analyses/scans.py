@@ -1,0 +1,94 @@
+"""Find the scans, reference masks and tables of a cohort's patients, and read figures of the scans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from contract.editions import Edition
+from contract.editions.inputs import CT, PET
+from contract.errors import GroundTruthError, HecktorError
+from contract.files import without_apostrophe
+from contract.images.volumes import find_single_image, image_suffix, list_images
+from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
+from evaluation.inputs.ground_truth import read_mask_folder
+from evaluation.inputs.tables import number, read_table
+
+GROUND_TRUTH: Final = "ground_truth"
+_RELEASE_MARKS: Final = {"ct": "__CT", "pet": "__PT", "mask": ""}
+
+
+@dataclass(frozen=True)
+class PatientFiles:
+    """CT, PET (SUV) and reference mask of one patient; `predictions` holds the mask of each team that has one."""
+
+    case: str
+    ct: Path
+    pet: Path
+    reference: Path
+    predictions: Mapping[str, Path] = field(default_factory=dict)
+
+
+def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
+    """Every case of a cohort, sorted.
+
+    The cohort has the platform's layout, `<case>/input/...` and `ground_truth/<case>.mha`, or the release's:
+    `<case>/<case>__CT.nii.gz`, `<case>/<case>__PT.nii.gz` and `<case>/<case>.nii.gz`. Raises GroundTruthError: no case,
+    or a case without exactly one of each of the three.
+    """
+    if CT not in edition.inputs:
+        raise GroundTruthError(cohort.name, f"edition {edition.name} without CT and PET", "both, which pictures show")
+    if (cohort / GROUND_TRUTH).is_dir():
+        references = read_mask_folder(cohort / GROUND_TRUTH).targets
+        return [_on_platform(cohort / case / "input", case, path, edition) for case, path in references.items()]
+    folders = sorted(path for path in cohort.iterdir() if path.is_dir()) if cohort.is_dir() else []
+    cases = [_released(folder) for folder in folders if _of_release(folder)]
+    if not cases:
+        wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
+        raise GroundTruthError(cohort.name, "no case found", wanted)
+    return cases
+
+
+def tables_of(cohort: Path, edition: Edition) -> list[Path]:
+    """The tables beside a cohort's reference masks or, of a release, those of its folders."""
+    if (cohort / GROUND_TRUTH).is_dir():
+        return list(csv_files(cohort / GROUND_TRUTH))
+    root = cohort.parent if cohort.name in TASK_FOLDERS else cohort
+    return [table for folder in release_folders(root, edition) for table in folder.tables] or list(csv_files(cohort))
+
+
+def _on_platform(inputs: Path, case: str, reference: Path, edition: Edition) -> PatientFiles:
+    folders = (edition.inputs[scan].path_under(inputs) for scan in (CT, PET))
+    ct, pet = (find_single_image(folder, error=GroundTruthError) for folder in folders)
+    return PatientFiles(case, ct, pet, reference)
+
+
+def _of_release(folder: Path) -> dict[str, Path]:
+    by_stem = {path.name[: -len(image_suffix(path) or "")]: path for path in list_images(folder)}
+    stems = {kind: f"{folder.name}{mark}" for kind, mark in _RELEASE_MARKS.items()}
+    return {kind: by_stem[stem] for kind, stem in stems.items() if stem in by_stem}
+
+
+def _released(folder: Path) -> PatientFiles:
+    paths = _of_release(folder)
+    absent = sorted(set(_RELEASE_MARKS) - set(paths))
+    if absent:
+        raise GroundTruthError(folder.name, f"no {' and no '.join(absent)}", "CT, PET and mask")
+    return PatientFiles(folder.name, paths["ct"], paths["pet"], paths["mask"])
+
+
+def read_scans(path: Path) -> dict[str, dict[str, float]]:
+    """The numbers of a table with a column `case`, by case and column. Raises HecktorError for any other table."""
+    table = read_table(path, HecktorError)
+    if "case" not in table.header:
+        raise HecktorError(table.name, "no column `case`", "the baselines.csv of `hecktor study baselines`")
+    scans: dict[str, dict[str, float]] = {}
+    for index, row in enumerate(table.rows):
+        texts = [(name, text) for name, text in row.items() if name != "case"]
+        figures = [
+            (name, number(text, f"{table.where(index)}: {name}", "a number", HecktorError)) for name, text in texts
+        ]
+        scans[without_apostrophe(row["case"])] = {name: value for name, value in figures if value is not None}
+    return scans
