@@ -141,10 +141,10 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     return freedom
 
 
-def gap(mine: Floats, theirs: Floats) -> Floats:
+def gap(first: Floats, second: Floats) -> Floats:
     """First less second, 0 between equal ones, also between infinite ones."""
-    first, second = np.broadcast_arrays(mine, theirs)
-    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), DECIMALS)
+    value, other = np.broadcast_arrays(first, second)
+    gap: Floats = np.round(np.subtract(value, other, out=np.zeros(value.shape), where=value != other), DECIMALS)
     return gap
 
 
