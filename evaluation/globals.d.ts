@@ -4,7 +4,7 @@ declare const Plot: any;
 declare const niivue: any;
 
 interface Window {
-  page: { isDrawn: () => boolean; addContours?: (parts: any) => void };
+  page: { drawAll: () => void; addContours?: (parts: any) => void };
 }
 
 interface Element {

@@ -199,7 +199,7 @@ def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
     ]
     if untested:
         notes.append(
-            f"Too few patients differ to test {'; '.join(untested)}: the teams differ on fewer than five patients of a "
-            "class, or the deviation has fewer than five degrees of freedom."
+            f"Too few patients differ to test {'; '.join(untested)}: the teams agree on all patients of a class, a "
+            "class has fewer than four patients, or the deviation has fewer than five degrees of freedom."
         )
     return notes

@@ -1,133 +1,118 @@
-// The life of a chart: read when its fold opens, drawn when it comes into view or the browser is idle, again when the
-// selection, the width or the colour scheme changes, and at the width of paper before printing.
-/* global d3 */
-
-import { create, describeRow, readData, rowsOf, toCsv } from "./data.js";
-import { bars, blobs, intervals, lines, points } from "./kinds.js";
-import { layOut } from "./layout.js";
-import { colourOfTeam, medium, unique } from "./marks.js";
-import { KEYS, clearSelection, matchesSelection, onSelection, startSelection, toggle } from "./selection.js";
-import { saveFile, standaloneSvg } from "./svg.js";
-import { activateTable, tableOf } from "./tables.js";
-import { boxes, matrix } from "./wide.js";
+// Charts: drawn when they come into view, again when the selection, the width or the colour scheme changes, and at the
+// width of paper before printing.
 
 const PAPER_PX = 686;
+const GAP_PX = 26;
 const KINDS = { bars, blobs, boxes, intervals, lines, matrix, points };
-const charts = [];
-const waiting = new Set();
-
-// Whether a closed <details> hides the element.
-const isFolded = (element) => Boolean(element.closest("details:not([open])"));
+const charts = new Map(); // by the element in which they are drawn
+const inView = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => draw(charts.get(entry.target))), { rootMargin: "300px" });
 
 function facetsOf(rows, chart, plan) {
   if (plan.inRow) return d3.range(0, rows.length, plan.inRow).map((start) => ({ title: "", rows: rows.slice(start, start + plan.inRow) }));
   if (!chart.facet) return [{ title: "", rows }];
-  return unique(rows.map((row) => row[chart.facet])).map((value) => ({
-    title: String(value),
-    rows: rows.filter((row) => row[chart.facet] === value),
-    row: KEYS.includes(chart.facet) ? { [chart.facet]: value } : null,
-  }));
+  return d3.groups(rows, (row) => row[chart.facet]).map(([value, group]) => ({ title: String(value), rows: group, row: { [chart.facet]: value } }));
 }
 
 // The panels of the selection; all of them without a selection, or if none would be left. One of panels to pick from.
-function selectedRows(rows, chart, picked) {
-  if (picked !== undefined) return rows.filter((row) => row[chart.facet] === picked);
+function selectedRows({ rows, data: { chart }, picker }) {
+  if (picker) return rows.filter((row) => row[chart.facet] === picker.value);
   if (!KEYS.includes(chart.facet)) return rows;
   const left = rows.filter((row) => matchesSelection({ [chart.facet]: row[chart.facet] }));
   return left.length ? left : rows;
 }
 
 function draw(one) {
-  waiting.delete(one);
+  if (!one.isStale || !one.drawing.checkVisibility()) return; // drawn already, or in a closed fold
+  one.isStale = false;
   const width = medium.isPaper ? PAPER_PX : one.drawing.clientWidth;
-  one.isStale = !width || isFolded(one.drawing);
-  if (one.isStale) return;
-  const { data } = one;
-  const rows = selectedRows(one.rows, data.chart, one.picker?.value);
-  const plan = KINDS[data.chart.kind](data, rows, data.chart, width);
-  const images = layOut(facetsOf(rows, data.chart, plan), plan, width, medium.isPaper);
-  for (const image of images) {
-    image.setAttribute("role", "img");
-    image.setAttribute("aria-label", one.label);
-  }
-  one.drawing.replaceChildren(...images);
+  if (!one.data) readChart(one);
+  const { chart } = one.data;
+  const rows = selectedRows(one);
+  const plan = KINDS[chart.kind](one.data, rows, chart, width);
+  const facets = facetsOf(rows, chart, plan);
+  // As many columns as fit, in rows of equal length.
+  const fitting = Math.max(1, Math.min(facets.length, Math.floor((width - plan.labels + GAP_PX) / (plan.min + GAP_PX))));
+  const columns = Math.ceil(facets.length / Math.ceil(facets.length / fitting));
+  const area = Math.min(plan.max, Math.max(plan.min, (width - plan.labels - GAP_PX * (columns - 1)) / columns));
+  const panels = facets.map((facet, place) => drawPanel(facet, plan, place % columns ? 0 : plan.labels, area));
+  const lines = d3.range(0, panels.length, columns).map((start) => create("div", { class: "panels" }, ...panels.slice(start, start + columns)));
+  const content = create("div", { role: "img", "aria-label": one.label }, ...legendElement(plan.legend ?? []), ...lines);
+  one.drawing.replaceChildren(content);
   one.drawing.style.minHeight = "0";
-  one.width = width;
 }
 
-const inView = (one) => {
-  const box = one.drawing.getBoundingClientRect();
-  return box.bottom > -300 && box.top < window.innerHeight + 300;
-};
+function drawPanel(facet, plan, labels, area) {
+  const title = create("div", { class: "panel-title", style: `margin-left: ${labels}px` }, ...wrapped(facet.title, area).map((line) => create("div", {}, line)));
+  if (facet.row) tagElement(title, facet.row);
+  const panel = plan.panel({ rows: facet.rows, width: labels + area, labels, hasLabels: labels > 0 });
+  panel.setAttribute("aria-hidden", "true"); // the chart is one image, and its figures follow as a table
+  return create("div", {}, ...(facet.title ? [title] : []), panel);
+}
+
+function legendElement(entries) {
+  const items = entries.map(({ text, colour, dashes }) => {
+    const mark = svgElement("svg", { width: 20, height: 12 });
+    if (dashes === undefined) mark.append(svgElement("rect", { x: 6, width: 12, height: 12, rx: 2, fill: colour }));
+    else mark.append(svgElement("line", { x2: 20, y1: 6, y2: 6, stroke: colour, "stroke-width": 2.5, "stroke-dasharray": dashes }));
+    return create("li", {}, mark, create("span", {}, text));
+  });
+  return items.length ? [create("ul", { class: "legend" }, ...items)] : [];
+}
 
 function redrawAll() {
-  charts.forEach((one) => waiting.add(one));
-  drawWaiting();
+  for (const one of charts.values()) {
+    one.isStale = true;
+    inView.unobserve(one.drawing);
+    inView.observe(one.drawing); // reports at once whether it is in view
+  }
 }
 
-// Draws what can be seen now and, one by one, the rest when the browser has time.
-let scheduled = false;
-function drawWaiting() {
-  [...waiting].filter(inView).forEach(draw);
-  if (scheduled || waiting.size === 0) return;
-  scheduled = true;
-  const later = window.requestIdleCallback || ((work) => setTimeout(work, 20));
-  later(() => {
-    scheduled = false;
-    [...waiting].slice(0, 1).forEach(draw);
-    drawWaiting();
-  });
+function drawAll() {
+  charts.forEach(draw);
 }
 
-// Of many panels one at a time: the reader picks which.
-function addPicker(one) {
-  const { facet, pick } = one.data.chart;
+function readChart(one) {
+  const { section, drawing, title } = one;
+  const data = readData(section.querySelector('script[type="application/json"]'));
+  if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
+  Object.assign(one, { data, rows: rowsOf(data) });
+  const { facet, pick } = data.chart;
   const values = pick ? unique(one.rows.map((row) => row[facet])) : [];
-  if (values.length < 2) return;
-  one.picker = create("select", { onchange: () => draw(one) }, ...values.map((value) => create("option", { value }, value)));
-  one.drawing.before(create("label", { class: "pick" }, `${one.data.columns[facet].title} `, one.picker));
-}
-
-function addTools(section, one) {
-  const button = (text, onclick) => create("button", { type: "button", "aria-label": `Save ${one.title} as ${text}`, onclick }, text);
+  if (values.length > 1) {
+    const onchange = () => draw(Object.assign(one, { isStale: true }));
+    one.picker = create("select", { onchange }, ...values.map((value) => create("option", { value }, value)));
+    drawing.before(create("label", { class: "pick" }, `${data.columns[facet].title} `, one.picker));
+  }
+  const button = (text, onclick) => create("button", { type: "button", "aria-label": `Save ${title} as ${text}`, onclick }, text);
   const details = create("details", {}, create("summary", {}, "Figures as a table"));
-  details.addEventListener("toggle", () => details.append(tableOf(one.data, one.title)), { once: true });
-  const svg = button("SVG", () => saveFile(`${section.id}.svg`, "image/svg+xml", standaloneSvg(one.drawing.firstElementChild)));
-  const csv = button("CSV", () => saveFile(`${section.id}.csv`, "text/csv", toCsv(one.data)));
-  one.drawing.after(create("div", { class: "tools" }, svg, csv, details));
+  details.addEventListener("toggle", () => details.append(tableOf(data, title)), { once: true });
+  const svg = button("SVG", () => saveFile(`${section.id}.svg`, "image/svg+xml", standaloneSvg(drawing)));
+  const csv = button("CSV", () => saveFile(`${section.id}.csv`, "text/csv", toCsv(data)));
+  drawing.after(create("div", { class: "tools" }, svg, csv, details));
 }
 
 function addChart(section) {
-  section.dataset.ready = "";
-  const data = readData(section.querySelector('script[type="application/json"]'));
-  if (!KINDS[data.chart.kind]) throw new Error(`${section.id}: unknown kind of chart ${data.chart.kind}`);
   const title = section.querySelector("h3").textContent;
   const about = section.querySelector(".about");
   const attributes = { class: "drawing", role: "group", tabindex: "0", "aria-label": `${title}: arrow keys read the values` };
   const drawing = create("div", { ...attributes, onkeydown: (event) => readNext(event, one), onblur: () => showTip(null) });
-  const one = { data, rows: rowsOf(data), drawing, title, label: `${title}. ${about.textContent} The figures follow as a table.` };
+  const one = { section, drawing, title, isStale: true, label: `${title}. ${about.textContent} The figures follow as a table.` };
+  charts.set(drawing, one);
   about.after(drawing);
-  addPicker(one);
-  addTools(section, one);
-  charts.push(one);
-  waiting.add(one);
+  inView.observe(drawing);
 }
 
-// Activates charts and tables when their fold opens.
-function wake() {
-  for (const table of document.querySelectorAll("main table:not([data-ready])")) if (!isFolded(table)) activateTable(table);
-  for (const section of document.querySelectorAll("section.chart:not([data-ready])")) if (!isFolded(section.querySelector(".about"))) addChart(section);
-  for (const one of charts) if (one.isStale && !isFolded(one.drawing)) waiting.add(one);
-  drawWaiting();
+function activateTables() {
+  for (const table of document.querySelectorAll("main table:not([data-ready])")) if (!table.closest("details:not([open])")) activateTable(table);
 }
 
 // Shows the values of a mark beside a point of the window; hides them without a mark.
 function showTip(marked, left = 0, top = 0) {
   const tip = document.getElementById("tip");
-  const section = marked?.closest("section.chart");
-  tip.hidden = !section || marked.pageRow.index === undefined;
+  const drawing = marked?.closest(".drawing");
+  tip.hidden = !drawing || marked.pageRow.index === undefined;
   if (tip.hidden) return;
-  tip.textContent = describeRow(charts.find((one) => section.contains(one.drawing)).data, marked.pageRow);
+  tip.textContent = describeRow(charts.get(drawing).data, marked.pageRow);
   tip.style.left = `${Math.min(left + 14, window.innerWidth - tip.offsetWidth - 8)}px`;
   tip.style.top = `${top + 14 + tip.offsetHeight > window.innerHeight ? top - tip.offsetHeight - 10 : top + 14}px`;
 }
@@ -151,13 +136,14 @@ function selectMarked(marked) {
   if (key) toggle(key, row[key]);
 }
 
-function print(starts) {
-  medium.isPaper = starts;
-  charts.forEach(draw);
+function preparePrint(isPaper) {
+  medium.isPaper = isPaper;
+  redrawAll();
+  if (isPaper) drawAll();
 }
 
 // Escape hides the values, and then clears the selection.
-function escape(event) {
+function onEscape(event) {
   if (event.key !== "Escape" || event.target.closest("input, select")) return;
   if (document.getElementById("tip").hidden) clearSelection();
   else showTip(null);
@@ -177,20 +163,24 @@ function startCharts() {
   main.addEventListener("pointermove", (event) => showTip(marked(event), event.clientX, event.clientY));
   main.addEventListener("pointerleave", () => showTip(null));
   main.addEventListener("click", (event) => selectMarked(marked(event)));
-  main.addEventListener("toggle", wake, true);
-  document.addEventListener("keydown", escape);
+  main.addEventListener("toggle", activateTables, true);
+  document.addEventListener("keydown", onEscape);
   onSelection(redrawAll);
   onSelection(colourNames);
-  const isResized = (one) => !isFolded(one.drawing) && one.drawing.clientWidth !== one.width;
-  new ResizeObserver(() => !medium.isPaper && charts.some(isResized) && redrawAll()).observe(main);
+  let width = main.clientWidth;
+  new ResizeObserver(() => {
+    if (medium.isPaper || width === main.clientWidth) return;
+    width = main.clientWidth;
+    redrawAll();
+  }).observe(main);
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-  document.addEventListener("scroll", drawWaiting, { passive: true });
-  window.addEventListener("beforeprint", () => print(true));
-  window.addEventListener("afterprint", () => print(false));
-  wake();
+  window.addEventListener("beforeprint", () => preparePrint(true));
+  window.addEventListener("afterprint", () => preparePrint(false));
+  document.querySelectorAll("section.chart").forEach(addChart);
+  activateTables();
 }
 
 startCharts();
 startSelection();
 // For scripts that wait until everything is drawn.
-window.page = { isDrawn: () => waiting.size === 0 && charts.every((one) => one.drawing.firstElementChild) };
+window.page = { drawAll };

@@ -14,21 +14,21 @@ function parse(element) {
  */
 
 /** Put texts in place of their codes. @param {Column} column */
-export function readColumn(column) {
+function readColumn(column) {
   if (!column.codes) return;
   column.isText = true;
   column.values = column.codes.map((code) => (code === null ? null : column.texts[code]));
 }
 
 /** @returns {FigureData} */
-export function readData(element) {
+function readData(element) {
   const data = parse(element);
   Object.values(data.columns).forEach(readColumn);
   return data;
 }
 
 // One object for each row, with the row's number as `index`.
-export function rowsOf(data) {
+function rowsOf(data) {
   const keys = Object.keys(data.columns);
   const count = keys.length ? data.columns[keys[0]].values.length : 0;
   return Array.from({ length: count }, (_, index) => {
@@ -39,7 +39,7 @@ export function rowsOf(data) {
 }
 
 // A number with as many digits as a reader needs; `digits` is the most that its column has.
-export function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
+function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
   if (value === null || value === undefined || value.length === 0) return DASH;
   if (Array.isArray(value)) return value.slice(0, MOST_LISTED).map((one) => showValue(one, digits)).join(", ") + (value.length > MOST_LISTED ? `, … (${value.length})` : "");
   if (typeof value !== "number") return String(value);
@@ -50,7 +50,7 @@ export function showValue(value, digits = Number.isInteger(value) ? 0 : 3) {
 }
 
 // The most decimals of any number of a column, three at most.
-export function digitsOf(column) {
+function digitsOf(column) {
   column.digits ??= Math.max(
     0,
     ...column.values.flat().map((value) => (typeof value === "number" ? Math.min(3, (String(value).split(".")[1] || "").length) : 0)),
@@ -59,7 +59,7 @@ export function digitsOf(column) {
 }
 
 // The rows of a figure as lines of text, for the tooltip.
-export function describeRow(data, row) {
+function describeRow(data, row) {
   return Object.entries(data.columns)
     .filter(([key]) => row[key] !== null && row[key] !== undefined)
     .map(([key, column]) => `${column.title}: ${showValue(row[key], digitsOf(column))}`)
@@ -75,16 +75,16 @@ function quote(value) {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-export const csvLine = (values) => `${values.map(quote).join(",")}\r\n`;
+const csvLine = (values) => `${values.map(quote).join(",")}\r\n`;
 
-export function toCsv(data) {
+function toCsv(data) {
   const keys = Object.keys(data.columns);
   const heads = keys.map((key) => data.columns[key].title);
   return [heads, ...rowsOf(data).map((row) => keys.map((key) => row[key]))].map(csvLine).join("");
 }
 
 /** A new element with attributes, listeners such as `onclick`, and children. @returns {any} */
-export function create(name, attributes = {}, ...children) {
+function create(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (typeof value === "function") element[key] = value;
@@ -94,4 +94,4 @@ export function create(name, attributes = {}, ...children) {
   return element;
 }
 
-export const COLOURS = parse(document.getElementById("page-colours")) || { teams: {}, neutral: "#7c8794" };
+const COLOURS = parse(document.getElementById("page-colours")) || { teams: {}, neutral: "#7c8794" };

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
-from posixpath import normpath
 from string import Template
 from typing import Any, Final, Literal
 
 from evaluation.page.html import NEUTRAL, REFERENCE_COLOUR, json_element, paragraph
 
-# Makes tables and charts of every page work; other scripts run after it.
-_MAIN: Final = "page/charts.js"
-_IMPORT: Final = re.compile(r'^import \{ (.+) \} from "(.+)";$', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export ((?:async )?function|const|class) (\w+)", re.MULTILINE)
+# Plain scripts of every page, in the order in which they need each other; a page's own run after them.
+_NAMES: Final = ("data", "svg", "selection", "tables", "marks", "kinds", "wide", "charts")
+SCRIPTS: Final = tuple(f"page/{name}.js" for name in _NAMES)
 _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICENSE"))
 
 
@@ -46,7 +43,7 @@ class HtmlPage:
         sections: in the order of the page.
         footer: origin of the figures.
         colours: of each team, for the charts.
-        scripts: further modules, such as `report/cases.js`, that run after those of every page.
+        scripts: further scripts, such as `report/cases.js`, that run after those of every page.
     """
 
     title: str
@@ -61,9 +58,9 @@ class HtmlPage:
 def document_html(document: HtmlPage) -> str:
     """The page as HTML text."""
     links = [(one.anchor, one.navigation or one.heading) for one in document.sections]
-    return Template(_own("page.html")).substitute(
+    return Template(_own("page/page.html")).substitute(
         title=escape(document.title),
-        style=_own("page.css"),
+        style=_own("page/page.css"),
         lead=escape(document.lead),
         note=paragraph(document.note, "note"),
         navigation=" ".join(f'<a href="#{escape(anchor)}">{escape(text)}</a>' for anchor, text in links),
@@ -89,37 +86,12 @@ def _section(section: Section) -> str:
 
 def _scripts(further: Sequence[str]) -> str:
     libraries = [
-        f"<script>\n/*!\n{_own(f'vendor/{licence}').strip()}\n*/\n{_own(f'vendor/{bundle}')}\n</script>"
+        f"<script>\n/*!\n{_own(f'page/vendor/{licence}').strip()}\n*/\n{_own(f'page/vendor/{bundle}')}\n</script>"
         for bundle, licence in _LIBRARIES
     ]
-    return "\n".join([*libraries, f'<script type="module">\n{bundled((_MAIN, *further))}</script>'])
-
-
-def bundled(modules: Sequence[str]) -> str:
-    """ES modules of this package and all that they import as one script, each run once after its imports.
-
-    Browsers load no modules into a page that was opened as a file. So each module becomes a function that returns its
-    exports. It takes `import { a, b } from "./file.js";` on one line, and exported functions, constants and classes.
-    """
-    parts: dict[str, str] = {}
-    for name in modules:
-        _add_module(name, parts)
-    return "\n".join(["const modules = {};", *parts.values(), ""])
-
-
-def _add_module(name: str, parts: dict[str, str]) -> None:
-    if name in parts:
-        return
-    text = files("evaluation").joinpath(name).read_text(encoding="utf-8")
-    paths = {address: normpath(f"{name}/../{address}") for _, address in _IMPORT.findall(text)}
-    for path in paths.values():
-        _add_module(path, parts)
-    text = _IMPORT.sub(lambda found: f'const {{ {found[1]} }} = modules["{paths[found[2]]}"];', text)
-    exports = ", ".join(export for _, export in _EXPORT.findall(text))
-    body = _EXPORT.sub(r"\1 \2", text)
-    parts[name] = f'modules["{name}"] = (() => {{\n{body}return {{ {exports} }};\n}})();'
+    return "\n".join([*libraries, '<script type="module">', *map(_own, (*SCRIPTS, *further)), "</script>"])
 
 
 @cache
 def _own(name: str) -> str:
-    return files("evaluation.page").joinpath(name).read_text(encoding="utf-8")
+    return files("evaluation").joinpath(name).read_text(encoding="utf-8")

@@ -1,14 +1,10 @@
-// The kinds of charts (docs/report.md): each returns the plan of a figure for layout.js.
+// The kinds of charts (docs/report.md): each returns the plan of a figure for charts.js.
 /* global d3, Plot */
 
-import { COLOURS } from "./data.js";
-import { NUMBERS_PX, RIGHT_PX, bottomAxis, categoryLabels, colourOf, domainOf, emphasis, frame, has, labelSpace, leftAxis, legendOf, lineStep, selectedLast, seriesColour, sharedDomain, tagged, unique, valuesOf } from "./marks.js";
-import { shorten } from "./svg.js";
-
-const title = (data, key) => data.columns[key]?.title ?? "";
+const titleOf = (data, key) => data.columns[key]?.title ?? "";
 
 // A plan of panels with one line for each category.
-export function linesOfCategories(data, rows, chart, width, keys, options = {}) {
+function linesOfCategories(data, rows, chart, width, keys, options = {}) {
   const categories = unique(rows.map((row) => row[chart.y]));
   const step = Math.max(lineStep(categories.length), options.step ?? 0);
   const domain = sharedDomain(rows, keys, chart, options);
@@ -24,7 +20,7 @@ export function linesOfCategories(data, rows, chart, width, keys, options = {}) 
         x: { domain: domain(space.rows), ...more.x },
         y: { type: "band", domain: categories, axis: null, ...more.y },
         marks: [
-          ...bottomAxis(space, title(data, chart.x), more.axis),
+          ...bottomAxis(space, titleOf(data, chart.x), more.axis),
           ...marks,
           space.hasLabels ? categoryLabels(categories, chart.y, space, more.labels) : null,
         ],
@@ -40,7 +36,7 @@ function closeUp(rows, chart) {
   return isSmall ? { ...chart, domain: undefined } : chart;
 }
 
-export function intervals(data, rows, chart, width) {
+function intervals(data, rows, chart, width) {
   const plan = linesOfCategories(data, rows, closeUp(rows, chart), width, [chart.x, chart.low, chart.high]);
   return {
     ...plan,
@@ -58,7 +54,7 @@ export function intervals(data, rows, chart, width) {
   };
 }
 
-export function bars(data, rows, chart, width) {
+function bars(data, rows, chart, width) {
   const series = chart.series ? unique(rows.map((row) => row[chart.series])) : [null];
   const count = unique(rows.map((row) => row[chart.y])).length;
   const step = series.length * (count > 16 ? 5 : 9) + 5;
@@ -86,7 +82,7 @@ export function bars(data, rows, chart, width) {
   };
 }
 
-export function blobs(data, rows, chart, width) {
+function blobs(data, rows, chart, width) {
   const plan = linesOfCategories(data, rows, chart, width, [chart.x]);
   const last = Math.max(1, ...rows.map((row) => row[chart.x] ?? 1));
   return {
@@ -128,8 +124,8 @@ function planOfNumbers(data, chart, xs, ys, sizes, marks) {
         x: { domain: xs },
         y: { domain: ys },
         marks: [
-          ...bottomAxis(space, title(data, chart.x)),
-          ...leftAxis(space.hasLabels ? shorten(title(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
+          ...bottomAxis(space, titleOf(data, chart.x)),
+          ...leftAxis(space.hasLabels ? shorten(titleOf(data, chart.y), space.width) : null, space.hasLabels ? {} : { ticks: [] }),
           ...marks(space),
         ],
       });
@@ -137,13 +133,13 @@ function planOfNumbers(data, chart, xs, ys, sizes, marks) {
   };
 }
 
-export function lines(data, rows, chart) {
+function lines(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
   const isTeams = chart.series === "team";
   const dashes = (value) => (isTeams ? "none" : ["none", "6 3", "2 3", "8 3 2 3"][series.indexOf(value) % 4]);
   const ys = chart.domain ?? domainOf(valuesOf(rows, [chart.y, chart.low, chart.high]));
   const sizes = chart.facet ? { min: 190, max: 520, height: () => 190 } : { min: 240, max: 900, height: () => 330 };
-  const legend = chart.series ? legendOf(rows, chart.series, true, dashes) : [];
+  const legend = chart.series ? legendOf(rows, chart.series, dashes) : [];
   return { ...planOfNumbers(data, chart, domainOf(valuesOf(rows, [chart.x])), ys, sizes, (space) => lineMarks(space, chart, series, dashes)), legend };
 }
 
@@ -163,7 +159,7 @@ function lineMarks(space, chart, series, dashes) {
   });
 }
 
-export function points(data, rows, chart) {
+function points(data, rows, chart) {
   const series = unique(rows.map((row) => row[chart.series]));
   let [xs, ys] = [domainOf(valuesOf(rows, [chart.x])), chart.domain ?? domainOf(valuesOf(rows, [chart.y]))];
   if (chart.diagonal) xs = ys = chart.domain ?? [Math.min(xs[0], ys[0]), Math.max(xs[1], ys[1])];

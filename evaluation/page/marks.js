@@ -1,24 +1,20 @@
 // Parts of charts: colours, emphasis of what is selected, axes, labels of categories, domains.
 /* global Plot */
 
-import { COLOURS } from "./data.js";
-import { shorten, textWidth } from "./svg.js";
-import { KEYS, isConcerned, isSelected, matchesSelection, selectedValues } from "./selection.js";
-
 // Of series that are no teams: other colours than those of teams.
-export const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
+const PALETTE = [1, 2, 3, 4, 5, 6].map((number) => `var(--series-${number})`);
 const FADED = 0.22;
 const MANY = 16;
 
 // What the page is drawn for: a screen, or paper in light colours.
-export const medium = { isPaper: false };
-export const isDark = () => !medium.isPaper && window.matchMedia("(prefers-color-scheme: dark)").matches;
+const medium = { isPaper: false };
+const isDark = () => !medium.isPaper && window.matchMedia("(prefers-color-scheme: dark)").matches;
 
-export const unique = (values) => [...new Set(values.filter((value) => value !== null && value !== undefined))];
-export const has = (row, ...keys) => keys.every((key) => typeof row[key] === "number");
+const unique = (values) => [...new Set(values.filter((value) => value !== null && value !== undefined))];
+const has = (row, ...keys) => keys.every((key) => typeof row[key] === "number");
 
 // A team's own colour; beyond ten teams one of the series while it is selected, else grey.
-export function colourOfTeam(team) {
+function colourOfTeam(team) {
   const own = (one) => COLOURS.teams[one] || COLOURS.neutral;
   if (own(team) !== COLOURS.neutral || !isSelected("team", team)) return own(team);
   const grey = selectedValues("team").filter((one) => own(one) === COLOURS.neutral);
@@ -26,33 +22,32 @@ export function colourOfTeam(team) {
 }
 
 // The team's colour, or that of bars.
-export const colourOf = (row) => (typeof row.team === "string" ? colourOfTeam(row.team) : "var(--bar)");
+const colourOf = (row) => (typeof row.team === "string" ? colourOfTeam(row.team) : "var(--bar)");
 
 // The colour of a row's series; a series of teams has the teams' colours.
-export function seriesColour(row, key, series) {
+function seriesColour(row, key, series) {
   const apart = key && key !== "team" && series.length > 1;
   return apart ? PALETTE[series.indexOf(row[key]) % PALETTE.length] : colourOf(row);
 }
 
-export const emphasis = (row) => (isConcerned(row) && !matchesSelection(row) ? FADED : 1);
+const emphasis = (row) => (isConcerned(row) && !matchesSelection(row) ? FADED : 1);
 
 // What is selected is drawn last, above the rest; teams with a colour of their own lie above grey ones.
-export const selectedLast = (rows) => [...rows].sort((a, b) => layer(a) - layer(b));
+const selectedLast = (rows) => [...rows].sort((a, b) => layer(a) - layer(b));
 
 function layer(row) {
   const isGrey = typeof row.team === "string" && colourOfTeam(row.team) === COLOURS.neutral;
   return 2 * emphasis(row) - (isGrey ? 1 : 0);
 }
 
-export function tagElement(element, row) {
+function tagElement(element, row) {
   element.pageRow = row;
   element.setAttribute("data-row", row.index ?? "");
-  const key = KEYS.find((one) => typeof row[one] === "string");
-  if (key) element.classList.add("selects");
+  if (KEYS.some((key) => typeof row[key] === "string")) element.classList.add("selects");
 }
 
 // Ties each drawn element to its row, for tooltips and clicks.
-export function tagged(rows) {
+function tagged(rows) {
   return (index, scales, values, dimensions, context, next) => {
     const group = next(index, scales, values, dimensions, context);
     for (const child of group?.children ?? []) {
@@ -65,22 +60,22 @@ export function tagged(rows) {
 }
 
 // Height of a line in pixels: lines come closer where there are many.
-export const lineStep = (count) => (count > MANY ? 17 : count > 6 ? 22 : 28);
+const lineStep = (count) => (count > MANY ? 17 : count > 6 ? 22 : 28);
 
 // Space for the numbers of an axis at the left.
-export const NUMBERS_PX = 38;
+const NUMBERS_PX = 38;
 
 // Space at the right of a panel for half of the last number of its axis, such as 1.00.
-export const RIGHT_PX = 15;
+const RIGHT_PX = 15;
 
 // Space for labels at the left, at most a third of a phone's width and a fifth of a page's.
-export function labelSpace(labels, width) {
+function labelSpace(labels, width) {
   const longest = Math.max(20, ...labels.map((label) => textWidth(String(label), 700)));
   return Math.ceil(Math.min(longest, Math.min(210, width * (width > 600 ? 0.2 : 0.32)))) + 12;
 }
 
 // Names at the left of the lines they label; a click selects a team, centre or case.
-export function categoryLabels(categories, key, space, options = {}) {
+function categoryLabels(categories, key, space, options = {}) {
   const rows = categories.map((value) => ({ value, [key]: value }));
   return Plot.text(rows, {
     y: "value",
@@ -96,7 +91,7 @@ export function categoryLabels(categories, key, space, options = {}) {
   });
 }
 
-export function frame(space, height, more = {}) {
+function frame(space, height, more = {}) {
   return {
     width: space.width,
     height,
@@ -107,11 +102,12 @@ export function frame(space, height, more = {}) {
     color: { type: "identity" },
     opacity: { type: "identity" },
     r: { type: "identity" },
+    style: { fontSize: `${FONT_PX}px`, fontFamily: "inherit", overflow: "visible" },
     ...more,
   };
 }
 
-export function bottomAxis(space, label, options = {}) {
+function bottomAxis(space, label, options = {}) {
   const area = space.width - (space.labels || 6) - RIGHT_PX;
   const ticks = Math.max(2, Math.min(8, Math.floor(area / 62)));
   const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none", labelAnchor: "center" };
@@ -121,7 +117,7 @@ export function bottomAxis(space, label, options = {}) {
   ];
 }
 
-export function leftAxis(label, options = {}) {
+function leftAxis(label, options = {}) {
   const common = { fontSize: 12, tickSize: 0, tickPadding: 6, color: "var(--soft)", labelArrow: "none" };
   return [
     Plot.gridY({ ticks: 5, stroke: "var(--line)", strokeOpacity: 1 }),
@@ -131,7 +127,7 @@ export function leftAxis(label, options = {}) {
 }
 
 // A domain that holds every value with a margin, and does not leave 0 to 1 if the values do not.
-export function domainOf(values, { zero = false } = {}) {
+function domainOf(values, { zero = false } = {}) {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length === 0) return [0, 1];
   let [low, high] = [Math.min(...numbers), Math.max(...numbers)];
@@ -142,25 +138,21 @@ export function domainOf(values, { zero = false } = {}) {
 }
 
 // The values of some columns in all rows, also of columns that hold lists.
-export const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
+const valuesOf = (rows, keys) => rows.flatMap((row) => keys.filter(Boolean).flatMap((key) => row[key]));
 
 // Fractions of all panels share a domain, so that panels compare; other units get one each.
-export function sharedDomain(rows, keys, chart, options) {
+function sharedDomain(rows, keys, chart, options) {
   if (chart.domain) return () => chart.domain;
   const all = domainOf(valuesOf(rows, keys), options);
   if (all[0] >= -1 && all[1] <= 1) return () => all;
   return (panelRows) => domainOf(valuesOf(panelRows, keys), options);
 }
 
-// The legend of a series; teams without a colour of their own share one entry.
-export function legendOf(rows, key, lines, dashes = (_) => "none") {
+// The legend of a series; teams without a colour of their own share one entry. Lines have their dashes.
+function legendOf(rows, key, dashes = (_) => undefined) {
   const series = unique(rows.map((row) => row[key]));
-  const shown = series.filter((value) => key !== "team" || colourOfTeam(value) !== COLOURS.neutral);
-  const others = series.length - shown.length;
-  const entries = shown.map((value) => {
-    const row = rows.find((one) => one[key] === value);
-    return { text: String(value), colour: seriesColour(row, key, series), ...(lines ? { dashes: dashes(value) } : {}) };
-  });
-  if (others) entries.push({ text: `${others} other teams`, colour: COLOURS.neutral, ...(lines ? { dashes: "none" } : {}) });
-  return entries;
+  const isGrey = (value) => key === "team" && colourOfTeam(value) === COLOURS.neutral;
+  const entries = series.filter((value) => !isGrey(value)).map((value) => ({ text: String(value), colour: seriesColour({ [key]: value }, key, series), dashes: dashes(value) }));
+  const others = series.filter(isGrey);
+  return others.length ? [...entries, { text: `${others.length} other teams`, colour: COLOURS.neutral, dashes: dashes(others[0]) }] : entries;
 }

@@ -1,33 +1,31 @@
 // The selected teams, centres and cases: kept in the page's address, shown in a bar, announced to tables and charts.
 
-import { create } from "./data.js";
-
-export const KEYS = ["team", "centre", "case"];
+const KEYS = ["team", "centre", "case"];
 const selected = new Map(KEYS.map((key) => [key, new Set()]));
 const listeners = [];
 let anchor = "";
 
-export const onSelection = (listener) => listeners.push(listener);
-export const isSelected = (key, value) => selected.get(key).has(value);
-export const selectedValues = (key) => [...selected.get(key)];
+const onSelection = (listener) => listeners.push(listener);
+const isSelected = (key, value) => selected.get(key).has(value);
+const selectedValues = (key) => [...selected.get(key)];
 
 // Whether anything is selected that rows with these keys can match or miss.
-export const isConcerned = (row) => KEYS.some((key) => selected.get(key).size > 0 && row[key] !== undefined && row[key] !== null);
+const isConcerned = (row) => KEYS.some((key) => selected.get(key).size > 0 && row[key] !== undefined && row[key] !== null);
 
 // A row matches if each of its keys with a selection is among the selected values.
-export const matchesSelection = (row) =>
+const matchesSelection = (row) =>
   KEYS.every((key) => {
     const values = selected.get(key);
     return values.size === 0 || row[key] === undefined || row[key] === null || values.has(String(row[key]));
   });
 
-export function toggle(key, value) {
+function toggle(key, value) {
   const values = selected.get(key);
   if (!values.delete(value)) values.add(value);
   announce();
 }
 
-export function clearSelection() {
+function clearSelection() {
   selected.forEach((values) => values.clear());
   announce();
 }
@@ -90,7 +88,7 @@ function showBar() {
 }
 
 // Names become buttons once scripts run.
-export function activateChoices(root) {
+function activateChoices(root) {
   for (const name of root.querySelectorAll("span.choice")) {
     const button = create("button", { type: "button", class: "choice" }, name.textContent);
     Object.assign(button.dataset, name.dataset);
@@ -99,7 +97,7 @@ export function activateChoices(root) {
   }
 }
 
-export function startSelection() {
+function startSelection() {
   activateChoices(document);
   document.addEventListener("click", ({ target }) => {
     const button = /** @type {any} */ (target).closest("button.choice");

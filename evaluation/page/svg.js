@@ -1,19 +1,15 @@
 // SVG elements, the width of their texts, and figures and data saved as files.
 
-import { create } from "./data.js";
-
-const NAMESPACE = "http://www.w3.org/2000/svg";
-export const FONT_PX = 12;
-const INLINED = ["fill", "fill-opacity", "stroke", "stroke-opacity", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "text-anchor", "opacity"];
+const FONT_PX = 12;
 const canvas = document.createElement("canvas").getContext("2d");
 
-export function textWidth(text, weight = 400) {
+function textWidth(text, weight = 400) {
   canvas.font = `${weight} ${FONT_PX}px ${getComputedStyle(document.body).fontFamily}`;
   return canvas.measureText(text).width;
 }
 
 // The text, or its beginning with an ellipsis.
-export function shorten(text, width) {
+function shorten(text, width) {
   const whole = String(text);
   if (textWidth(whole) <= width) return whole;
   let length = whole.length;
@@ -21,34 +17,41 @@ export function shorten(text, width) {
   return `${whole.slice(0, length)}\u2026`;
 }
 
-export function svgElement(name, attributes = {}, text = "") {
-  const element = document.createElementNS(NAMESPACE, name);
+// Lines of at most `width` pixels, two at most; the second one is shortened.
+function wrapped(text, width) {
+  const words = text.split(" ");
+  let first = words.shift();
+  while (words.length && textWidth(`${first} ${words[0]}`, 600) <= width) first += ` ${words.shift()}`;
+  return [first, ...(words.length ? [words.join(" ")] : [])].map((line) => shorten(line, width * 0.95));
+}
+
+function svgElement(name, attributes = {}, text = "") {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
   element.textContent = text;
   return element;
 }
 
-// A copy with every style as an attribute, so that it looks the same outside of the page.
-export function standaloneSvg(svg) {
-  const copy = svg.cloneNode(true);
-  const originals = [svg, ...svg.querySelectorAll("*")];
-  [copy, ...copy.querySelectorAll("*")].forEach((element, place) => {
-    const style = getComputedStyle(originals[place]);
-    for (const name of INLINED) {
-      const value = style.getPropertyValue(name);
-      if (value) element.setAttribute(name, value);
-    }
-    for (const name of ["class", "style", "data-row", "data-marks"]) element.removeAttribute(name);
-  });
-  const [page_, width, height] = [getComputedStyle(document.body), svg.getAttribute("width"), svg.getAttribute("height")];
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("color", page_.color);
-  copy.setAttribute("font-family", page_.fontFamily);
-  copy.prepend(svgElement("rect", { width, height, fill: page_.backgroundColor }));
-  return `<?xml version="1.0" encoding="UTF-8"?>\n${new XMLSerializer().serializeToString(copy)}\n`;
+// One <svg> of a drawing: panels, legend and titles where they lie on the page, in its colours.
+function standaloneSvg(drawing) {
+  const style = getComputedStyle(document.body);
+  const origin = drawing.getBoundingClientRect();
+  const size = { width: drawing.scrollWidth, height: drawing.scrollHeight };
+  const whole = svgElement("svg", { ...size, color: style.color, fill: style.color, "font-family": style.fontFamily, "font-size": FONT_PX });
+  whole.append(svgElement("rect", { ...size, fill: style.backgroundColor }));
+  for (const part of drawing.querySelectorAll("svg, .panel-title > div, .legend span")) {
+    const box = part.getBoundingClientRect();
+    const [x, y] = [box.left - origin.left + drawing.scrollLeft, box.top - origin.top + drawing.scrollTop];
+    const copy = part.matches("svg") ? part.cloneNode(true) : svgElement("text", { "font-weight": getComputedStyle(part).fontWeight }, part.textContent);
+    copy.setAttribute("x", String(x));
+    copy.setAttribute("y", String(part.matches("svg") ? y : y + FONT_PX));
+    whole.append(copy);
+  }
+  const text = new XMLSerializer().serializeToString(whole).replace(/var\((--[\w-]+)\)/g, (_, name) => style.getPropertyValue(name));
+  return `<?xml version="1.0" encoding="UTF-8"?>\n${text}\n`;
 }
 
-export function saveFile(name, type, text) {
+function saveFile(name, type, text) {
   const address = URL.createObjectURL(new Blob([text], { type }));
   const link = create("a", { href: address, download: name });
   link.click();

@@ -1,9 +1,5 @@
 // Tables: sorted by a click on a header, searched where they are long, filtered by the selection.
 
-import { create, csvLine, digitsOf, rowsOf, showValue } from "./data.js";
-import { KEYS, activateChoices, isConcerned, matchesSelection, onSelection } from "./selection.js";
-import { saveFile } from "./svg.js";
-
 const SEARCHED = 15;
 const TALL = 60;
 
@@ -87,38 +83,12 @@ function boardCsv(table) {
   return [heads, ...rows.map(cellsOf)].map(csvLine).join("");
 }
 
-// Hides a column; cells over several columns end where the table ends.
-function showColumns(table, hidden) {
-  const heads = [...table.tHead.rows[0].cells];
-  const shown = heads.filter((_, place) => !hidden.has(place)).length;
-  for (const row of [...table.tHead.rows, ...table.tBodies[0].rows]) {
-    [...row.cells].forEach((cell, place) => {
-      if (cell.dataset.spans || cell.colSpan > 1) {
-        cell.dataset.spans = "";
-        const before = heads.filter((_, number) => number < place && !hidden.has(number)).length;
-        cell.colSpan = Math.max(1, shown - before);
-      } else cell.hidden = hidden.has(place);
-    });
-  }
-}
-
-// Above a leaderboard: its data as CSV, a choice of columns, and a hint where more of them lie to the right.
+// Above a leaderboard: its data as CSV, and a hint where more columns lie to the right.
 function addBoardTools(table, scroller) {
-  const hidden = new Set();
   const name = `${table.closest("[id]").id}-leaderboard.csv`;
   const csv = create("button", { type: "button", onclick: () => saveFile(name, "text/csv", boardCsv(table)) }, "CSV");
-  const choices = [...table.tHead.rows[0].cells].map((head, place) => {
-    const onchange = ({ target }) => {
-      if (target.checked) hidden.delete(place);
-      else hidden.add(place);
-      showColumns(table, hidden);
-    };
-    const box = create("input", { type: "checkbox", checked: "", onchange });
-    return head.textContent.trim() === "Team" ? "" : create("label", {}, box, ` ${head.textContent}`);
-  });
-  const columns = create("details", {}, create("summary", {}, "Columns"), create("div", { class: "columns" }, ...choices));
   const more = create("span", { class: "more" }, "More columns to the right \u2192");
-  scroller.before(create("div", { class: "tools" }, csv, columns, more));
+  scroller.before(create("div", { class: "tools" }, csv, more));
 }
 
 // A shadow at the right edge where the table goes on.
@@ -136,7 +106,7 @@ function watchEdge(table, scroller) {
 }
 
 // Called once for each table, also for those that scripts add.
-export function activateTable(table) {
+function activateTable(table) {
   table.dataset.ready = "";
   const scroller = table.closest(".scroll");
   const rows = [...table.tBodies[0].rows];
@@ -156,7 +126,7 @@ export function activateTable(table) {
 }
 
 // The data of a figure as a table that can be sorted and searched.
-export function tableOf(data, caption) {
+function tableOf(data, caption) {
   const keys = Object.keys(data.columns);
   const head = create("tr", {}, ...keys.map((key) => create("th", { scope: "col" }, data.columns[key].title)));
   const body = create("tbody");

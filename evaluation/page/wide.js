@@ -1,11 +1,6 @@
 // Kinds of charts whose width depends on what they show: matrices, and boxes of many cases in several rows.
 /* global d3, Plot */
 
-import { showValue } from "./data.js";
-import { linesOfCategories } from "./kinds.js";
-import { NUMBERS_PX, RIGHT_PX, categoryLabels, colourOf, emphasis, frame, has, isDark, labelSpace, leftAxis, sharedDomain, tagged, unique } from "./marks.js";
-import { shorten, textWidth } from "./svg.js";
-
 const LEVELS = [
   { below: 0.001, fill: "var(--level-3)", ink: "var(--back)", text: "p < 0.001" },
   { below: 0.01, fill: "var(--level-2)", ink: "var(--ink)", text: "p < 0.01" },
@@ -18,9 +13,7 @@ const LARGEST_CELL_PX = 44;
 const LONGEST_HEAD_PX = 140;
 // A matrix should fit on a screen.
 const WIDEST_MATRIX_PX = 880;
-const STEP_WITH_LABEL_PX = 14;
-const SMALLEST_STEP_PX = 4;
-const MOST_ROWS = 6;
+const BOX_STEP_PX = 14;
 
 // The fill of a value and the colour of text on it.
 function colouring(rows, chart) {
@@ -40,7 +33,7 @@ function cellText(row, chart) {
   return Number.isInteger(value) ? String(value) : value.toFixed(2);
 }
 
-export function matrix(data, rows, chart, width) {
+function matrix(data, rows, chart, width) {
   const [across, down] = [chart.x, chart.y].map((key) => unique(rows.map((row) => row[key])));
   const ordered = across.length === down.length && across.every((one) => down.includes(one)) ? down : across;
   const labels = labelSpace(down, width);
@@ -101,7 +94,7 @@ function headKey(key) {
   return key === "than" ? "team" : key;
 }
 
-export function boxes(data, rows, chart, width) {
+function boxes(data, rows, chart, width) {
   return chart.orientation === "vertical" ? upright(data, rows, chart, width) : lying(data, rows, chart, width);
 }
 
@@ -143,32 +136,29 @@ function lying(data, rows, chart, width) {
 // Boxes side by side, continued in the next row where the width ends.
 function upright(data, rows, chart, width) {
   const categories = unique(rows.map((row) => row[chart.category]));
-  const labels = NUMBERS_PX;
-  const fitting = (step) => Math.max(1, Math.floor((width - labels - 20) / step));
-  const named = Math.ceil(categories.length / fitting(STEP_WITH_LABEL_PX)) <= MOST_ROWS;
-  const step = named ? STEP_WITH_LABEL_PX : Math.max(SMALLEST_STEP_PX, ((width - labels - 20) * MOST_ROWS) / categories.length - 0.1);
-  const inRow = Math.ceil(categories.length / Math.ceil(categories.length / fitting(step)));
-  const spread = Math.min(named ? 60 : step, (width - labels - 20) / inRow);
+  const [labels, available] = [NUMBERS_PX, width - NUMBERS_PX - 20];
+  const inRow = Math.ceil(categories.length / Math.ceil((categories.length * BOX_STEP_PX) / available));
+  const spread = Math.min(60, available / inRow);
   const domain = sharedDomain(rows, [chart.low, chart.high, chart.median, chart.outliers, chart.mark], chart);
-  const under = named ? Math.min(110, Math.max(...categories.map((name) => textWidth(String(name))))) + 16 : 10;
+  const under = Math.min(110, Math.max(...categories.map((name) => textWidth(String(name))))) + 16;
   const area = spread * inRow + 18;
   return {
     labels,
     min: area,
     max: area,
-    rowGap: 6,
     inRow,
     panel(space) {
       const here = unique(space.rows.map((row) => row[chart.category]));
       const names = here.map((value) => ({ value, [chart.category]: value }));
+      const turned = { rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", render: tagged(names) };
       return Plot.plot({
         ...frame({ ...space, width: labels + spread * here.length + 18 }, 176 + under, { marginTop: 10, marginBottom: under }),
         x: { type: "band", domain: here, axis: null, padding: 0 },
         y: { domain: domain(space.rows) },
         marks: [
           ...leftAxis(null),
-          ...boxMarks(space.rows, chart, true, spread > 10 ? 2.5 : 0.5),
-          named ? Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => shorten(row.value, 100), rotate: -90, textAnchor: "end", dy: 8, fill: "var(--ink)", render: tagged(names) }) : null,
+          ...boxMarks(space.rows, chart, true, 2.5),
+          Plot.text(names, { x: "value", frameAnchor: "bottom", text: (row) => shorten(row.value, 100), ...turned }),
         ],
       });
     },

@@ -15,7 +15,7 @@ from evaluation.ranking.rank import TeamsTable
 from evaluation.results.teams import ComparableTeams
 from evaluation.rows.risk import RiskRow, survival_cohort
 from evaluation.statistics.bootstrap import leave_one_out
-from evaluation.statistics.gains import LEAST_DIFFERING, PairedGains, differing_patients, gap, paired_gains
+from evaluation.statistics.gains import LEAST_OF_A_CLASS, PairedGains, classes_suffice, gap, paired_gains
 from evaluation.statistics.tests import PairwiseTest, TeamRisks, holm, kang, signed_ranks
 
 BOOTSTRAP: Final = "bootstrap_difference"
@@ -77,10 +77,10 @@ def _pairs(
 
 
 def _why(gains: PairedGains, place: tuple[int, int]) -> str:
-    """The sentence on a pair without a p, with its counts."""
-    count, df = gains.differing[place], gains.df[place]
-    if count < LEAST_DIFFERING:
-        return f"{TOO_FEW}: {count:g} of a class"
+    """The sentence on a pair without a p."""
+    if not gains.testable[place]:
+        return f"{TOO_FEW}: none of a class, or of fewer than {LEAST_OF_A_CLASS} patients"
+    df = gains.df[place]
     return f"{TOO_FEW}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
 
 
@@ -105,7 +105,7 @@ def _gains(name: str, metric: MetricProfile, teams: ComparableTeams, table: Team
         _values(name, metric, teams, table),
         _signed(metric, np.stack([draws[team.team, name] for team in teams.teams])),
         _signed(metric, np.stack([leave_one_out(one, len(teams.cases)) for one in metrics])),
-        differing_patients(metrics),
+        classes_suffice(metrics),
     )
 
 

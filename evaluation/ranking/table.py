@@ -94,10 +94,8 @@ def _stability_lines(board: Mapping[str, Any], width: int) -> list[str]:
         first = ranks["times_at_rank"].get("1", 0) / stable["bootstraps"]
         lines.append(f"      {entry['team']:<{width}}  {ranks['ci95_low']:g} to {ranks['ci95_high']:g}, {first:.0%}")
     taus = {"": official["kendall_tau"]}
-    for name, of in stable["metrics"].items():
-        if name in stable["rankings"]:
-            continue
-        taus[f" by {board['metrics'].get(name, name)} alone"] = of["kendall_tau"]
+    metrics = {name: title for name, title in board["metrics"].items() if name not in stable["rankings"]}
+    taus |= {f" by {title} alone": stable["metrics"][name]["kendall_tau"] for name, title in metrics.items()}
     return [*lines, *(f"{_tau_text(tau)}{by}" for by, tau in taus.items() if tau["mean"] is not None)]
 
 

@@ -2,12 +2,6 @@
 // summaries of the selected teams in the table.
 /* global d3 */
 
-import { COLOURS, create, readColumn } from "../page/data.js";
-import { PALETTE, colourOfTeam } from "../page/marks.js";
-import { matchesSelection, onSelection, selectedValues } from "../page/selection.js";
-import { svgElement } from "../page/svg.js";
-import { tableOf } from "../page/tables.js";
-
 /** @typedef {{title: string, summary: string, absent: number[], values: (string | number | null)[]}} AnswerColumn by case, and within it by team; 1 (right) or 0 in cases whose reference lacks the structure */
 /** @typedef {{cases: string[], teams: string[], columns: AnswerColumn[]}} Answers */
 /** @typedef {[string, [string, string]][]} Contours SVG paths of GTVp and GTVn by team, the reference under "" */

@@ -29,24 +29,24 @@ def winner_in_words(board: Board) -> str:
         return "No team is ranked."
     first = board["teams"][0]
     tied = [str(entry["team"]) for entry in board["teams"] if entry["rank"] == first["rank"]]
-    name = deciding_metrics(board)[0]
-    value, low, high = (figure_of(first["metrics"][name], part) for part in FIGURES)
-    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    shown = "" if value is None else f" with {_within(board['metrics'][name])} {value:.3f}{ends}"
     if len(tied) > 1:
         return f"{_joined(tied)} share the first place."
-    verdict = _verdict(board, teams[0], teams[1:])
-    return f"{teams[0]} wins{shown}{': ' if verdict else ''}{verdict}."
+    deciding = deciding_metrics(board)
+    value, low, high = (figure_of(first["metrics"][deciding[0]], part) for part in FIGURES)
+    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    shown = "" if value is None else f" with {_within(board['metrics'][deciding[0]])} {value:.3f}{ends}"
+    if len(teams) == 1:
+        return f"{teams[0]} is the only ranked team{',' * bool(shown)}{shown}."
+    by = f" by {_within(scheme_title(board['official'], board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
+    return f"{teams[0]} wins{by}{shown}: {_verdict(board, teams[0], teams[1:])}."
 
 
 def _verdict(board: Board, winner: str, others: Sequence[str]) -> str:
-    if not others:
-        return ""
     if not board.get("comparisons"):
         return "not tested against the other teams"
     wins = _wins(board)
     unclear = [other for other in others if not _is_separable(wins, winner, other)]
-    if len(unclear) == len(others) > _MOST_NAMES:
+    if len(unclear) == len(others) > 2:
         return "not separable from any other team"
     if unclear:
         return f"not separable from {_few_names(unclear)}"
@@ -113,8 +113,9 @@ def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
     several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
     heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []
     heads += [_INSEPARABLE] if beaten else []
+    stable = stable if len(teams) > 1 else {}
     heads += ["Rank, 95% interval"] if stable else []
-    heads += [f"Rank by {scheme_title(name, board)}" for name in others]
+    heads += [f"Rank by {_within(scheme_title(name, board))}" for name in others]
     rows = []
     for entry in board["teams"]:
         team = str(entry["team"])
@@ -123,7 +124,9 @@ def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
         cells += [_metric(entry["metrics"][name]) for name in metrics]
         cells += _descriptors(described.get(team, {}), columns)
         cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
-        cells += [Cell(escape(_inseparable(team, teams, wins)) or "-")] if beaten else []
+        cells += (
+            [Cell(f'<span class="names">{escape(_inseparable(team, teams, wins)) or "-"}</span>')] if beaten else []
+        )
         cells += [_interval(stable.get(team))] if stable else []
         cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
         rows.append(Row(cells, {"team": team}))

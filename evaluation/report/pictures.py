@@ -12,6 +12,7 @@ import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 import SimpleITK as sitk
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
@@ -32,7 +33,6 @@ from evaluation.analyses.sources import (
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
-from evaluation.report.drawing import plot_style
 from evaluation.viewer.lesions import lesion_voxels, lesions_of
 from evaluation.viewer.region import resampled, to_mm
 
@@ -213,7 +213,8 @@ def _lesion_points(masks: Sequence[Volume]) -> list[tuple[str, Floats]]:
     return []
 
 
-@plot_style
+# Nothing of the process's settings: nnU-Net's progress plot leaves seaborn's style and fonts of 25 points behind.
+@style.context("default", after_reset=True)
 def _picture(
     scans: tuple[Volume, Volume],
     masks: Mapping[str, Volume],
@@ -242,14 +243,14 @@ def _contours(
 ) -> Iterator[str]:
     """The outlines of GTVp and GTVn as SVG paths in pixels of the figure; drawn if the team has a colour."""
     height = axes.figure.bbox.height
-    for label, style in LINE_STYLES.items():
+    for label, dashes in LINE_STYLES.items():
         inside = cut(mask, view, centre_mm, outside=0.0, label=label)
         if inside.max() <= 0.5:
             yield ""
             continue
         width = 2.4 if team == REFERENCE else 1.2
         colour = colours.get(team, "none")
-        lines = axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=style)
+        lines = axes.contour(inside, levels=[0.5], colors=[colour], linewidths=width, linestyles=dashes)
         text = ""
         for line in lines.allsegs[0]:
             if not len(line):  # the mask fills the picture

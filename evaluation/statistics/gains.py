@@ -9,27 +9,27 @@ from typing import Final
 
 import numpy as np
 
-from evaluation.metrics.overlap import Difference, Floats, WeightedMetric, recalls_alone
+from evaluation.metrics.overlap import Booleans, Difference, Floats, WeightedMetric, recalls_alone
 from evaluation.statistics.tests import DECIMALS, SMALLEST_P
 
 ALPHA: Final = 0.025
-# With fewer degrees of freedom, or fewer patients of a class on whom two teams differ, a deviation says too little.
+# With fewer degrees of freedom, or fewer patients in a class, a deviation says too little.
 LEAST_FREEDOM: Final = 5
-LEAST_DIFFERING: Final = 5
+LEAST_OF_A_CLASS: Final = 4
 
 
 @dataclass(frozen=True)
 class PairedGains:
     """The gain of each team over each other one; all of shape (teams, teams), `[a, b]` for team a over team b.
 
-    Where too few patients differ to test, p and the interval are NaN: the degrees of freedom, or the patients of a
-    class on whom the teams differ, are fewer than five.
+    Where too few patients differ to test, p and the interval are NaN: the degrees of freedom are fewer than five, or a
+    class says too little (`classes_suffice`).
 
     Attributes:
         difference: in the metric's unit, positive if team a is better.
         sd: standard deviation of the difference in the bootstrap replicates.
         df: degrees of freedom of `sd`; NaN where `sd` is 0 or infinite.
-        differing: the patients on whom the teams differ in the class with the fewest; infinite without classes.
+        testable: see `classes_suffice`; True for a metric without classes.
         ci95_low: lower end of the difference's 95% interval, which leaves out 0 exactly if a p is at most 0.025.
         ci95_high: upper end.
         p: one-sided, small if team a is better.
@@ -38,20 +38,20 @@ class PairedGains:
     difference: Floats
     sd: Floats
     df: Floats
-    differing: Floats
+    testable: Booleans
     ci95_low: Floats
     ci95_high: Floats
     p: Floats
 
 
-def paired_gains(values: Floats, replicates: Floats, left_out: Floats, differing: Floats | None = None) -> PairedGains:
+def paired_gains(values: Floats, replicates: Floats, left_out: Floats, testable: Booleans | None = None) -> PairedGains:
     """The gain of each team over each other one, with its uncertainty from common draws of cases.
 
     Args:
         values: the metric in the whole cohort, higher = better, infinite values allowed; shape (teams,).
         replicates: the same in each bootstrap replicate, NaN if undefined; shape (teams, replicates).
         left_out: the same with each case left out in turn, NaN if undefined; shape (teams, cases).
-        differing: see `differing_patients`; None for a metric without classes.
+        testable: see `classes_suffice`; None for a metric without classes.
 
     difference / sd is referred to Student's t, and the interval is difference -+ t x sd. The degrees of freedom follow
     from the influence of each case (`degrees_of_freedom`): with few patients of a class, or a few large volumes, `sd`
@@ -64,7 +64,7 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats, differing
     from scipy.special import stdtr, stdtrit
 
     shape = (values.size, values.size)
-    counts = np.full(shape, np.inf) if differing is None else differing
+    testable = np.ones(shape, dtype=np.bool_) if testable is None else testable
     difference, sd, df = np.zeros(shape), np.full(shape, np.nan), np.full(shape, np.nan)
     for team in range(values.size - 1):
         others = slice(team + 1, values.size)
@@ -74,28 +74,30 @@ def paired_gains(values: Floats, replicates: Floats, left_out: Floats, differing
         difference[others, team] = -difference[team, others]
         sd[others, team], df[others, team] = sd[team, others], df[team, others]
     df[~(sd > 0)] = np.nan
-    tested = (df >= LEAST_FREEDOM) & (counts >= LEAST_DIFFERING)
+    tested = (df >= LEAST_FREEDOM) & testable
     freedom, scale = np.where(tested, df, np.nan), np.where(tested, sd, np.nan)
     half = stdtrit(freedom, 1 - ALPHA) * scale
     p = np.maximum(stdtr(freedom, -difference / scale), max(0.5 ** left_out.shape[1], SMALLEST_P))
-    return PairedGains(difference, sd, df, counts, difference - half, difference + half, p)
+    return PairedGains(difference, sd, df, testable, difference - half, difference + half, p)
 
 
-def differing_patients(metrics: Sequence[WeightedMetric]) -> Floats:
-    """The patients on whom two teams differ in the class with the fewest; shape (teams, teams).
+def classes_suffice(metrics: Sequence[WeightedMetric]) -> Booleans:
+    """Whether every class has at least four patients, and the two teams differ on one of them or more; (teams, teams).
 
-    Where one team is right and the other wrong in every patient of a class, no sample of the patients varies, and a p
-    from its deviation would be near 0 for two patients. Infinite for a metric that is no weighted sum of recalls and
-    balanced accuracies alone: in one with other parts, as the score of 2026, the degrees of freedom suffice.
+    Where one team is right and the other wrong in every patient of a class, or both agree in all of them, no sample of
+    these patients varies: a p from the deviation of the other classes would be near 0 for two patients. With four
+    patients or more and one on whom the teams differ the test keeps its level (`test_gains.py`). True for a metric that
+    is no weighted sum of recalls and balanced accuracies alone: in one with other parts, as the score of 2026, the
+    degrees of freedom suffice.
     """
-    counts = np.full((len(metrics), len(metrics)), np.inf)
+    testable = np.ones((len(metrics), len(metrics)), dtype=np.bool_)
     for a, b in combinations(range(len(metrics)), 2):
         for one, two in zip(recalls_alone(metrics[a]), recalls_alone(metrics[b]), strict=True):
             both = one.members * two.members
-            present = both.any(axis=1)
-            fewest = (both @ (one.correct != two.correct))[present].min(initial=np.inf)
-            counts[a, b] = counts[b, a] = min(counts[a, b], fewest)
-    return counts
+            sizes, differing = both.sum(axis=1), both @ (one.correct != two.correct)
+            enough = (sizes == 0) | ((sizes >= LEAST_OF_A_CLASS) & (differing > 0))
+            testable[a, b] = testable[b, a] = testable[a, b] and enough.all()
+    return testable
 
 
 def interval_of_difference(
@@ -109,7 +111,7 @@ def interval_of_difference(
         np.array([difference, 0.0]),
         np.stack([replicates, np.zeros(replicates.size)]),
         np.stack([left_out, np.zeros(left_out.size)]),
-        differing_patients((metric.first, metric.second)),
+        classes_suffice((metric.first, metric.second)),
     )
     low, high = float(gains.ci95_low[0, 1]), float(gains.ci95_high[0, 1])
     return (None, None) if np.isnan(low) else (low, high)
@@ -141,10 +143,10 @@ def degrees_of_freedom(left_out: Floats) -> Floats:
     return freedom
 
 
-def gap(mine: Floats, theirs: Floats) -> Floats:
+def gap(first: Floats, second: Floats) -> Floats:
     """First less second, 0 between equal ones, also between infinite ones."""
-    first, second = np.broadcast_arrays(mine, theirs)
-    gap: Floats = np.round(np.subtract(first, second, out=np.zeros(first.shape), where=first != second), DECIMALS)
+    value, other = np.broadcast_arrays(first, second)
+    gap: Floats = np.round(np.subtract(value, other, out=np.zeros(value.shape), where=value != other), DECIMALS)
     return gap
 
 

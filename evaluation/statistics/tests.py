@@ -108,11 +108,11 @@ def kendall_tau(rankings: Floats, reference: Floats) -> Floats:
     NaN if the ranking or the reference ties all teams.
     """
     first, second = np.triu_indices(reference.size, k=1)
-    mine = np.sign(rankings[:, first] - rankings[:, second])
-    theirs = np.sign(reference[first] - reference[second])
-    untied = np.sqrt((mine**2).sum(axis=1) * (theirs**2).sum())
+    orders = np.sign(rankings[:, first] - rankings[:, second])
+    reference_order = np.sign(reference[first] - reference[second])
+    untied = np.sqrt((orders**2).sum(axis=1) * (reference_order**2).sum())
     undefined: Floats = np.full(len(rankings), np.nan)
-    taus: Floats = np.divide(mine @ theirs, untied, out=undefined, where=untied > 0)
+    taus: Floats = np.divide(orders @ reference_order, untied, out=undefined, where=untied > 0)
     return taus
 
 
@@ -223,7 +223,7 @@ def _blocks(events: Booleans, teams: int) -> Iterator[Integers]:
 
 def concordance_scores(risks: Floats, missing_score: float, rows: Integers) -> Floats:
     """(rows, patients), 1 where the row's risk is higher, 0.5 where equal, `missing_score` where one is NaN."""
-    mine, theirs = risks[rows, None], risks[None, :]
-    score = (mine > theirs) + 0.5 * (mine == theirs)
-    scores: Floats = np.where(np.isnan(mine) | np.isnan(theirs), missing_score, score)
+    risk, other = risks[rows, None], risks[None, :]
+    score = (risk > other) + 0.5 * (risk == other)
+    scores: Floats = np.where(np.isnan(risk) | np.isnan(other), missing_score, score)
     return scores

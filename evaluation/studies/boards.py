@@ -29,10 +29,10 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     paths = by_name(options.boards, "board", at_least=2)
     if len(paths) > 2:
         raise HecktorError("boards", f"found {len(paths)}", "two")
-    (first, mine), (second, theirs) = ((name, read_board(path).to_dict()) for name, path in paths.items())
-    different_ranking = _compare_rules(first, mine, second, theirs)
-    metrics = {name: title for name, title in mine["metrics"].items() if name in theirs["metrics"]}
-    entries = [_entries(board) for board in (mine, theirs)]
+    (first, first_board), (second, second_board) = ((name, read_board(path).to_dict()) for name, path in paths.items())
+    different_ranking = _compare_rules(first, first_board, second, second_board)
+    metrics = {name: title for name, title in first_board["metrics"].items() if name in second_board["metrics"]}
+    entries = [_entries(board) for board in (first_board, second_board)]
     common = [team for team in entries[1] if team in entries[0]]
     if not common:
         raise HecktorError("boards", f"no team of {first} in {second}", "boards of the same teams")
@@ -40,32 +40,34 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     taus = _taus(entries, common, metrics)
     content = {
         "boards": [first, second],
-        "task": mine["task"],
+        "task": first_board["task"],
         "metrics": metrics,
         "teams": lines,
         "tau": taus,
         "different_ranking": different_ranking,
-        "without_values": sorted({str(one["team"]) for board in (mine, theirs) for one in board["incomplete"]}),
+        "without_values": sorted(
+            {str(one["team"]) for board in (first_board, second_board) for one in board["incomplete"]}
+        ),
         **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
     }
     return StudyResult(content, lines, _summary(lines, taus, first, second))
 
 
-def _compare_rules(first: str, mine: Board, second: str, theirs: Board) -> list[str]:
+def _compare_rules(first: str, first_board: Board, second: str, second_board: Board) -> list[str]:
     """Compare the rules of two boards, and return the differences in how they rank, each with a warning.
 
     Raises HecktorError if their values follow different rules: another task, edition or option. Printed boards, and
     those of earlier versions, do not state every rule.
     """
-    scored = [{key: _stated(board, key) for key in MUST_AGREE} for board in (mine, theirs)]
+    scored = [{key: _stated(board, key) for key in MUST_AGREE} for board in (first_board, second_board)]
     for difference in _differences("", *scored):
         raise HecktorError(f"{first} and {second}", f"different {difference}", "one for both boards")
-    texts = [_stated(board, OWN_EDITION) for board in (mine, theirs)]
+    texts = [_stated(board, OWN_EDITION) for board in (first_board, second_board)]
     if None not in texts and texts[0] != texts[1]:
         digests = " and ".join(map(content_digest, texts))
-        found = f"edition {mine['edition']!r} with different contents (sha256 {digests})"
+        found = f"edition {first_board['edition']!r} with different contents (sha256 {digests})"
         raise HecktorError(f"{first} and {second}", found, "one for both boards")
-    ranking = [{key: board[key] for key in _RANKING} for board in (mine, theirs)]
+    ranking = [{key: board[key] for key in _RANKING} for board in (first_board, second_board)]
     different = list(_differences("", *ranking))
     for difference in different:
         sys.stderr.write(f"warning: {first} and {second} rank by different rules: {difference}\n")
@@ -76,13 +78,13 @@ def _stated(board: Board, key: str) -> Any:
     return board.get(key, board.get("provenance", {}).get(key))
 
 
-def _differences(name: str, mine: Any, theirs: Any) -> Iterator[str]:
+def _differences(name: str, one: Any, other: Any) -> Iterator[str]:
     """The values that both state differently, by name: `connectivity 26 and 6`."""
-    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
-        for key in (key for key in mine if key in theirs):
-            yield from _differences(key, mine[key], theirs[key])
-    elif mine != theirs and None not in (mine, theirs):
-        yield f"{name} {mine} and {theirs}"
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in (key for key in one if key in other):
+            yield from _differences(key, one[key], other[key])
+    elif one != other and None not in (one, other):
+        yield f"{name} {one} and {other}"
 
 
 def _entries(board: Board) -> dict[str, Mapping[str, Any]]:

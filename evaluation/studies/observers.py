@@ -77,9 +77,11 @@ def agreements(case: str, masks: Masks, spacing_mm: tuple[float, float, float], 
     for first, second in combinations(masks, 2):
         overlaps, measures = {}, {}
         for name, label in LABELS.items():
-            mine, theirs = masks[first] == label, masks[second] == label
-            surface = compare_surfaces(mine, theirs, spacing_mm, rules)
-            overlaps[name] = Overlap(int((mine & theirs).sum()), int(mine.sum()), int(theirs.sum()))
+            first_mask, second_mask = masks[first] == label, masks[second] == label
+            surface = compare_surfaces(first_mask, second_mask, spacing_mm, rules)
+            overlaps[name] = Overlap(
+                int((first_mask & second_mask).sum()), int(first_mask.sum()), int(second_mask.sum())
+            )
             dsc = scores_of_case(overlaps[name], failed=False, rule="skip").dsc
             values = (dsc, surface.values["hd95_mm"], surface.values["asd_mm"], surface.values["surface_dsc"])
             measures[name] = dict(zip(MEASURES, values, strict=True))

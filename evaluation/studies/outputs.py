@@ -1,4 +1,4 @@
-"""Shared by studies: named inputs on the command line, and results as JSON, CSV and a picture."""
+"""Shared by studies: named inputs on the command line, and results as JSON and CSV."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from contract.documents import installed_version
 from contract.editions import Algorithm, Answer
@@ -17,9 +17,6 @@ from contract.options import add_edition_options, named_algorithm
 from evaluation.editions.profile import tasks_of_edition
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import FIGURES, figure_of
-
-if TYPE_CHECKING:  # matplotlib takes seconds, and --help needs no picture
-    from matplotlib.figure import Figure
 
 
 class HasCase(Protocol):
@@ -37,7 +34,7 @@ Table = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Results of a study as plain data, the lines of its table, its summary for the screen, and its plot.
+    """Results of a study as plain data, the lines of its table, and its summary for the screen.
 
     A number that is not finite becomes null in the JSON file; the table has infinity as `inf` and an absent value as
     an empty field. `files` are the names of files that the study has written itself.
@@ -46,18 +43,13 @@ class StudyResult:
     content: Mapping[str, Any]
     table: Table
     summary: str
-    picture: Figure | None = None
     files: tuple[str, ...] = ()
 
     def write(self, folder: Path, name: str) -> list[str]:
-        """Write `<name>.csv`, `<name>.svg` and `<name>.json` as one; return the names of all files."""
+        """Write `<name>.csv` and `<name>.json` as one; return the names of all files."""
         contents: dict[str, str] = {}
         if self.table:
             contents[f"{name}.csv"] = _csv(self.table, for_people=True)
-        if self.picture is not None:
-            from evaluation.report.drawing import svg_text
-
-            contents[f"{name}.svg"] = svg_text(self.picture)
         about = {"study": name, "version": installed_version("hecktor")}
         contents[f"{name}.json"] = json_text(_plain({**about, **self.content}))
         write_files({folder / name: text.encode() for name, text in contents.items()}, as_one=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +30,6 @@ from evaluation.options import add_bootstrap
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.studies.outputs import StudyResult, measure_cases
 from evaluation.studies.scans import add_cohort, part_of, scans_of, uptake_on
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 AUTOMATIC: Final = "automatic"
 SEMI_AUTOMATIC: Final = "semi_automatic"
@@ -179,7 +176,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     summary = ""
     for method, line in best.items():
         summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
-    return StudyResult(content, table, f"{summary}{len(counted)} cases; ", _picture(table, settings), written)
+    return StudyResult(content, table, f"{summary}{len(counted)} cases; ", written)
 
 
 def _mask_folders(options: argparse.Namespace, cases: Set[str]) -> dict[tuple[str, float], Path]:
@@ -219,34 +216,6 @@ def summarised(
         figures = estimates[str(number)]
         line |= {"dsc_mean": figures.value, "ci95_low": figures.ci95_low, "ci95_high": figures.ci95_high}
     return lines
-
-
-def _picture(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
-    from evaluation.report.drawing import plot_style
-
-    return plot_style(_draw)(table, settings)
-
-
-def _draw(table: Sequence[Mapping[str, Any]], settings: Thresholding) -> Figure:
-    """Mean DSC with its interval, and median HD95, against the percentage; one curve for each method."""
-    from evaluation.report.drawing import COLOURS, new_figure
-
-    columns = {"dsc_mean": "mean DSC", **({} if settings.surfaces is None else {"hd95_median_mm": "median HD95 (mm)"})}
-    figure, panels = new_figure(len(columns), height=3.2, width=4.5 * len(columns))
-    for axes, (column, title) in zip(panels, columns.items(), strict=True):
-        for method, colour in zip(METHODS, COLOURS, strict=False):
-            lines = [line for line in table if line["method"] == method]
-            percents = [line["percent"] for line in lines]
-            label = method.replace("_", " ").replace("semi ", "semi-")
-            axes.plot(percents, [line[column] for line in lines], color=colour, linewidth=1.8, label=label)
-            if column == "dsc_mean" and lines[0]["ci95_low"] is not None:
-                low, high = ([line[end] for line in lines] for end in ("ci95_low", "ci95_high"))
-                axes.fill_between(percents, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set(xlabel=f"threshold, % of SUVmax of the {settings.maximum}", ylabel=title)
-        axes.set_ylim(bottom=0)
-        axes.grid(color="#e4e7eb", linewidth=0.8)
-    panels[0].legend(fontsize=8, frameon=False)
-    return figure
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -127,8 +127,8 @@ def _within(mask: CompactMask, region: Box) -> Labels:
     inside = np.zeros(tuple(part.stop - part.start for part in region), dtype=np.uint8)
     if mask.inside.size:
         place = tuple(
-            slice(mine.start - outer.start, mine.stop - outer.start)
-            for mine, outer in zip(mask.box, region, strict=True)
+            slice(part.start - outer.start, part.stop - outer.start)
+            for part, outer in zip(mask.box, region, strict=True)
         )
         inside[place] = mask.inside
     return inside

@@ -108,7 +108,9 @@ def match(reference: LesionVoxels, predicted: LesionVoxels, rules: MaskRules) ->
 
     Both masks have one grid. The rules are those of GTVn lesions, used here for GTVp as well.
     """
-    _, mine, theirs = np.intersect1d(reference.places(), predicted.places(), assume_unique=True, return_indices=True)
-    same = reference.labels[mine] == predicted.labels[theirs]
-    numbers = reference.numbers[mine[same]], predicted.numbers[theirs[same]]
+    _, in_reference, in_predicted = np.intersect1d(
+        reference.places(), predicted.places(), assume_unique=True, return_indices=True
+    )
+    same = reference.labels[in_reference] == predicted.labels[in_predicted]
+    numbers = reference.numbers[in_reference[same]], predicted.numbers[in_predicted[same]]
     return match_lesions(*numbers, reference.sizes, predicted.sizes, rules)

@@ -311,7 +311,7 @@ function setRuler(on) {
 }
 
 // Each line: the keys with what they do, and the line of the help.
-const KEYS = [
+const SHORTCUTS = [
   [{ j: () => moveCase(1), k: () => moveCase(-1) }, "next, previous case"],
   [{ n: () => moveLesion(1), b: () => moveLesion(-1) }, "next, previous lesion"],
   [{ c: () => current && toggle(current.masks.map(({ name }) => name)) }, "all contours off or on"],
@@ -331,7 +331,7 @@ const OTHER_HELP = [
   ["Shift and left button", "drag the images; with the wheel: zoom"],
   ["Wheel", "change the slice"],
 ];
-const ACTIONS = Object.assign({}, ...KEYS.map(([actions]) => actions));
+const ACTIONS = Object.assign({}, ...SHORTCUTS.map(([actions]) => actions));
 const STEPS = { ArrowLeft: [1, 0, 0], ArrowRight: [-1, 0, 0], ArrowUp: [0, 1, 0], ArrowDown: [0, -1, 0], PageUp: [0, 0, 1], PageDown: [0, 0, -1] };
 
 // Before NiiVue, whose own keys would do other things.
@@ -355,7 +355,7 @@ async function start() {
   byId("view").append(...Object.entries(VIEWS).map(([title, key]) => new Option(title, key)));
   byId("ct-window").append(...Object.entries(CT_WINDOWS).map(([title, range]) => new Option(`${title} ${range.map((hu) => figure(hu, 0)).join(" to ")}`, title)));
   byId("pet-map").append(...Object.keys(PET_MAPS).map((name) => new Option(name)));
-  const help = [...KEYS.map(([actions, text]) => [Object.keys(actions).join(" "), text]), ...OTHER_HELP];
+  const help = [...SHORTCUTS.map(([actions, text]) => [Object.keys(actions).join(" "), text]), ...OTHER_HELP];
   byId("keys").append(...help.map(([keys, text]) => element("tr", [element("th", element("kbd", keys), { scope: "row" }), element("td", text)])));
   for (const id of ["filter", "sort", "team"]) byId(id).addEventListener("input", showList);
   byId("ct-window").addEventListener("change", () => current && (setWindow(), redraw()));

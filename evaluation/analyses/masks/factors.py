@@ -141,9 +141,9 @@ def dsc_correlations(table: AnswerRows, against: list[Influence], *, with_scans:
         p = p_over_cases(influence.values, dsc) if influence.name == "volume" else None
         pooled = rounded(spearman(values[known], dsc[known]))
         rows.append({**shared, "team": None, "masks": int(known.sum()), "spearman": pooled, "p": rounded(p)})
-        for team, mine, of_team in zip(table.names, known, dsc, strict=True):
-            own = rounded(spearman(influence.values[mine], of_team[mine])) if mine.any() else None
-            rows.append({**shared, "team": team, "masks": int(mine.sum()), "spearman": own, "p": None})
+        for team, masked, of_team in zip(table.names, known, dsc, strict=True):
+            own = rounded(spearman(influence.values[masked], of_team[masked])) if masked.any() else None
+            rows.append({**shared, "team": team, "masks": int(masked.sum()), "spearman": own, "p": None})
     analysis = Analysis(
         name=table.name("dsc-correlations"),
         title=table.title("Correlation of the DSC with properties of the case"),
@@ -176,8 +176,8 @@ def p_over_cases(values: Floats, dsc: Floats) -> float | None:
     known = ~np.isnan(dsc) & ~np.isnan(values)
     ranks[known] = rankdata(dsc[known])
     counted = known.any(axis=0)
-    mine = rankdata(values[counted])
-    theirs = np.nanmean(ranks[:, counted], axis=0)
-    if counted.sum() < 3 or np.ptp(mine) == 0 or np.ptp(theirs) == 0:
+    factor_ranks = rankdata(values[counted])
+    dsc_ranks = np.nanmean(ranks[:, counted], axis=0)
+    if counted.sum() < 3 or np.ptp(factor_ranks) == 0 or np.ptp(dsc_ranks) == 0:
         return None
-    return float(pearsonr(mine, theirs).pvalue)
+    return float(pearsonr(factor_ranks, dsc_ranks).pvalue)

@@ -46,10 +46,10 @@ def test_sphere_shifted_by_one_voxel():
 
 @given(label_masks, label_masks)
 def test_dsc_is_symmetric_and_the_naive_counts_agree(a, b):
-    mine, theirs = count_overlaps(a, b, 3), count_overlaps(b, a, 3)
+    forward, backward = count_overlaps(a, b, 3), count_overlaps(b, a, 3)
     for label in (0, 1, 2):
-        assert mine[label].intersection == theirs[label].intersection == int(((a == label) & (b == label)).sum())
-        assert mine[label].reference == theirs[label].predicted == int((a == label).sum())
+        assert forward[label].intersection == backward[label].intersection == int(((a == label) & (b == label)).sum())
+        assert forward[label].reference == backward[label].predicted == int((a == label).sum())
 
 
 @given(label_masks, label_masks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -14,6 +15,7 @@ from evaluation.report.pictures import (
     VIEWS,
     _contours,
     _lesion_points,
+    _picture,
     centre_of_grid_mm,
     cut,
 )
@@ -100,3 +102,14 @@ def test_planes_go_through_the_largest_lesion_of_the_first_mask_with_any(orienta
     assert name == "GTVp"
     np.testing.assert_allclose(point, [20.0, -15.0, 10.0], atol=1.6)
     assert _lesion_points([empty]) == []
+
+
+def test_settings_of_the_process_change_no_picture():
+    """nnU-Net's progress plot leaves such settings behind; letters and contours are drawn as ever."""
+    ball = scan_with_ball(ORIENTATIONS["straight"], np.zeros(3))
+    pieces = ((ball, ball), {"": ball}, [("GTVp", np.zeros(3))], {"": "#3dff6e"})
+    alone = _picture(*pieces)
+    left_behind = {"font.size": 30.0, "font.family": ["serif"], "axes.facecolor": "#EAEAF2", "lines.linewidth": 3.75}
+    with mpl.rc_context(left_behind):
+        assert _picture(*pieces) == alone
+        assert {name: mpl.rcParams[name] for name in left_behind} == left_behind  # and are as they were

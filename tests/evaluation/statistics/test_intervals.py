@@ -25,8 +25,8 @@ def test_wilson_s_interval_is_that_of_scipy():
     assert wilson_interval(81, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
     assert wilson_interval(0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
     assert wilson_interval(20, 20) == pytest.approx((1 - 0.1611, 1.0), abs=5e-5)
-    theirs = binomtest(3, 11).proportion_ci(method="wilson")
-    assert wilson_interval(3, 11) == pytest.approx((theirs.low, theirs.high))
+    by_scipy = binomtest(3, 11).proportion_ci(method="wilson")
+    assert wilson_interval(3, 11) == pytest.approx((by_scipy.low, by_scipy.high))
     assert {(wilson_interval(0, n)[0], wilson_interval(n, n)[1]) for n in range(1, 40)} == {(0.0, 1.0)}
 
 

@@ -86,7 +86,9 @@ def test_boards_of_different_rules_are_refused_and_those_of_different_rankings_n
     """A rule that one board alone states, as a printed or an earlier one, is no difference."""
     options = boards()
     paths = [Path(option.partition("=")[2]) for option in options]
-    mine, theirs = ({"rfs": {"missing_risk": rule, name: 1}} for rule, name in (("tie", "a"), ("non_concordant", "b")))
+    tie, non_concordant = (
+        {"rfs": {"missing_risk": rule, name: 1}} for rule, name in (("tie", "a"), ("non_concordant", "b"))
+    )
 
     def compare(first, second, **changes):
         for path, rules in zip(paths, (first, second), strict=True):
@@ -96,8 +98,8 @@ def test_boards_of_different_rules_are_refused_and_those_of_different_rankings_n
         assert main(["boards", *options, "--output", str(tmp_path / "out")]) == 0
         return json.loads((tmp_path / "out" / "boards.json").read_text(encoding="utf-8"))
 
-    assert compare(mine, None)["different_ranking"] == []
-    assert compare(mine, mine, ties="average")["different_ranking"] == ["ties min and average"]
+    assert compare(tie, None)["different_ranking"] == []
+    assert compare(tie, tie, ties="average")["different_ranking"] == ["ties min and average"]
     assert "warning: validation and test rank by different rules: ties min and average" in capsys.readouterr().err
     with pytest.raises(HecktorError, match=r"^validation and test: different missing_risk tie and non_concordant"):
-        compare(mine, theirs)
+        compare(tie, non_concordant)

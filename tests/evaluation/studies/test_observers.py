@@ -109,9 +109,9 @@ def test_agreement_is_symmetric(first, second):
     )
     for label in ("gtvp", "gtvn"):
         assert here[0].measures[label] == pytest.approx(there[0].measures[label])
-    mine, theirs = (agreement_metrics(rows, ["P"]) for rows in (here, there))
-    for name, metric in mine.items():
-        assert metric(ones) == pytest.approx(theirs[name](ones), nan_ok=True)
+    first, second = (agreement_metrics(rows, ["P"]) for rows in (here, there))
+    for name, metric in first.items():
+        assert metric(ones) == pytest.approx(second[name](ones), nan_ok=True)
 
 
 def test_other_grids_and_unshared_cases_are_named(tmp_path, folders, blank, grid):

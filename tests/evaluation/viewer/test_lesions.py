@@ -58,13 +58,15 @@ def test_a_label_does_not_match_another_one(rules, nodes: np.ndarray) -> None:
 @given(
     arrays(np.bool_, (2, 5, 6)), arrays(np.bool_, (2, 5, 6)), st.sampled_from(["one_to_one", "any_overlap", "greedy"])
 )
-def test_matches_agree_with_the_counts_of_the_evaluation(mine: np.ndarray, theirs: np.ndarray, matching: str) -> None:
+def test_matches_agree_with_the_counts_of_the_evaluation(
+    reference: np.ndarray, predicted: np.ndarray, matching: str
+) -> None:
     (profile,) = load_profile().task("segmentation").answers.values()
     assert isinstance(profile.rules, MaskRules)
     rules = profile.rules.model_copy(update={"matching": matching})
     grid = Geometry((6, 5, 2), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (mine, theirs))
-    matched, counts = match(one, other, rules), compare_lesions(mine, theirs, rules).counts
+    one, other = (lesion_voxels(2 * mask.astype(np.uint8), grid, rules.connectivity) for mask in (reference, predicted))
+    matched, counts = match(one, other, rules), compare_lesions(reference, predicted, rules).counts
     assert len(matched.predicted) == counts.true_positives
     assert other.sizes.size - 1 - len(matched.predicted) == counts.false_positives
     assert one.sizes.size - 1 - len(matched.dsc) == counts.false_negatives
