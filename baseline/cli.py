@@ -99,6 +99,14 @@ def _add_heads(step: _AddStep) -> None:
         "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
     )
     heads.add_argument(
+        "--average",
+        type=Path,
+        nargs="+",
+        metavar="WORK",
+        help="measure masks by the mean out-of-fold probabilities of the trainings in these working directories, for a "
+        "package of all their networks",
+    )
+    heads.add_argument(
         "--labels",
         type=distinct_numbers(labels.LESIONS),
         metavar="GTVp=1,GTVn=2",

@@ -184,7 +184,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
     jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
-    origin = OUT_OF_FOLD if arguments.masks is None else GIVEN
+    origin = OUT_OF_FOLD if arguments.masks is arguments.average is None else GIVEN
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
         from baseline.network.given_masks import measure_references
@@ -192,6 +192,11 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
+    elif arguments.average is not None:
+        from baseline.network.given_masks import averaged_masks
+
+        masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
+        features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
         from baseline.package.fold_masks import fold_masks
 
@@ -209,7 +214,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _check_masks_options(arguments: argparse.Namespace) -> None:
     """Refuse two origins of masks, and options of an origin that is not given."""
-    origins = [name for name in ("masks", "nnunet", "networks") if getattr(arguments, name) is not None]
+    origins = [name for name in ("masks", "average", "nnunet", "networks") if getattr(arguments, name) is not None]
     if len(origins) > 1:
         raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
     if arguments.labels is not None and arguments.masks in (None, REFERENCE) and arguments.nnunet is None:
