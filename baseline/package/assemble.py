@@ -298,7 +298,7 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
     return heads, entries | ({"training": {"heads_fitted_on": masks}} if masks else {})
 
 
-def _masks_of_heads(request: PackageRequest, entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def _masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The manifest's entry of the masks of the heads; a note where they are those of one training of several."""
     if request.heads is None or entry.get("heads_fitted_on") != OUT_OF_FOLD:
         return entry, ()
