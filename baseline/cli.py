@@ -5,12 +5,11 @@ Only a step that runs imports the libraries of the steps, so that `--help` answe
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PET_NORMALISATIONS, PRESETS
+from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
 from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
@@ -30,7 +29,6 @@ from contract.processes import usable_cpus
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
-_SWITCH: Final = {"on": True, "off": False}
 # Name of a step, its options, and what it does.
 _AddStep = Callable[[str, list[Parser], str], Parser]
 
@@ -99,6 +97,14 @@ def _add_heads(step: _AddStep) -> None:
         metavar=f"DIR|{REFERENCE}",
         help="measure your own out-of-fold masks, ID.nii.gz or ID.mha on the CT's grid; or the release's reference "
         "masks, whose heads are written to reference_masks/ beside the others; needs no networks",
+    )
+    heads.add_argument(
+        "--average",
+        type=Path,
+        nargs="+",
+        metavar="WORK",
+        help="measure masks by the mean out-of-fold probabilities of the trainings in these working directories, for a "
+        "package of all their networks",
     )
     heads.add_argument(
         "--labels",
@@ -240,31 +246,14 @@ def _plan() -> Parser:
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
     add("--channels", choices=CHANNELS_SEEN, help="input images of the networks: one, both (default), or their mean")
     add("--dimensions", type=int, choices=DIMENSIONS, help="2 for 2D networks on axial slices (default: 3)")
-    add("--batch-dice", type=_switch, metavar="on|off", help="compute Dice over the batch, or for each patch")
     add(
         "--trainer",
         metavar="NAME|MODULE:CLASS",
         help="a variant of nnU-Net's trainer, such as nnUNetTrainerNoDA, or your subclass in a folder of PYTHONPATH",
     )
     add("--starting-weights", type=_path, metavar="PATH", help="start from a checkpoint of nnU-Net or a model package")
-    _add_pet_options(parser)
+    add("--pet-dropout", type=number_within(0, 1), metavar="P", help="probability that a training patch has no PET")
     return parser
-
-
-def _add_pet_options(parser: Parser) -> None:
-    add, probability = parser.add_argument, number_within(0, 1)
-    add("--pet-dropout", type=probability, metavar="P", help="probability that a training patch has no PET")
-    add(
-        "--pet-normalisation",
-        choices=PET_NORMALISATIONS,
-        help="scale the PET by each image's mean and spread, or by fixed values of the data set (default: image)",
-    )
-
-
-def _switch(text: str) -> bool:
-    if text not in _SWITCH:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected on or off")
-    return _SWITCH[text]
 
 
 def _path(text: str) -> str:

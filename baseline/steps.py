@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
+from baseline.export import export_model
+from baseline.fit import fit_heads
 from baseline.heads.fitting import GIVEN, OUT_OF_FOLD
 from baseline.heads.fitting import REFERENCE as REFERENCE_MASKS
+from baseline.measure import features_for_heads, measure_out_of_fold, postprocess_masks
 from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
@@ -20,15 +23,7 @@ from baseline.network.plans import PRESETS, NetworkPlan
 from baseline.package.cli import TRAINING_OPTIONS
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
-from baseline.pipeline import (
-    TrainingOptions,
-    export_model,
-    features_for_heads,
-    fit_heads,
-    measure_out_of_fold,
-    postprocess_masks,
-    train,
-)
+from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
 from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
@@ -83,7 +78,7 @@ def plan_of(arguments: argparse.Namespace, release: str) -> NetworkPlan:
 
 # Options that have no effect together with an option's value.
 _WITHOUT_EFFECT: Final[Mapping[tuple[str, Any], tuple[str, ...]]] = {
-    ("channels", "CT"): ("pet_dropout", "pet_normalisation"),
+    ("channels", "CT"): ("pet_dropout",),
     ("channels", "PET"): ("pet_dropout",),
     ("dimensions", 2): ("backbones",),
 }
@@ -189,7 +184,7 @@ def _postprocess(arguments: argparse.Namespace, work: WorkFolders) -> int:
 def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     _check_masks_options(arguments)
     jobs, target, code = arguments.jobs, work, Code.of(arguments.code)
-    origin = OUT_OF_FOLD if arguments.masks is None else GIVEN
+    origin = OUT_OF_FOLD if arguments.masks is arguments.average is None else GIVEN
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
         from baseline.network.given_masks import measure_references
@@ -197,13 +192,18 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         target, features = work.of_reference_masks(), measure_references(work, jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
+    elif arguments.average is not None:
+        from baseline.network.given_masks import averaged_masks
+
+        masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
+        features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
         from baseline.package.fold_masks import fold_masks
 
         request = _training_of(arguments)
-        masks = fold_masks(work, request, arguments.splits, arguments.passes, arguments.device)
-        _show(masks.origin)
-        features = _measure_masks(work, masks.paths, jobs, masks.lesions)
+        held_out = fold_masks(work, request, arguments.splits, arguments.passes, arguments.device)
+        _show(held_out.origin)
+        features = _measure_masks(work, held_out.paths, jobs, held_out.lesions)
     else:
         if arguments.networks is not None:
             use_networks(work, arguments.networks)
@@ -214,7 +214,7 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
 
 def _check_masks_options(arguments: argparse.Namespace) -> None:
     """Refuse two origins of masks, and options of an origin that is not given."""
-    origins = [name for name in ("masks", "nnunet", "networks") if getattr(arguments, name) is not None]
+    origins = [name for name in ("masks", "average", "nnunet", "networks") if getattr(arguments, name) is not None]
     if len(origins) > 1:
         raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
     if arguments.labels is not None and arguments.masks in (None, REFERENCE) and arguments.nnunet is None:

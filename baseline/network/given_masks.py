@@ -1,4 +1,4 @@
-"""Out-of-fold masks from a folder of the user's: checked, and measured as those of our own networks."""
+"""Out-of-fold masks from a folder of the user's, or averaged over trainings: checked, and measured as our networks'."""
 
 from __future__ import annotations
 
@@ -8,25 +8,29 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version
+from algorithm.region.grids import restore_labels
 from baseline.cache import cache, load_cached, map_items
 from baseline.network.out_of_fold import features_of_mask
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.data_set import image_paths, label_path
+from baseline.release.data_set import image_path, image_paths, label_path
 from baseline.release.keys import Sources, contents_of, digest, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import HecktorError, InputError
 from contract.images.folders import list_masks, mask_name
+from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
 from contract.patient import difference_of_ids, listed
 
 # Increment when the same masks and images give other features.
 _VERSION: Final = 1
 _MOST_NAMES: Final = 5
+_LEAST_PROBABILITY: Final = 1e-6
 
 
 def measure_masks(
@@ -73,6 +77,42 @@ def measure_masks(
         map_items(partial(_measure, work=work, paths=paths, keys=keys, lesions=lesions), waiting, jobs, "measure masks")
     )
     return _stored(work, {name: row for name, row in rows.items() if row is not None}, keys)
+
+
+def averaged_masks(work: WorkFolders, trainings: Sequence[WorkFolders]) -> dict[str, Path]:
+    """Masks by the mean of several trainings' out-of-fold probabilities; files by patient ID.
+
+    All working directories are prepared from the same patients at the same spacing.
+
+    Raises:
+        HecktorError: a training has no probabilities of a patient, or on another grid.
+    """
+    paths = {}
+    for case in read_cases(work):
+        path, grid = work.measured / "averaged" / f"{case.patient_id}.nii.gz", _grid(work, case)
+        mean = np.mean([_foreground(one, case, grid) for one in trainings], axis=0)
+        whole = np.concatenate([1 - mean.sum(0, keepdims=True), mean]).clip(_LEAST_PROBABILITY)
+        ct = read_header(case.ct).geometry
+        write_mask(path, restore_labels(np.log(whole, dtype=np.float32), grid, ct), ct)
+        paths[case.patient_id] = path
+    return paths
+
+
+def _foreground(training: WorkFolders, case: ReleaseCase, grid: Geometry) -> npt.NDArray[np.float32]:
+    """Out-of-fold probabilities of GTVp and GTVn, (2, z, y, x)."""
+    path = training.probabilities(case.patient_id)
+    if not path.is_file():
+        found = f"no out-of-fold probabilities of {case.patient_id}"
+        raise HecktorError(training.root.name, found, "`hecktor train heads` with its networks before")
+    if differences := _grid(training, case).differences(grid):
+        found = f"{case.patient_id} on another grid ({differences[0]})"
+        raise HecktorError(training.root.name, found, "the same release and spacing in all working directories")
+    with np.load(path) as stored:
+        return np.stack([stored[name] for name in ("gtvp", "gtvn")]).astype(np.float32) / np.float32(255)
+
+
+def _grid(work: WorkFolders, case: ReleaseCase) -> Geometry:
+    return read_header(image_path(work.raw, case, 0)).geometry
 
 
 def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:

@@ -31,7 +31,7 @@ LOGGER = logging.getLogger("hecktor")
 FINGERPRINT_VOXELS = 100_000_000
 # More stages than any plan has; nnU-Net takes as many entries as it needs.
 _MOST_STAGES: Final = 13
-_OF_CT_AND_PET: Final = ("channels", "pet_dropout", "pet_normalisation")
+_OF_CT_AND_PET: Final = ("channels", "pet_dropout")
 _MODULES: Final = "nnunetv2.experiment_planning.experiment_planners"
 _DEFAULT: Final = f"{_MODULES}.default_experiment_planner"
 _RESIDUAL: Final = f"{_MODULES}.residual_unets.residual_encoder_unet_planners"
@@ -166,8 +166,6 @@ def write_plans(plan: NetworkPlan, path: Path) -> dict[str, Any]:
     # As in inference: the scale of an image is that of all voxels.
     own["use_mask_for_norm"] = [False] * len(own["use_mask_for_norm"])
     own |= {name: getattr(plan, name) for name in ("batch_size", "batch_dice") if getattr(plan, name) is not None}
-    if plan.pet_normalisation == "fixed":
-        own["normalization_schemes"][CHANNELS.index("PET")] = "CTNormalization"
     for name in plan.backbones:
         if (design := BACKBONES[name].design) is not None:
             architecture = design(plan.base_features, own["patch_size"])

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field
-
 from baseline.release.keys import digest, short
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
@@ -18,10 +16,8 @@ from contract.patient import listed
 
 Network = Literal["shallow", "plain", "resenc-m", "resenc-l"]
 Optimiser = Literal["sgd", "adamw"]
-PetNormalisation = Literal["image", "fixed"]
 Channels = Literal["both", "CT", "PET", "mean"]
 Dimensions = Literal[2, 3]
-PET_NORMALISATIONS: Final[tuple[str, ...]] = get_args(PetNormalisation)
 CHANNELS_SEEN: Final[tuple[str, ...]] = get_args(Channels)
 DIMENSIONS: Final[tuple[int, ...]] = get_args(Dimensions)
 
@@ -49,8 +45,6 @@ class NetworkPlan(Document):
         channels: images that the networks see: CT and PET, one of them, or their mean after normalisation.
         dimensions: 2 for nnU-Net's 2D configuration, a network that sees one axial slice at a time.
         pet_dropout: probability that a training patch has no PET.
-        pet_normalisation: `image` is nnU-Net's z-score of each image; `fixed` clips and scales by the data set's
-            foreground values, as nnU-Net does for CT, so that the field of view changes nothing.
         trainer: the name of a variant of nnU-Net's trainer, or a user's subclass of it, `module:Class`.
         starting_weights: a checkpoint of nnU-Net or a model package, from which training starts.
         starting_weights_digest: digest of their contents, filled in by `plan_networks`.
@@ -73,7 +67,6 @@ class NetworkPlan(Document):
     channels: Channels = "both"
     dimensions: Dimensions = 3
     pet_dropout: float = 0.0
-    pet_normalisation: PetNormalisation = "image"
     trainer: str | None = None
     starting_weights: str | None = None
     starting_weights_digest: str | None = None
@@ -103,7 +96,7 @@ class StoredPlan(Document):
 
     key: str
     plan: NetworkPlan
-    inputs: dict[str, str] = Field(default_factory=dict)
+    inputs: dict[str, str]
 
 
 _NNUNET: Final = NetworkPlan(
@@ -121,7 +114,7 @@ _NNUNET: Final = NetworkPlan(
     batch_dice=None,
 )
 # Options without one on the command line: they follow the preset.
-_OF_PRESET: Final = ("network", "optimiser", "validation_iterations")
+_OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice")
 PRESETS: Final = {
     "short": NetworkPlan(),
     "nnunet": _NNUNET,
@@ -147,9 +140,7 @@ def store_plan(work: WorkFolders, key: str, plan: NetworkPlan, inputs: Mapping[s
 
 def differences(work: WorkFolders, stored: StoredPlan, plan: NetworkPlan) -> str:
     """The options, splits and files that differ from those of a stored plan, each with its former and present value."""
-    before, now = _options(stored.plan), _options(plan)
-    if stored.inputs:
-        before, now = before | stored.inputs, now | inputs_of(work)
+    before, now = _options(stored.plan) | stored.inputs, _options(plan) | inputs_of(work)
     changed = [
         f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
         for name in dict.fromkeys((*before, *now))

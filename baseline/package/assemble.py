@@ -14,7 +14,7 @@ from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.fitted_features import fitted_hooks
-from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import OUT_OF_FOLD, FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
 from baseline.package.description import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
@@ -138,7 +138,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     channels = edition.algorithms[0].channels
     code = Code.of(request.code or ())
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
-    masks_of_heads = of_heads.pop("training", {})
+    masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     own = own_member(code, request.network, request.weights or (), channels)
     about_heads = check_own_heads(heads.values(), code)
@@ -177,9 +177,9 @@ def package_training(request: PackageRequest) -> WrittenPackage:
         code=code,
         own_heads=None if request.heads is None else request.heads.parent / HEADS,
     )
-    notes = (note for one in trained for note in one.notes())
-    about_scale = _notes(trained, own, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *about_heads, *notes))
+    about = _notes(trained, own, request.normalised_over), about_rules, about_heads, about_masks
+    notes = [note for some in (*about, *(one.notes() for one in trained)) for note in some]
+    return WrittenPackage(export_contents(request.output, contents), tuple(notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:
@@ -296,6 +296,19 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
     entries = ({"fallbacks": fallbacks} if fallbacks else {}) | smallest_entry(records)
     masks = masks_of(records)
     return heads, entries | ({"training": {"heads_fitted_on": masks}} if masks else {})
+
+
+def _masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The manifest's entry of the masks of the heads; a note where they are those of one training of several."""
+    if request.heads is None or entry.get("heads_fitted_on") != OUT_OF_FOLD:
+        return entry, ()
+    work = request.heads.resolve().parent
+    others = [folder for folder in request.nnunet if work not in folder.resolve().parents]
+    if len(request.nnunet) < 2 or not others:
+        return entry, ()
+    alone = f"{OUT_OF_FOLD} of {work.name} alone"
+    note = f"heads: fitted on {alone}; `hecktor train heads --average` fits them on those of all networks"
+    return {"heads_fitted_on": alone}, (note,)
 
 
 def _hooks(request: PackageRequest, heads: Mapping[str, Head], code: Code) -> list[FeatureHook]:

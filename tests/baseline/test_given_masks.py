@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 from baseline import make_report
 from baseline.cli import main
 from baseline.heads.models.targets import RISK_FEATURES, targets_of
+from baseline.network.given_masks import averaged_masks
+from baseline.network.out_of_fold import write_probabilities
 from baseline.release.cases import ReleaseCase, read_cases
+from baseline.release.data_set import image_path
 from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.editions import load_edition
@@ -185,3 +189,36 @@ def test_reference_masks_of_a_release_without_any(prepared: tuple[WorkFolders, P
     write_json(work.cases_json, [{**row, "mask": None} for row in rows])
     with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
         heads(work, Path("reference"))
+
+
+def test_masks_by_the_mean_probabilities_of_two_trainings(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> None:
+    """Two blocks of the prepared grid: probabilities of GTVp 0.6 and 0.2 in the first have the mean 0.4, background; 0.4
+    and 0.8 in the second the mean 0.6. The first training alone says the opposite. A training without a patient's
+    probabilities is refused.
+    """
+    work, _ = prepared
+    trainings = [WorkFolders(Path(shutil.copytree(work.root, tmp_path / name, symlinks=True))) for name in ("a", "b")]
+    for training, (first, second) in zip(trainings, ((0.6, 0.4), (0.2, 0.8)), strict=True):
+        for case in read_cases(work):
+            size = read_header(image_path(work.raw, case, 0)).geometry.array_shape
+            foreground = np.zeros((3, *size), np.float32)
+            z, y, x = (slice(number // 2 - 3, number // 2 + 4) for number in size)
+            foreground[1, z, y, x], foreground[1, z, y, x.start + 12 : x.stop + 12] = first, second
+            write_probabilities(training.probabilities(case.patient_id), foreground, np.zeros(size, np.uint8))
+    case = read_cases(work)[0]
+    for some, expected in ((trainings, [0, 1]), (trainings[:1], [1, 0])):
+        mask = read_volume(averaged_masks(work, some)[case.patient_id])
+        assert [label_at(mask, work, case, beside) for beside in (0, 12)] == expected
+    trainings[1].probabilities(case.patient_id).unlink()
+    with pytest.raises(
+        HecktorError, match=rf"^b: no out-of-fold probabilities of {case.patient_id}, expected `hecktor"
+    ):
+        averaged_masks(work, trainings)
+
+
+def label_at(mask: Volume, work: WorkFolders, case: ReleaseCase, beside: int) -> int:
+    """The label on the CT's grid in the middle of the prepared grid, or `beside` voxels along x."""
+    prepared, ct = read_header(image_path(work.raw, case, 0)).geometry, mask.geometry
+    middle = [number // 2 + far for number, far in zip(prepared.size, (beside, 0, 0), strict=True)]
+    x, y, z, _ = np.rint(ct.physical_to_index_matrix() @ prepared.index_to_physical_matrix() @ [*middle, 1])
+    return int(mask.array[int(z), int(y), int(x)])

@@ -136,8 +136,14 @@ def test_the_package_runs_like_the_command() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train prepare --relase R --work W", "are required: --release (there is no --relase, did you mean --release?)"),
-        ("train fold --work W --folds 1", "unrecognized arguments: --folds 1 (there is no --folds, did you mean --fold?)"),
+        (
+            "train prepare --relase R --work W",
+            "are required: --release (there is no --relase, did you mean --release?)",
+        ),
+        (
+            "train fold --work W --folds 1",
+            "unrecognized arguments: --folds 1 (there is no --folds, did you mean --fold?)",
+        ),
         ("train all --fold 2", "(there is no --fold, did you mean --folds?)"),
         ("rank M --ouput=B", "required: --output (there is no --ouput, did you mean --output?)"),
         ("rank M --output B --xyzzy", "unrecognized arguments: --xyzzy (there is no --xyzzy)"),

@@ -12,8 +12,8 @@ import pytest
 from algorithm.heads.documents import Features, LinearHead
 from algorithm.heads.values import head_answer
 from algorithm.masks.segmentation import Segmentation
-from baseline import pipeline
 from baseline.cache import cache
+from baseline.fit import fit_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, fit_target
@@ -221,12 +221,12 @@ def test_heads_are_fitted_again_only_for_other_inputs(tmp_path: Path) -> None:
     def times() -> list[int]:
         return [path.stat().st_mtime_ns for path in (work.heads_json, work.cross_validation_json)]
 
-    lines = pipeline.fit_heads(work, rows)
+    lines = fit_heads(work, rows)
     first = times()
-    assert pipeline.fit_heads(work, rows) == lines
+    assert fit_heads(work, rows) == lines
     assert times() == first
     write_cases(work, [replace(cases[0], outcomes=outcomes(False, 100.0, True)), *cases[1:]])
-    assert pipeline.fit_heads(work, rows) != lines
+    assert fit_heads(work, rows) != lines
     document = read_json(work.cross_validation_json)
     assert document["rfs"]["nested"] == {"why_not": "rfs: 2 training patients with a relapse, expected at least 3"}
     assert all(later > earlier for later, earlier in zip(times(), first, strict=True))

@@ -142,21 +142,13 @@ def test_a_package_names_no_folder() -> None:
     assert NetworkPlan().record() == {**NetworkPlan().identity(), "starting_weights": None}
 
 
-def test_fixed_normalisation_of_the_pet(work: WorkFolders) -> None:
-    """nnU-Net takes the data set's foreground values for CT alone; its z-score remains the default for PET."""
-    schemes = "normalization_schemes"
-    assert planned(work, NetworkPlan())["3d_fullres"][schemes] == ["CTNormalization", "ZScoreNormalization"]
-    fixed = planned(work, NetworkPlan(pet_normalisation="fixed"))["3d_fullres"]
-    assert fixed[schemes] == ["CTNormalization", "CTNormalization"]
-
-
 def test_any_option_makes_another_plan() -> None:
     """Starting weights count by their digest alone."""
     plan, full = NetworkPlan(), dict(PRESETS["nnunet"])
     other = {name: value for name, value in full.items() if value != getattr(plan, name)}
     other |= {
         "batch_size": 2, "backbones": ("segresnet",), "pet_dropout": 0.1, "channels": "PET", "dimensions": 2,
-        "pet_normalisation": "fixed", "trainer": "mine:Trainer", "starting_weights_digest": "digest",
+        "trainer": "mine:Trainer", "starting_weights_digest": "digest",
     }  # fmt: skip
     assert other.keys() == full.keys() - {"starting_weights"}
     plans = [plan, *(plan.changed(**{name: value}) for name, value in other.items())]
@@ -223,7 +215,6 @@ def test_defaults_of_prepare() -> None:
         ("--dimensions 2 --channels PET", NetworkPlan(dimensions=2, channels="PET")),
         ("--trainer nnUNetTrainerNoDA", NetworkPlan(trainer="nnUNetTrainerNoDA", learning_rate=None)),
         ("--pet-dropout 0.2", NetworkPlan(pet_dropout=0.2)),
-        ("--pet-normalisation fixed --batch-dice off", NetworkPlan(pet_normalisation="fixed", batch_dice=False)),
         (
             "--trainer mine:Trainer --learning-rate 0.1 --starting-weights /b.pth",
             NetworkPlan(trainer="mine:Trainer", learning_rate=0.1, starting_weights="/b.pth"),
@@ -249,7 +240,7 @@ def test_plans_from_the_command_line(words: str, expected: NetworkPlan, tmp_path
     ("words", "message"),
     [
         ("--channels PET --pet-dropout 0.1", r"^--pet-dropout: found with --channels PET, expected one of them$"),
-        ("--channels CT --pet-normalisation fixed", r"^--pet-normalisation: found with --channels CT, expected one"),
+        ("--channels CT --pet-dropout 0.1", r"^--pet-dropout: found with --channels CT, expected one"),
         ("--dimensions 2 --backbones unet segresnet", r"^--backbones: found with --dimensions 2, expected one of"),
     ],
 )

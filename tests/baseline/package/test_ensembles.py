@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from algorithm.network.package import load_package
+from contract.files import write_json
+from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import (
     edit_checkpoint,
     edit_dataset,
@@ -18,6 +20,7 @@ from tests.baseline.package.nnunet_results import (
     package,
     package_both,
 )
+from tests.baseline.package.test_parts import head, record
 
 
 @pytest.mark.slow
@@ -44,6 +47,21 @@ def test_an_ensemble_of_two_trainings(
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
     plain, other = (our_logits(one, data) for one in apart)
     np.testing.assert_allclose(our_logits(both, data), (2 * plain + other) / 3, atol=1e-4)
+
+
+def test_heads_of_one_training_of_several_say_so(
+    trained: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fitted on the out-of-fold masks of `work`, where the first training lies, and packed with a second one."""
+    own = Path(shutil.copytree(trained["plain"], tmp_path / "work" / "results" / trained["plain"].name))
+    heads = tmp_path / "work" / "heads.json"
+    write_json(heads, {"hpv": record(head(), masks="out-of-fold masks")})
+    assert package(own, tmp_path / "one", "--heads", str(heads)) == 0
+    assert "alone" not in capsys.readouterr().out
+    assert package(own, tmp_path / "both", "--heads", str(heads), "--nnunet", str(trained["segresnet"])) == 0
+    assert "note: heads: fitted on out-of-fold masks of work alone; `hecktor train" in capsys.readouterr().out
+    masks = [read_manifest(tmp_path / name).training["heads_fitted_on"] for name in ("one", "both")]
+    assert masks == ["out-of-fold masks", "out-of-fold masks of work alone"]
 
 
 def test_one_training_given_twice_is_one_member(trained: dict[str, Path], tmp_path: Path) -> None:

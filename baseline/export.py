@@ -1,0 +1,113 @@
+"""Write the model package of a training: its networks, heads, fitted features and model card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from algorithm.heads.documents import Head
+from algorithm.heads.feature_hook import folders_of
+from algorithm.heads.head_hook import check_own_heads
+from baseline.fitted_features import code_of_fits, fitted_hooks
+from baseline.heads.document import metrics_only
+from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
+from baseline.heads.models.targets import targets_of
+from baseline.heads.own_features import code_of_features
+from baseline.heads.record import read_cross_validation
+from baseline.network.jobs import final_checkpoints
+from baseline.network.plans import read_plan
+from baseline.package.card import model_card
+from baseline.package.description import DEFAULTS
+from baseline.package.existing import existing_networks, networks_record
+from baseline.postprocessing.record import rules_in_use
+from baseline.release.cases import read_cases
+from baseline.release.record import edition_of
+from baseline.release.splits import read_splits
+from baseline.report.report import check_heads
+from baseline.work import WorkFolders
+from contract.code import Code
+from contract.packages import edition_entries
+
+
+def export_model(
+    work: WorkFolders, output: Path, description: Mapping[str, str] = DEFAULTS, code: Code | None = None
+) -> Path:
+    """Write the model package of networks and fitted heads, with its model card, to `output`, which is returned.
+
+    `code` is for entrants' networks, which are tried before they are packed.
+
+    Raises:
+        HecktorError: a step has not been run, or the heads were fitted before another one changed their features.
+    """
+    records = work.read(work.heads_json)
+    check_heads(work)
+    fitted = {
+        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, FittedHead)
+    }
+    cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
+    existing = existing_networks(work)
+    training = {
+        "patients": len(cases),
+        "centres": sorted({case.centre for case in cases}),
+        "folds": len(splits.folds),
+        "seed": splits.seed,
+    }
+    training |= {} if (masks := masks_of(fitted)) == "" else {"heads_fitted_on": masks}
+    training |= {"plan": read_plan(work).record()} if existing is None else {}
+    out_of_fold = {
+        name: {one.metric: round(one.out_of_fold, 4), "penalty": one.penalty} for name, one in fitted.items()
+    }
+    rules = rules_in_use(work)
+    manifest = {
+        **description,
+        **edition_entries(edition),
+        **({} if rules is None else {"postprocessing": rules}),
+        "training": training,
+        **({} if existing is None else {"networks_from": networks_record(existing)}),
+        "fallbacks": fallbacks_of(edition, fitted),
+        **smallest_entry(fitted),
+        "out_of_fold": out_of_fold,
+        "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
+    }
+    heads = {name: one.head for name, one in fitted.items()}
+    if own := folders_of(heads.values()):
+        digests = code_of_features(work) | code_of_fits(work)
+        manifest["code"] = {name: digest for name, digest in digests.items() if name in own}
+    return _export(work, output, heads, manifest, model_card(work, description), code)
+
+
+def export_networks(work: WorkFolders) -> Path:
+    """Write a package without heads, for the measurement; returns its folder."""
+    description = {"name": "out-of-fold", "purpose": "measuring features in training"}
+    description |= edition_entries(edition_of(work))
+    return _export(work, work.root / "bare_package", {}, description, None)
+
+
+def _export(
+    work: WorkFolders,
+    output: Path,
+    heads: Mapping[str, Head],
+    manifest: Mapping[str, Any],
+    card: str | None,
+    code: Code | None = None,
+) -> Path:
+    from baseline.package.export import PackageContents, export_contents, export_package
+
+    existing = existing_networks(work)
+    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
+    if code:
+        check_own_heads(heads.values(), code)
+    if existing is not None:
+        own = work.own_heads
+        if code:
+            code.use(existing.manifest.code)
+        return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
+    from baseline.network.checkpoint import read_checkpoint
+
+    channels = list(edition_of(work).algorithms[0].channels)
+    plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
+    # The plan's, unless its trainer mirrors nothing.
+    mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
+    described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
+    return export_package(output, plans, final, heads, described, card, features, own)
