@@ -61,10 +61,10 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         folds: numbers or `all`; None stands for every numbered fold, or `all` if there is none.
         checkpoint: `final` or `best`.
     """
-    _check_folder(folder)
+    check_folder(folder)
     folder = folder.resolve()
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
-    chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
+    chosen = folds_of(folder) if folds is None else list(dict.fromkeys(folds))
     there = sorted(path.name.removeprefix("fold_") for path in folder.glob("fold_*") if path.is_dir())
     if absent := [fold for fold in chosen if fold not in there]:
         raise ModelPackageError("--folds", f"found {', '.join(absent)}", f"one of {', '.join(there)}")
@@ -91,7 +91,8 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
     if (folder / MANIFEST).is_file():
         raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
     if (folder / "plans.json").is_file():
@@ -114,7 +115,8 @@ def _object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _folds(folder: Path) -> list[str]:
+def folds_of(folder: Path) -> list[str]:
+    """The numbers of the folds, or `all`."""
     numbered = sorted(int(path.name[5:]) for path in folder.glob("fold_*") if path.name[5:].isdecimal())
     if numbered:
         return [str(number) for number in numbered]
