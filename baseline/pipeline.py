@@ -50,6 +50,7 @@ from baseline.release import prepare
 from baseline.release.cases import ReleaseCase, read_cases, read_release
 from baseline.release.keys import key_of
 from baseline.release.prepare import check_release, prepare_release
+from baseline.release.problems import as_text
 from baseline.release.record import PrepareOptions, chosen_spacing, edition_of, read_preparation, require_phantoms
 from baseline.release.splits import read_splits
 from baseline.report.report import check_heads, heads_key, make_report
@@ -59,7 +60,6 @@ from contract.errors import HecktorError
 from contract.files import write_json
 from contract.packages import edition_entries
 from contract.patient import listed
-from contract.release.problems import as_text
 
 if TYPE_CHECKING:  # imports torch, which only the measurement needs
     from baseline.network.out_of_fold import OutOfFoldRun

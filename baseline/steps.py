@@ -30,13 +30,13 @@ from baseline.pipeline import (
 )
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
+from baseline.release.problems import as_text
 from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
-from contract.release.problems import as_text
 
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 

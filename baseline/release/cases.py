@@ -16,6 +16,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from baseline.release.clinical import Values, read_values
+from baseline.release.folders import PatientFolders, ReleaseFiles, read_layout
 from baseline.release.record import release_of
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -24,7 +25,7 @@ from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
 from contract.files import write_json
 from contract.patient import Patient, centres_of, listed
-from contract.release.layout import MASK, PatientFolders, ReleaseFiles, read_layout
+from contract.release.layout import MASK
 from contract.release.problems import ERROR, WARNING, Problem
 from contract.release.tables import ReleaseTable, columns_of, read_table
 

@@ -15,6 +15,7 @@ from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
 from baseline.release.checks import check_images
 from baseline.release.keys import Sources, digest, keys_of
+from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
 from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
@@ -23,7 +24,7 @@ from contract.documents import installed_version
 from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
 from contract.files import write_json
-from contract.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
+from contract.release.problems import Problem
 from evaluation.editions.profile import profile_of
 
 if TYPE_CHECKING:
