@@ -23,7 +23,7 @@ from baseline.heads.record import CrossValidation, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
-from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
@@ -125,19 +125,13 @@ def _sentence(text: str) -> str:
 
 def _known(cases: Sequence[ReleaseCase], edition: Edition) -> dict[str, int]:
     """Number of patients with a mask, with each outcome, event and rarer class, with a dose and each variable."""
-    counts = {"mask": sum(case.mask is not None for case in cases)}
+    counts = {"with_mask": sum(case.mask is not None for case in cases)}
     for answer in head_answers(edition):
-        known = [case.outcome(answer) for case in cases if case.has(answer)]
-        counts[answer.socket.title] = len(known)
-        if answer.kind == "risk":
-            counts[f"{answer.columns['event']}s"] = known.count(True)
-        for value in answer.classes[:-1]:
-            counts[f"{answer.name.upper()} negative" if value is False else str(value)] = known.count(value)
-    counts["RT dose"] = sum(case.dose is not None for case in cases)
+        counts |= outcome_counts(answer, cases)
+    counts["with_dose"] = sum(case.dose is not None for case in cases)
     names = {one.key: one.name for one in edition.clinical if one.name != CENTRE}
-    return counts | {
-        key: sum(case.patient.values.get(name) is not None for case in cases) for key, name in names.items()
-    }
+    known = {key: sum(case.patient.values.get(name) is not None for case in cases) for key, name in names.items()}
+    return {name.removeprefix("with_").replace("_", " "): count for name, count in (counts | known).items()}
 
 
 def _training(work: WorkFolders) -> str:

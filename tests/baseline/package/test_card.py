@@ -111,7 +111,9 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
         "Patients: 4. By centre: CHA 3, CHB 1. Excluded for errors in their files: 2.",
     ):
         assert line in text.splitlines(), line
-    known = "Known of: mask 3, RFS 4, Relapses 1, HPV Status 2, HPV negative 1, RT dose 0, Age 3, Gender 0, Tobacco "
+    known = (
+        "Known of: mask 3, rfs 4, relapses 1, hpv 2, hpv negative 1, dose 0, Age 3, Gender 0, Tobacco Consumption 1, "
+    )
     assert known in text
     assert "Networks: unet, one for each of 2 folds balanced by centre and outcomes (seed 7); " in text
     assert " Versions: python 3.11.2, torch 2.13.0.\n" in text
