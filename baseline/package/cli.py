@@ -14,9 +14,9 @@ from contract.options import (
     Parser,
     add_code_option,
     add_edition_option,
+    distinct_numbers,
     named_numbers,
     package_output,
-    permuted_numbers,
 )
 
 
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--labels",
-        type=permuted_numbers(labels.LESIONS, 1),
+        type=distinct_numbers(labels.LESIONS),
         action="append",
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",

@@ -153,7 +153,7 @@ def test_options_that_are_no_mapping(
         package(tmp_path, tmp_path / "out", option, value)
     expected = {
         "--channels": "different numbers by name, such as CT=1,PET=0",
-        "--labels": "GTVp=1,GTVn=2 or these numbers in another order",
+        "--labels": "GTVp=1,GTVn=2 or other numbers from 1",
     }[option]
     assert f"argument {option}: found {value!r}, expected {expected}" in capsys.readouterr().err
 
