@@ -18,7 +18,7 @@ from contract.packages import MANIFEST
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
-_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json"
+_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
 _OF_PLANS: Final = ("transpose_forward", "transpose_backward", "image_reader_writer", "label_manager")
@@ -95,17 +95,8 @@ def check_folder(folder: Path) -> None:
     """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
     if (folder / MANIFEST).is_file():
         raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
-    if (folder / "plans.json").is_file():
-        return
-    around = next((parent for parent in folder.resolve().parents[:2] if (parent / "plans.json").is_file()), None)
-    if folder.exists() and around is not None:
-        kind = "a folder inside the results" if folder.is_dir() else "a file"
-        raise ModelPackageError(folder.name, f"found {kind}", f"the results folder around it, {around.name}")
-    if not folder.is_dir():
-        raise ModelPackageError(folder.name, f"{'a file' if folder.exists() else 'no such folder'}, {_EXPECTED}")
-    below = sorted(path.parent.name for path in folder.glob("*/plans.json"))
-    found = f"found {', '.join(below)} below, name one of them" if below else _EXPECTED
-    raise ModelPackageError(folder.name, f"no plans.json, {found}")
+    if not (folder / "plans.json").is_file():
+        raise ModelPackageError(folder.name, f"no plans.json, {_EXPECTED}")
 
 
 def _object(path: Path) -> dict[str, Any]:

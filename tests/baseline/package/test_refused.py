@@ -177,25 +177,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("inside", "message"),
-    [
-        ("fold_0/checkpoint_final.pth", "checkpoint_final.pth: found a file, expected the results folder around it, "),
-        ("fold_0", "fold_0: found a folder inside the results, expected the results folder around it, "),
-    ],
-    ids=["file", "fold"],
-)
-def test_a_part_of_the_results(
-    inside: str, message: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("inside", ["fold_0/checkpoint_final.pth", "fold_0", "no_such_folder"])
+def test_what_is_no_results_folder(
+    inside: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert package(results / inside, tmp_path / "model") == 1
-    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}{results.name}"
-
-
-def test_a_file_that_belongs_to_no_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "model.pth").touch()
-    assert package(tmp_path / "model.pth", tmp_path / "model") == 1
-    assert "model.pth: a file, expected nnU-Net's results, DatasetXXX_Name/" in capsys.readouterr().err
+    expected = (
+        f"error: {Path(inside).name}: no plans.json, expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__"
+    )
+    assert capsys.readouterr().err.splitlines()[-1].startswith(expected)
 
 
 @pytest.mark.parametrize("case", sorted(REFUSED))
