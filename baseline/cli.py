@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
-from baseline.package.cli import TRAINING_OPTIONS, add_training_options
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
 from contract import labels
@@ -113,32 +112,19 @@ def _add_heads(step: _AddStep) -> None:
         help="numbers of the labels in your own masks or in the training of --nnunet, if they differ from these; other "
         "labels become background",
     )
-    _add_nnunet_options(heads)
+    heads.add_argument(
+        "--nnunet",
+        type=Path,
+        metavar="RESULTS",
+        help="out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres: those of "
+        "fold_*/validation",
+    )
+    heads.add_argument("--splits", type=Path, metavar="FILE", help="splits_final.json of that training")
     step("report", [], "write the training report")
     step("export", [_export(), code], "write the model package")
     answers = step("answers", [], "write held-out masks, risks and classes in plain files, to compare trainings")
     answers.add_argument("--output", type=Path, required=True, help="new folder; it gets a folder for each model")
     answers.add_argument("--probabilities", action="store_true", help="also write the probabilities of GTVp and GTVn")
-
-
-def _add_nnunet_options(parser: Parser) -> None:
-    """Add out-of-fold masks of a finished nnU-Net training; without `--nnunet` the other options are None."""
-    parser.add_argument(
-        "--nnunet",
-        type=Path,
-        metavar="RESULTS",
-        help="out-of-fold masks of a finished nnU-Net training, DatasetXXX/Trainer__Plans__3d_fullres: those of "
-        "fold_*/validation, or else by the checkpoint of each patient's fold",
-    )
-    parser.add_argument("--splits", type=Path, metavar="FILE", help="splits_final.json of that training")
-    parser.add_argument(
-        "--passes",
-        type=whole_number(1),
-        metavar="N",
-        help="segment with the first N passes of the checkpoints, for trials (default: fold_*/validation, or all)",
-    )
-    add_training_options(parser)
-    parser.set_defaults(**dict.fromkeys(TRAINING_OPTIONS))
 
 
 def _option(*names: str, **settings: Any) -> Parser:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from algorithm.heads.documents import Features
 from algorithm.network.backbones import BACKBONES
@@ -20,22 +20,18 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan
-from baseline.package.cli import TRAINING_OPTIONS
 from baseline.package.description import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.prepare import check_release, prepare_release, summary
+from baseline.release.problems import as_text
 from baseline.release.record import PrepareOptions, chosen_spacing, release_of, require_phantoms
 from baseline.report.answers import write_answers
 from baseline.report.report import make_report
 from baseline.work import REFERENCE, WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
-from contract.release.problems import as_text
-
-if TYPE_CHECKING:  # imports torch
-    from baseline.package.assemble import PackageRequest
 
 Step = Callable[[argparse.Namespace, WorkFolders], int]
 
@@ -198,10 +194,9 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
         masks = averaged_masks(work, [WorkFolders(one.resolve()) for one in arguments.average])
         features = _measure_masks(work, masks, jobs, None)
     elif arguments.nnunet is not None:
-        from baseline.package.fold_masks import fold_masks
+        from baseline.package.fold_masks import fold_masks  # imports torch
 
-        request = _training_of(arguments)
-        held_out = fold_masks(work, request, arguments.splits, arguments.passes, arguments.device)
+        held_out = fold_masks(work, arguments.nnunet, arguments.splits, arguments.labels)
         _show(held_out.origin)
         features = _measure_masks(work, held_out.paths, jobs, held_out.lesions)
     else:
@@ -219,9 +214,8 @@ def _check_masks_options(arguments: argparse.Namespace) -> None:
         raise HecktorError(f"--{origins[0]}", f"found with --{origins[1]}", "one of them")
     if arguments.labels is not None and arguments.masks in (None, REFERENCE) and arguments.nnunet is None:
         raise HecktorError("--labels", "found without masks of your own", "--masks DIR or --nnunet RESULTS")
-    given = [name for name in ("splits", "passes", *TRAINING_OPTIONS) if getattr(arguments, name) is not None]
-    if arguments.nnunet is None and given:
-        raise HecktorError(f"--{given[0].replace('_', '-')}", "found without --nnunet", "both")
+    if arguments.nnunet is None and arguments.splits is not None:
+        raise HecktorError("--splits", "found without --nnunet", "both")
     if arguments.nnunet is not None and arguments.splits is None:
         raise HecktorError("--nnunet", "found without --splits", "splits_final.json of the training, to know its folds")
 
@@ -233,16 +227,6 @@ def _measure_masks(
 
     _show("no postprocessing: masks have no probabilities")
     return measure_masks(work, masks, jobs, lesions)
-
-
-def _training_of(arguments: argparse.Namespace) -> PackageRequest:
-    """The nnU-Net training as `hecktor package` would read it."""
-    from baseline.package.assemble import PackageRequest
-
-    values = {name: getattr(arguments, name) for name in TRAINING_OPTIONS}
-    given: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
-    labels = None if arguments.labels is None else (arguments.labels,)
-    return PackageRequest((arguments.nnunet,), None, Path(), labels=labels, **given)
 
 
 def _report(arguments: argparse.Namespace, work: WorkFolders) -> int:

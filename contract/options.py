@@ -136,16 +136,6 @@ def mapping_text(numbers: Mapping[str, int]) -> str:
     return ",".join(f"{name}={number}" for name, number in numbers.items())
 
 
-def permuted_numbers(names: Sequence[str], first: int) -> Callable[[str], tuple[int, ...]]:
-    """A reader of a number for each of `names`, counted from `first` in any order, such as CT=1,PET=0.
-
-    The reader raises argparse.ArgumentTypeError for any other text.
-    """
-    usual = range(first, first + len(names))
-    expected = f"{mapping_text(dict(zip(names, usual, strict=True)))} or these numbers in another order"
-    return _numbers_reader(names, expected, lambda numbers: sorted(numbers) == list(usual))
-
-
 def named_numbers(text: str) -> dict[str, int]:
     """Read different numbers by name, such as CT=1,PET=0; argparse.ArgumentTypeError for any other text."""
     pairs = [part.strip().partition("=")[::2] for part in text.split(",")]
@@ -160,20 +150,14 @@ def distinct_numbers(names: Sequence[str]) -> Callable[[str], tuple[int, ...]]:
 
     The reader raises argparse.ArgumentTypeError for any other text.
     """
-    usual = range(1, 1 + len(names))
-    expected = f"{mapping_text(dict(zip(names, usual, strict=True)))} or other numbers from 1"
-    return _numbers_reader(names, expected, lambda numbers: min(numbers) >= 1 and len(set(numbers)) == len(numbers))
+    usual = mapping_text({name: number for number, name in enumerate(names, start=1)})
 
-
-def _numbers_reader(
-    names: Sequence[str], expected: str, accepts: Callable[[Sequence[int]], bool]
-) -> Callable[[str], tuple[int, ...]]:
     def read(text: str) -> tuple[int, ...]:
         given = dict(part.strip().partition("=")[::2] for part in text.split(","))
         are_numbers = given.keys() == set(names) and all(value.isdecimal() for value in given.values())
         numbers = tuple(int(given[name]) for name in names) if are_numbers else ()
-        if not numbers or not accepts(numbers):
-            raise argparse.ArgumentTypeError(f"found {text!r}, expected {expected}")
+        if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
+            raise argparse.ArgumentTypeError(f"found {text!r}, expected {usual} or other numbers from 1")
         return numbers
 
     return read

@@ -16,7 +16,6 @@ from algorithm.network.backbones import backbone_of, checked_architecture
 from algorithm.network.devices import GIB, Need, release, room_bytes
 from algorithm.network.own import OwnNetwork, declaration_of
 from algorithm.network.package import OWN, ModelPackage, is_own
-from contract import labels
 from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
@@ -25,8 +24,6 @@ LARGEST_CACHE_BYTES: Final = 3 * GIB
 LARGEST_TILE_BYTES: Final = 512 * GIB
 # Every integer up to this one.
 EXACT_IN_FLOAT16: Final = 2048
-# Labels are stored in one byte.
-_MOST_ORGANS: Final = 250
 # What libraries raise for arguments that make no network.
 _NOT_BUILT: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
@@ -187,34 +184,10 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
-    """The network of one fold without its weights and without deep supervision; organs count as background."""
-    configuration, classes = package.configuration_of(fold), len(package.manifest.labels)
-    organs = organ_count(configuration)
-    network = untrained_network(configuration, len(package.sources_of(fold)), classes + organs)
-    if organs:
-        network.register_forward_hook(organs_as_background)
-    return network
-
-
-def organ_count(configuration: Mapping[str, Any]) -> int:
-    """Number of organs behind background, GTVp and GTVn in the outputs of a user's own network."""
-    names = configuration["architecture"].get("organs", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(names) > _MOST_ORGANS:
-        raise ModelPackageError("plans.json", f"organs {names!r}", f"a list of at most {_MOST_ORGANS} names")
-    return len(names)
-
-
-def organs_as_background(_module: nn.Module, _inputs: Any, logits: torch.Tensor) -> torch.Tensor:
-    """Logits of background, GTVp and GTVn, from those with organs; a forward hook, tile by tile.
-
-    The background's logit becomes the logarithm of the sum over background and organs. The softmax of the three then
-    gives each tumour the probability that it had among all labels. Omitting the organs' outputs would not: inside an
-    organ the background alone is improbable, too.
-    """
-    tumours = len(labels.NAMES)
-    values = logits.float()
-    background = torch.cat([values[:, :1], values[:, tumours:]], dim=1).logsumexp(1, keepdim=True)
-    return torch.cat([background, values[:, 1:tumours]], dim=1)
+    """The network of one fold without its weights and without deep supervision."""
+    return untrained_network(
+        package.configuration_of(fold), len(package.sources_of(fold)), len(package.manifest.labels)
+    )
 
 
 def untrained_network(

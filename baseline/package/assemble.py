@@ -56,8 +56,8 @@ class PackageRequest:
         edition: name of the edition, or path of its declaration; it defines the heads. None stands for that of the
             working directory that holds the heads, else for the default one.
         channels: numbers of the trainings' channels by name, such as CT and PET: one entry for all, or one for each
-            folder; none if each `dataset.json` names them in the edition's order.
-        labels: numbers of GTVp and GTVn in the same way; none for 1 and 2.
+            folder; none if each `dataset.json` has these names.
+        labels: numbers of GTVp and GTVn in the same way.
         postprocessing: `postprocessing.json` of `hecktor train postprocess`; None keeps every lesion.
         code: folders of the user's own code.
         network: class of the user's own network, such as `my_model:Network`; None stands for `Network` of `code`.
@@ -122,8 +122,6 @@ class _Trained:
         for file, record in (("plans.json", self.first.plans), ("dataset.json", self.first.dataset)):
             if not record:
                 yield f"{file} of {self.results.name} is not verified: {self.first.name} does not record the training's"
-        if self.order.organs:
-            yield f"labels {', '.join(self.order.organs)} count as background"
         if self.first.configuration == "3d_lowres":
             spacing = " x ".join(f"{step:g}" for step in self.configuration["spacing"])
             yield (

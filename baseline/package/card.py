@@ -1,4 +1,4 @@
-"""The model card: training data, intended use, expected performance and limits of a package.
+"""The model card: data, licence, intended use, expected figures and limits of a package, on one page.
 
 It holds no dates and no machine names: the same working directory gives the same bytes.
 """
@@ -7,34 +7,37 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any, Final
 
 from algorithm.heads.documents import read_head
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES, SINGLE_BEST
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.document import left_out_text
 from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
-from baseline.heads.models.targets import COMPARATORS, targets_of
+from baseline.heads.models.targets import targets_of
 from baseline.heads.record import CrossValidation, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
-from baseline.postprocessing.record import GAIN_HEADS, current_record, gain_rows
-from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.postprocessing.record import current_record
+from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, read_cases
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import plain, section, table
-from contract.editions import Answer, Edition
+from contract.editions import Edition
 from contract.editions.clinical import CENTRE
 from contract.files import read_json
 from contract.packages import PostprocessingRules
 from contract.platform import METRICS_JSON
 
 Record = Mapping[str, Any]
-NO_REPORT: Final = "Not computed: run `hecktor train report` for these heads."
+NO_REPORT: Final = (
+    "Run `hecktor train report` for these heads: without it there are no intervals and no figures of masks."
+)
 _CARD: Final = Template("""\
 # $name
 
@@ -52,42 +55,31 @@ $intended_use
 
 $licence
 
-## Training data
+## Data and training
 
 $training_data
 
-Patients: $patients. Centres: $centres. Excluded for errors in their files: $excluded.
+Patients: $patients. By centre: $centres. Excluded for errors in their files: $excluded.
 
-$patients_by_centre
+Known of: $known.
 
-Clinical variables, with the number of patients of whom each is known: $variables.
+$training $postprocessing Versions: $versions.
 
-## Training
+## Expected figures
 
-$training Versions: $versions.
+Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. At new centres \
+expect the last column: the heads learnt nothing from patients of the centre; the masks behind their features come \
+from networks that may have seen other patients of the centre. The training report has the figures of simpler models \
+and of each centre.
 
-### Postprocessing
-
-$postprocessing
-
-## Expected performance
-
-Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. With whole centres \
-left out, the heads learnt nothing from patients of the centre; the masks behind their features come from networks \
-that may have seen other patients of the centre. Figures of centres with few patients are uncertain; those of the \
-heads by centre are in the manifest.
-
-### Segmentation
-
-$segmentation
+$figures
 
 $targets
 
 ## Limits
 
-- Trained on $centres. At other centres expect the figures with whole centres left out.
-- The model has seen no other scanners than those of these centres, and learnt little from variables that few \
-patients have.
+- Trained on patients of the centres above alone. The model has seen no other scanners than theirs, and learnt little \
+from variables that few patients have.
 - It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in $images, and may find lesions \
 in images that contain none. It is not trained for other diseases or tracers.
 """)
@@ -99,25 +91,30 @@ def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
     every key of `baseline.package.description.DEFAULTS`.
     """
-    cases, edition, report = read_cases(work), edition_of(work), _report(work)
-    preparation = read_preparation(work)
-    figures = {
-        **{key: _sentence(value) for key, value in description.items()},
-        "name": plain(description["name"]),
-        "edition": edition.title,
-        "images": "T2-weighted MR" if cases[0].is_mr else "FDG-PET/CT",
-        "patients": len(cases),
-        "centres": ", ".join(sorted({case.centre for case in cases})),
-        "excluded": len(preparation.left_out),
-        "patients_by_centre": _patients_by_centre(cases, head_answers(edition)),
-        "variables": _variables(cases, edition),
-        "training": _training(work),
-        "versions": ", ".join(f"{name} {version}" for name, version in preparation.versions.items()),
-        "postprocessing": _postprocessing(work),
-        "segmentation": _segmentation(work, edition, report),
-        "targets": "\n\n".join(_target(work, target, report) for target in targets_of(edition)),
-    }
-    return _CARD.substitute(figures)
+    cases, edition, preparation = read_cases(work), edition_of(work), read_preparation(work)
+    document, report, targets = read_cross_validation(work), _report(work), targets_of(edition)
+    centres = sorted(Counter(case.centre for case in cases).items())
+    figures = table(
+        ["", "Patients", "Held out", "At new centres"],
+        [*_mask_rows(work, edition, report), *(_head_row(one, document, report) for one in targets)],
+    )
+    shipped = [_head(work, one, document) for one in targets]
+    summary = [] if report is None else report["summary"][1:2]  # images against simpler models
+    return _CARD.substitute(
+        {key: _sentence(value) for key, value in description.items()},
+        name=plain(description["name"]),
+        edition=edition.title,
+        images="T2-weighted MR" if cases[0].is_mr else "FDG-PET/CT",
+        patients=len(cases),
+        centres=", ".join(f"{name} {count}" for name, count in centres),
+        excluded=len(preparation.left_out),
+        known=", ".join(f"{name} {count}" for name, count in _known(cases, edition).items()),
+        training=_training(work),
+        postprocessing=_postprocessing(work),
+        versions=", ".join(f"{name} {version}" for name, version in preparation.versions.items()),
+        figures="\n\n".join([figures, *([NO_REPORT] if report is None else []), *filter(None, summary)]),
+        targets="\n\n".join(shipped),
+    )
 
 
 def _sentence(text: str) -> str:
@@ -126,31 +123,15 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) or not text else text + "."
 
 
-def _patients_by_centre(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> str:
-    """Patients of each centre: in total, with a mask, with each outcome, with a dose."""
-    groups: dict[str, list[ReleaseCase]] = {}
-    for case in sorted(cases, key=lambda case: case.centre):
-        groups.setdefault(case.centre, []).append(case)
-    rows = {name: _counts(group, answers) for name, group in [*groups.items(), ("all", cases)]}
-    return table(["Centre", *rows["all"]], [[name, *counts.values()] for name, counts in rows.items()])
-
-
-def _counts(cases: Sequence[ReleaseCase], answers: Sequence[Answer]) -> dict[str, int]:
-    counts = {"Patients": len(cases), "Mask": sum(case.mask is not None for case in cases)}
-    for answer in answers:
-        known = [case.outcome(answer) for case in cases if case.has(answer)]
-        counts[answer.socket.title] = len(known)
-        if answer.kind == "risk":
-            counts[f"{answer.columns['event']}s"] = known.count(True)
-        for value in answer.classes[:-1]:
-            counts[f"{answer.name.upper()} negative" if value is False else str(value)] = known.count(value)
-    return counts | {"RT dose": sum(case.dose is not None for case in cases)}
-
-
-def _variables(cases: Sequence[ReleaseCase], edition: Edition) -> str:
-    names = {one.name: one.key for one in edition.clinical if one.name != CENTRE}
-    known = {key: sum(case.patient.values.get(name) is not None for case in cases) for name, key in names.items()}
-    return ", ".join(f"{key} {count}" for key, count in known.items())
+def _known(cases: Sequence[ReleaseCase], edition: Edition) -> dict[str, int]:
+    """Number of patients with a mask, with each outcome, event and rarer class, with a dose and each variable."""
+    counts = {"with_mask": sum(case.mask is not None for case in cases)}
+    for answer in head_answers(edition):
+        counts |= outcome_counts(answer, cases)
+    counts["with_dose"] = sum(case.dose is not None for case in cases)
+    names = {one.key: one.name for one in edition.clinical if one.name != CENTRE}
+    known = {key: sum(case.patient.values.get(name) is not None for case in cases) for key, name in names.items()}
+    return {name.removeprefix("with_").replace("_", " "): count for name, count in (counts | known).items()}
 
 
 def _training(work: WorkFolders) -> str:
@@ -167,20 +148,18 @@ def _training(work: WorkFolders) -> str:
     networks = " and ".join(read_plan(work).backbones)
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
-        f"{splits.seed}); the manifest has the options of the plan. Inference averages the probabilities of the passes "
-        f"that the time limit allows. Heads are fitted on features of {', '.join(masks)}."
+        f"{splits.seed}); the manifest has the options of the plan. Heads are fitted on features of {', '.join(masks)}."
     )
 
 
 def _postprocessing(work: WorkFolders) -> str:
-    """The rules on the current masks with their cross-fitted gains, or why there are none."""
+    """The rules on the current masks, or why there are none."""
     record = current_record(work)
     if record is None or record.why_not:
-        return f"None: {'the step was not run on these masks' if record is None else record.why_not}."
-    rules = [[PostprocessingRules.words(rule), value] for rule, value in record.rules.as_json().items()]
-    gains = table(GAIN_HEADS, list(gain_rows(record)))
-    about = "These volumes are those of all patients; each out-of-fold mask has those that were found without its fold."
-    return f"{table(['Rule', 'Value'], rules)}\n\n{about}\n\n{gains}"
+        reason = "the step was not run on these masks" if record is None else record.why_not
+        return f"No postprocessing: {reason}."
+    rules = [f"{PostprocessingRules.words(rule)} {value}" for rule, value in record.rules.as_json().items()]
+    return f"Postprocessing: {', '.join(rules)}."
 
 
 def _report(work: WorkFolders) -> Record | None:
@@ -197,56 +176,43 @@ def _report(work: WorkFolders) -> Record | None:
     return report
 
 
-def _segmentation(work: WorkFolders, edition: Edition, report: Record | None) -> str:
+def _mask_rows(work: WorkFolders, edition: Edition, report: Record | None) -> list[list[object]]:
+    """The metrics of the out-of-fold masks; none for those of new centres."""
     path = work.segmentation / METRICS_JSON
     if report is None or not path.is_file():
-        return NO_REPORT
-    scored = read_json(path)
-    titles, cases = mask_metric_titles(edition), scored["cases"]["used"]
-    rows = [["all", cases, *(_estimate(scored["aggregates"][name]) for name in titles)]]
-    for centre, group in sorted(scored["centres"].items()):
-        rows.append([centre, group["cases"], *(_estimate(group["aggregates"][name]) for name in titles)])
-    about = f"{cases} patients, each segmented by a network that never saw them, on the CT's own grid."
-    return f"{about}\n\n{table(['Centre', 'Patients', *titles.values()], rows)}"
+        return []
+    scored, titles = read_json(path), mask_metric_titles(edition)
+    patients = scored["cases"]["used"]
+    return [[title, patients, _estimate(scored["aggregates"][name]), "-"] for name, title in titles.items()]
 
 
-def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
-    document, head = read_cross_validation(work), work.read(work.heads_json).get(target.name)
+def _head_row(target: Target, document: CrossValidation, report: Record | None) -> list[object]:
     record = document.targets()[target.name]
-    known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
-    rows = []
-    # Entrants' heads, under their own names.
-    others = (SINGLE_BEST, *target.comparators, *target.rules)
-    own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in others)
-    for name, title in {
-        "heads": "heads",
-        **{one: COMPARATORS.get(one, one) for one in (*target.comparators, *own, *target.rules)},
-    }.items():
-        reported = {} if report is None else report[target.name]["models"].get(name, {})
-        cells = []
-        for kind in known:
-            scored = record[kind] if name == "heads" else record[kind]["comparators"].get(name, {})
-            cells.append(_estimate(reported.get(kind) or {"value": scored.get(target.metric)}))
-        rows.append([title, *cells, _estimate(reported["gap"]) if reported.get("gap") else "-"])
-    parts = [f"{METRIC_TITLES[target.metric].capitalize()} over {len(record['patients'])} patients."]
-    parts += [] if report else [f"No intervals. {NO_REPORT}"]
-    parts += [
-        f"{title.capitalize()}: not computed ({record[kind]['why_not']})."
-        for kind, title in KINDS.items()
-        if kind not in known
+    reported = {} if report is None else report[target.name]["models"].get("heads", {})
+    cells = [
+        "-" if "why_not" in record[kind] else _estimate(reported.get(kind) or {"value": record[kind][target.metric]})
+        for kind in KINDS
     ]
-    parts += [left_out_text(record, head)]
-    models = [table(["", *known.values(), "Difference"], rows)] if known else []
-    return section(3, target.title, _head(document, target, head), " ".join(filter(None, parts)), *models)
+    return [f"{target.title}, {METRIC_TITLES[target.metric]}", len(record["patients"]), *cells]
 
 
-def _head(document: CrossValidation, target: Target, head: Record | None) -> str:
+def _head(work: WorkFolders, target: Target, document: CrossValidation) -> str:
+    """What the head is, how to read its answers, and which figures are missing for what reason."""
+    record, head = document.targets()[target.name], work.read(work.heads_json).get(target.name)
     if head is None:
         has_fallback = target.answer.fallback is not None
         instead = "its fallback is written" if has_fallback else "its task ends with an error"
-        return f"There is no head: {document.no_head.get(target.name, 'not fitted')}; {instead}."
-    features = len(read_head(head["head"], "heads.json").features)
-    return f"Shipped: `{head['model']}`; features: {features}. {direction_in_words(target.answer, head['head'])}"
+        shipped = f"There is no head: {document.no_head.get(target.name, 'not fitted')}; {instead}."
+    else:
+        features = len(read_head(head["head"], "heads.json").features)
+        answers = direction_in_words(target.answer, head["head"])
+        shipped = f"Model: {head['model']}, {features} feature{'s' * (features != 1)}. {answers}"
+    missing = [
+        f"{title.capitalize()}: not computed ({record[kind]['why_not']})."
+        for kind, title in KINDS.items()
+        if "why_not" in record[kind]
+    ]
+    return section(3, target.title, " ".join(filter(None, [shipped, *missing, left_out_text(record, head)])))
 
 
 def _estimate(record: Record) -> str:

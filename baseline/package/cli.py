@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Final
 
 from contract import labels
 from contract.editions import DEFAULT_EDITION
@@ -15,13 +14,10 @@ from contract.options import (
     Parser,
     add_code_option,
     add_edition_option,
+    distinct_numbers,
     named_numbers,
     package_output,
-    permuted_numbers,
 )
-
-# Attributes of the options that describe a finished nnU-Net training.
-TRAINING_OPTIONS: Final = ("checkpoint", "normalised_over", "channels", "trust_checkpoint")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,24 +81,6 @@ def _parser() -> argparse.ArgumentParser:
         help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )
     parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
-    add_training_options(parser)
-    parser.add_argument(
-        "--labels",
-        type=permuted_numbers(labels.LESIONS, 1),
-        action="append",
-        metavar="GTVp=1,GTVn=2",
-        help="numbers of the labels in the training, if they differ from these; repeated as --channels",
-    )
-    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
-    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
-    parser.add_argument(
-        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
-    )
-    return parser
-
-
-def add_training_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe a finished nnU-Net training."""
     parser.add_argument(
         "--checkpoint",
         choices=("final", "best"),
@@ -120,7 +98,7 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         type=named_numbers,
         action="append",
         metavar="CT=0,PET=1",
-        help="numbers of the channels in the training, if dataset.json does not name them in the edition's order; once "
+        help="numbers of the channels in the training, if dataset.json has other names; once "
         "for all --nnunet, or once for each in the same order",
     )
     parser.add_argument(
@@ -128,3 +106,16 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="accept checkpoints that can run code, such as those of custom trainers",
     )
+    parser.add_argument(
+        "--labels",
+        type=distinct_numbers(labels.LESIONS),
+        action="append",
+        metavar="GTVp=1,GTVn=2",
+        help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",
+    )
+    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
+    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
+    parser.add_argument(
+        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
+    )
+    return parser

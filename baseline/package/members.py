@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from algorithm.network.networks import organ_count, own_tensors, untrained_network
+from algorithm.network.networks import own_tensors, untrained_network
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_own
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.nnunet_results import intensity_differences
@@ -151,7 +151,7 @@ def _write_folds(
 
 def _untrained(configuration: Mapping[str, Any], channels: int) -> nn.Module:
     seen = len(configuration.get("channels", range(channels)))
-    return untrained_network(configuration, seen, len(labels.NAMES) + organ_count(configuration))
+    return untrained_network(configuration, seen, len(labels.NAMES))
 
 
 def _write_fold(checkpoint: Checkpoint, path: Path, network: nn.Module, member: EnsembleMember) -> str:

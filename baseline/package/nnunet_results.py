@@ -18,7 +18,7 @@ from contract.packages import MANIFEST
 
 # Readers that keep the stored order of voxels; others turn them.
 _READERS: Final = ("SimpleITKIO", "NibabelIO")
-_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json"
+_EXPECTED: Final = "expected nnU-Net's results, DatasetXXX_Name/Trainer__Plans__3d_fullres with plans.json and fold_*"
 
 # Entries that change an answer; others concern training alone, such as batch_size and resampling_fn_seg.
 _OF_PLANS: Final = ("transpose_forward", "transpose_backward", "image_reader_writer", "label_manager")
@@ -61,10 +61,10 @@ def read_results(folder: Path, folds: Sequence[str] | None, checkpoint: str) -> 
         folds: numbers or `all`; None stands for every numbered fold, or `all` if there is none.
         checkpoint: `final` or `best`.
     """
-    _check_folder(folder)
+    check_folder(folder)
     folder = folder.resolve()
     plans, dataset = _object(folder / "plans.json"), _object(folder / "dataset.json")
-    chosen = _folds(folder) if folds is None else list(dict.fromkeys(folds))
+    chosen = folds_of(folder) if folds is None else list(dict.fromkeys(folds))
     there = sorted(path.name.removeprefix("fold_") for path in folder.glob("fold_*") if path.is_dir())
     if absent := [fold for fold in chosen if fold not in there]:
         raise ModelPackageError("--folds", f"found {', '.join(absent)}", f"one of {', '.join(there)}")
@@ -91,20 +91,12 @@ def trained_plans(plans: Mapping[str, Any], name: str) -> dict[str, Any]:
     }
 
 
-def _check_folder(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raise `ModelPackageError` unless the folder holds nnU-Net's results."""
     if (folder / MANIFEST).is_file():
         raise ModelPackageError(folder.resolve().name, "found a model package", "nnU-Net's results")
-    if (folder / "plans.json").is_file():
-        return
-    around = next((parent for parent in folder.resolve().parents[:2] if (parent / "plans.json").is_file()), None)
-    if folder.exists() and around is not None:
-        kind = "a folder inside the results" if folder.is_dir() else "a file"
-        raise ModelPackageError(folder.name, f"found {kind}", f"the results folder around it, {around.name}")
-    if not folder.is_dir():
-        raise ModelPackageError(folder.name, f"{'a file' if folder.exists() else 'no such folder'}, {_EXPECTED}")
-    below = sorted(path.parent.name for path in folder.glob("*/plans.json"))
-    found = f"found {', '.join(below)} below, name one of them" if below else _EXPECTED
-    raise ModelPackageError(folder.name, f"no plans.json, {found}")
+    if not (folder / "plans.json").is_file():
+        raise ModelPackageError(folder.name, f"no plans.json, {_EXPECTED}")
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -114,7 +106,8 @@ def _object(path: Path) -> dict[str, Any]:
     return content
 
 
-def _folds(folder: Path) -> list[str]:
+def folds_of(folder: Path) -> list[str]:
+    """The numbers of the folds, or `all`."""
     numbered = sorted(int(path.name[5:]) for path in folder.glob("fold_*") if path.name[5:].isdecimal())
     if numbered:
         return [str(number) for number in numbered]

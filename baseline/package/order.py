@@ -11,7 +11,6 @@ turned once instead of every image.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,19 +29,17 @@ from contract.packages import CHANNELS
 
 IDENTITY: Final = (0, 1, 2)
 _SPATIAL: Final = ("spacing", "patch_size", "median_image_size_in_voxels")
-_ALIASES: Final = {"pt": "pet"}
 
 
 @dataclass(frozen=True)
 class TrainedOrder:
-    """Numbers of a training's channels, and of its background, GTVp, GTVn and organs, with the organs' names.
+    """Numbers of a training's channels, and of its background, GTVp and GTVn.
 
     `names` are the edition's channels, `sees` the numbers of the training's channels among them, in ascending order.
     """
 
     channels: tuple[int, ...] = tuple(range(len(CHANNELS)))
     labels: tuple[int, ...] = tuple(range(len(LESIONS) + 1))
-    organs: tuple[str, ...] = ()
     names: tuple[str, ...] = CHANNELS
     sees: tuple[int, ...] = tuple(range(len(CHANNELS)))
 
@@ -62,10 +59,9 @@ class TrainedOrder:
         if self.permutes_channels or not self.sees_all:
             seen = [self.names[number] for number in self.sees]
             record["channels"] = dict(zip(seen, self.channels, strict=True))
-        numbers = self.labels[: len(LESIONS) + 1]
-        if numbers != TrainedOrder.labels:
-            record["labels"] = dict(zip(LESIONS, numbers[1:], strict=True))
-        return record | ({"organs": list(self.organs)} if self.organs else {})
+        if self.labels != TrainedOrder.labels:
+            record["labels"] = dict(zip(LESIONS, self.labels[1:], strict=True))
+        return record
 
 
 OWN_ORDER: Final = TrainedOrder()
@@ -81,29 +77,27 @@ def trained_order(
 
     Args:
         dataset: nnU-Net's `dataset.json`.
-        channels: numbers of the training's channels by name; None if `dataset.json` has these names in order.
-        lesions: numbers of GTVp and GTVn; None for 1 and 2.
+        channels: numbers of the training's channels by name; None if `dataset.json` has these names.
+        lesions: numbers of GTVp and GTVn; None if `dataset.json` has these names.
         wanted: names of the edition's channels, of which the training has all or some.
     """
-    names = _channel_names(channel_names(dataset), wanted)
-    seen = _seen(names, wanted, channels)
-    chosen = None if channels is None else tuple(channels[name] for name in seen)
-    of_channels = _numbers(names, seen, "channel", chosen)
-    named = _label_names(dataset.get("labels"))
-    of_labels = _numbers(_lesion_names(named), LESIONS, "label", lesions)
-    organs = sorted(named.keys() - set(of_labels))
-    sees = tuple(wanted.index(name) for name in seen)
-    organ_names = tuple(named[one] for one in organs)
-    return TrainedOrder(of_channels, (labels.BACKGROUND, *of_labels, *organs), organ_names, wanted, sees)
+    numbers = _numbers("channel", _channel_names(channel_names(dataset), wanted), wanted, channels)
+    sees = tuple(place for place, name in enumerate(wanted) if name in numbers)
+    order = tuple(numbers[wanted[place]] for place in sees)
+    return TrainedOrder(order, (labels.BACKGROUND, *lesion_numbers(dataset, lesions)), wanted, sees)
+
+
+def lesion_numbers(dataset: Mapping[str, Any], chosen: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The numbers of GTVp and GTVn by the option, else by the names in `dataset.json`."""
+    given = None if chosen is None else dict(zip(LESIONS, chosen, strict=True))
+    numbers = _numbers("label", _label_names(dataset.get("labels")), LESIONS, given)
+    return tuple(numbers[name] for name in LESIONS)
 
 
 def ordered_plans(plans: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
     """Plans whose normalisation and intensities are in the order of the edition's channels, with those that it sees."""
     if not order.sees_all:
         configurations = {name: {**one, "channels": list(order.sees)} for name, one in plans["configurations"].items()}
-        plans = {**plans, "configurations": configurations}
-    if order.organs:
-        configurations = {name: _with_organs(one, order) for name, one in plans["configurations"].items()}
         plans = {**plans, "configurations": configurations}
     if not order.permutes_channels:
         return dict(plans)
@@ -137,10 +131,6 @@ def _ordered_configuration(configuration: Mapping[str, Any], order: TrainedOrder
     return {**configuration, **permuted}
 
 
-def _with_organs(configuration: Mapping[str, Any], order: TrainedOrder) -> dict[str, Any]:
-    return {**configuration, "architecture": {**configuration["architecture"], "organs": list(order.organs)}}
-
-
 def _channel_names(found: Any, wanted: Sequence[str]) -> dict[int, str]:
     """Name of each channel by its number."""
     names = {str(key): str(name) for key, name in found.items()} if isinstance(found, dict) else {}
@@ -150,37 +140,8 @@ def _channel_names(found: Any, wanted: Sequence[str]) -> dict[int, str]:
     return {int(number): name for number, name in names.items()}
 
 
-def _seen(names: Mapping[int, str], wanted: Sequence[str], chosen: Mapping[str, int] | None) -> list[str]:
-    """The edition's channels that a training has, in the order of the edition."""
-    if chosen is not None:
-        if len(chosen) != len(names) or not chosen.keys() <= set(wanted):
-            expected = f"one of {', '.join(wanted)} for each of {_numbered(names)} of dataset.json"
-            raise ModelPackageError("--channels", f"found {mapping_text(chosen)}", expected)
-        return [name for name in wanted if name in chosen]
-    if len(names) == len(wanted):
-        return list(wanted)
-    known = _known(names, wanted)
-    if len(known) < len(names):
-        by_number = {number: name for name, number in known.items()}
-        numbers = ",".join(f"{by_number.get(number, 'NAME')}={number}" for number in sorted(names))
-        expected = f"names among {', '.join(wanted)}, or --channels {shlex.quote(numbers)} with such names"
-        raise ModelPackageError("dataset.json", f"channels {_numbered(names)}", expected)
-    return list(known)
-
-
-def _known(names: Mapping[int, str], wanted: Sequence[str]) -> dict[str, int]:
-    """Numbers of those of `wanted` that occur among the names once: a name that occurs twice says nothing."""
-    spelled = {number: _ALIASES.get(name.casefold(), name.casefold()) for number, name in names.items()}
-    by_name = {name: number for number, name in spelled.items() if list(spelled.values()).count(name) == 1}
-    return {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
-
-
-def _numbered(names: Mapping[int, str]) -> str:
-    return ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
-
-
 def _label_names(found: Any) -> dict[int, str]:
-    """Name of each label but the background: the tumours, and perhaps organs."""
+    """Name of GTVp and GTVn by their number, which may be of other wording."""
     wanted = {name: value for value, name in labels.NAMES.items()}
     given = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
     if any(isinstance(value, list | tuple) for value in given.values()):
@@ -188,59 +149,36 @@ def _label_names(found: Any) -> dict[int, str]:
     # nnU-Net does not predict the label to ignore
     named = {value: name for name, value in given.items() if name.casefold() != "ignore"}
     background = named.pop(labels.BACKGROUND, "").casefold()
-    numbers = set(range(1, max(len(named), len(LESIONS)) + 1))
-    if background != labels.NAMES[labels.BACKGROUND] or named.keys() != numbers:
+    if background != labels.NAMES[labels.BACKGROUND] or named.keys() != set(labels.FOREGROUND):
         raise ModelPackageError("dataset.json", f"labels {found!r}", f"{wanted!r}")
     return named
 
 
-def _lesion_names(named: Mapping[int, str]) -> dict[int, str]:
-    """The two labels that are tumours: by their names among organs, else the first two."""
-    tumours = {number: name for number, name in named.items() if name.casefold() in map(str.casefold, LESIONS)}
-    if len(named) == len(LESIONS):
-        return dict(named)
-    if len(tumours) != len(LESIONS):
-        raise ModelPackageError("dataset.json", f"labels {dict(named)!r}", f"{' and '.join(LESIONS)} among organs")
-    return tumours
-
-
 def _numbers(
-    names: Mapping[int, str], wanted: Sequence[str], kind: str, chosen: tuple[int, ...] | None
-) -> tuple[int, ...]:
-    """The number of each of `wanted`; `names` has a name for each number, which may be one of other wording."""
-    known = _known(names, wanted)
-    if chosen is None and len(known) == len(wanted) and kind == "label" and max(known.values()) > len(wanted):
-        return tuple(known.values())  # among organs the names decide
-    in_order = dict(zip(wanted, sorted(names), strict=True))
-    if chosen is not None:
-        given = dict(zip(wanted, chosen, strict=True))
-        if not set(chosen) <= names.keys():
-            expected = f"{_numbered(names)} of dataset.json"
-            raise ModelPackageError(f"--{kind}s", f"found {mapping_text(given)}", expected)
-        for name, number in known.items():
-            if given[name] != number:
-                raise ModelPackageError(
-                    f"--{kind}s", f"found {mapping_text(given)}", f"{name}={number}, as in dataset.json"
-                )
-        return chosen
-    if known == in_order:
-        return tuple(in_order.values())
-    expected = ", ".join(f"{number} {name!r}" for name, number in in_order.items())
-    raise ModelPackageError(
-        "dataset.json", f"{kind}s {_numbered(names)}", f"{expected}, or {_suggestion(known, in_order, kind)}"
-    )
+    kind: str, names: Mapping[int, str], wanted: Sequence[str], chosen: Mapping[str, int] | None
+) -> dict[str, int]:
+    """The number of each of `wanted` that the training has: by the option, else by the names in `dataset.json`.
 
-
-def _suggestion(known: Mapping[str, int], in_order: Mapping[str, int], kind: str) -> str:
-    """The option that describes the training; a name that is not known has the number that is left."""
-    unknown = [name for name in in_order if name not in known]
-    if len(unknown) > 1:
-        form = ",".join(f"{name}=NUMBER" for name in in_order)
-        return f"--{kind}s {shlex.quote(form)} with the numbers of the training"
-    left = [number for number in in_order.values() if number not in known.values()]
-    inferred = {**known, **dict(zip(unknown, left, strict=True))}
-    condition = f" if {unknown[0]} is {kind} {left[0]}" if unknown else ""
-    return f"--{kind}s {shlex.quote(mapping_text({name: inferred[name] for name in in_order}))}{condition}"
+    A name that occurs twice says nothing.
+    """
+    folded = {number: name.casefold() for number, name in names.items()}
+    by_name = {name: number for number, name in folded.items() if list(folded.values()).count(name) == 1}
+    known = {name: by_name[name.casefold()] for name in wanted if name.casefold() in by_name}
+    listed = ", ".join(f"{number} {name!r}" for number, name in sorted(names.items()))
+    if chosen is None:
+        if len(known) < len(names):
+            form = ",".join(f"NAME={number}" for number in sorted(names))
+            expected = f"names among {', '.join(wanted)}, or --{kind}s {form} with such names"
+            raise ModelPackageError("dataset.json", f"{kind}s {listed}", expected)
+        return known
+    found = f"found {mapping_text(chosen)}"
+    if sorted(chosen.values()) != sorted(names) or not chosen.keys() <= set(wanted):
+        expected = f"one of {', '.join(wanted)} for each of {listed} of dataset.json"
+        raise ModelPackageError(f"--{kind}s", found, expected)
+    for name, number in known.items():
+        if chosen.get(name) != number:
+            raise ModelPackageError(f"--{kind}s", found, f"{name}={number}, as in dataset.json")
+    return dict(chosen)
 
 
 def axes_of(plans: Mapping[str, Any]) -> tuple[int, ...]:

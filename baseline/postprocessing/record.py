@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import Field, field_serializer, model_validator
+from pydantic import Field, field_serializer
 
 from baseline.cache import load_cached
 from baseline.work import WorkFolders
@@ -18,7 +18,6 @@ from contract.packages import NO_RULES, PostprocessingRules
 
 # Increment when the same probabilities give other rules, masks or features.
 FORMAT_VERSION: Final[Literal[5]] = 5
-GAIN_HEADS: Final = ("Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference (95% interval)")
 SCORE: Final = "score"
 
 
@@ -48,7 +47,6 @@ class PostprocessingRecord(Document):
         titles: of the metrics.
         cross_fitted: gain of each metric with folds and with centres left out.
         rules_by_group: rules found without each fold, which its out-of-fold masks have, and without each centre.
-        seconds: time of the step.
         made_from: digest of all inputs.
     """
 
@@ -58,21 +56,10 @@ class PostprocessingRecord(Document):
     patients: int
     why_not: str
     weights: dict[str, float] = Field(default_factory=dict)
-    bootstraps: int = 0
     titles: dict[str, str] = Field(default_factory=dict)
     cross_fitted: dict[str, dict[str, RuleGain]] = Field(default_factory=dict)
     rules_by_group: dict[str, dict[str, PostprocessingRules]] = Field(default_factory=dict)
-    seconds: float = 0.0
     made_from: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_other_versions(cls, content: Any) -> Any:
-        version = content.get("format_version", FORMAT_VERSION) if isinstance(content, dict) else FORMAT_VERSION
-        if version != FORMAT_VERSION:
-            expected = f"{FORMAT_VERSION}; `hecktor train postprocess` finds the rules again, or delete the file"
-            raise ModelPackageError("postprocessing.json", f"found format version {version!r}", expected)
-        return content
 
     @field_serializer("rules")
     def _plain_rules(self, rules: PostprocessingRules) -> dict[str, Any]:
@@ -140,15 +127,6 @@ def packed_rules(given: Path | None, heads: Path | None, edition: Edition) -> tu
         raise ModelPackageError(given.name, f"found edition {record.edition!r}", repr(edition.name))
     rules = record.rules.as_json()
     return rules, [] if rules else [f"no postprocessing rules from {given.name}: {record.why_not}"]
-
-
-def gain_rows(record: PostprocessingRecord) -> Iterator[list[str]]:
-    """A row of `GAIN_HEADS` for each metric, with volumes found without the patient's fold, and without the centre."""
-    for split, figures in record.cross_fitted.items():
-        for name, one in figures.items():
-            title = record.titles.get(name, name)
-            row = [f"{split} left out", title, f"{one.unfiltered:.4f}", f"{one.filtered:.4f}"]
-            yield [*row, change_text(one.difference)]
 
 
 def change_text(gain: GainInterval) -> str:

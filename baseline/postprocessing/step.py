@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -36,7 +35,6 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume, write_mask
 from contract.packages import NO_RULES, PostprocessingRules
-from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 _Labels = npt.NDArray[np.uint8]
 
@@ -55,11 +53,8 @@ def postprocess(work: WorkFolders, features: Mapping[str, Features], jobs: int =
     complete = all(work.mask(case.patient_id).is_file() for case in cases)
     if cached is not None and complete and recorded(work, key):
         return cached
-    started = time.monotonic()
     record = _record(work, cases, key, jobs)
-    seconds = round(time.monotonic() - started, 1)
     filtered = _filter(work, cases, _rules_of_masks(read_splits(work), record), features, jobs)
-    record = record.model_copy(update={"seconds": seconds})
     write_json(work.postprocessing_json, record.model_dump(mode="json"))
     cache(work.features_json, key, filtered)
     return filtered
@@ -148,7 +143,6 @@ def fitted_volumes(cohort: MaskCohort, splits: Splits) -> dict[str, Any]:
     why_not = _fault(rules, gain_of)
     return {
         "weights": dict(cohort.score.weights),
-        "bootstraps": DEFAULT_BOOTSTRAPS,
         "titles": dict(cohort.score.titles),
         "cross_fitted": gain_of,
         "rules_by_group": by_group,

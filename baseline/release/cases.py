@@ -7,8 +7,7 @@ folder's CSV file holds clinical variables and targets. A patient is identified 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,14 @@ from typing import Any, Final
 from pydantic import Field
 
 from baseline.release.clinical import Values, read_values
+from baseline.release.folders import (
+    PatientFolders,
+    ReleaseFiles,
+    read_layout,
+    unmatched,
+    without_mask,
+    without_outcomes,
+)
 from baseline.release.record import release_of
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
@@ -23,89 +30,12 @@ from contract.editions import Answer, Edition
 from contract.editions.clinical import CENTRE
 from contract.editions.inputs import CT_AND_PET, MR
 from contract.files import write_json
-from contract.patient import Patient, centres_of, listed
-from contract.release.layout import MASK, PatientFolders, ReleaseFiles, read_layout
-from contract.release.problems import ERROR, WARNING, Problem
-from contract.release.tables import ReleaseTable, columns_of, read_table
+from contract.patient import Patient, centres_of
+from contract.release.layout import MASK
+from contract.release.problems import ERROR, Problem
+from contract.release.tables import ReleaseTable, read_table
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
-
-
-def unmatched(layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], centres: Mapping[str, str]) -> list[Problem]:
-    """Rows without images and images without a row: an error if no other folder or table has them.
-
-    `centres` are those of all patients of folders and tables, as far as known.
-    """
-    problems: list[Problem] = []
-    anywhere = {patient for table in tables.values() for patient in table.rows}
-    for task, table in tables.items():
-        there = {patient for patient, folders in layout.patients.items() if task in folders.files}
-        problems += _rows_without_images(layout, table, task, there, centres)
-        for patient in sorted(there - set(table.rows) - table.refused):
-            severity = WARNING if patient in anywhere else ERROR
-            found = f"a folder, no row in {table.file}"
-            file = layout.name(layout.folders[task].path / patient)
-            problems.append(Problem(severity, "images-without-row", patient, file, found, "a row"))
-    return problems
-
-
-def _rows_without_images(
-    layout: ReleaseFiles, table: ReleaseTable, task: str, there: Collection[str], centres: Mapping[str, str]
-) -> Iterator[Problem]:
-    """Rows of a centre of which no patient has a folder give one warning: a release may lack a whole centre."""
-    present = {"", *(centres.get(patient, "") for patient in layout.patients)}
-    centre_of_row = {patient: centres.get(patient, "") for patient in sorted(set(table.rows) - set(there))}
-    for centre, count in sorted(Counter(centre_of_row.values()).items()):
-        if centre not in present:
-            found = f"{count} rows of {centre}, no folder of this centre"
-            yield Problem(WARNING, "centre-without-images", "", table.file, found, "its images, or no rows")
-    for patient in (patient for patient, centre in centre_of_row.items() if centre in present):
-        severity = WARNING if patient in layout.patients else ERROR
-        found = f"a row of {patient}, no folder {task}/{patient}"
-        yield Problem(severity, "row-without-images", patient, table.file, found, "its images")
-
-
-def without_outcomes(
-    layout: ReleaseFiles, tables: Mapping[str, ReleaseTable], edition: Edition, allowed: Collection[str]
-) -> Iterator[Problem]:
-    """Answers whose outcome a table lacks: an error if no other table has it, unless the answer is `allowed`."""
-    anywhere = {column for table in tables.values() for column in table.columns}
-    filled = {column for table in tables.values() for row in table.rows.values() for column in row}
-    for answer in head_answers(edition):
-        columns = tuple(answer.columns.values())
-        for task, table in tables.items():
-            if not set(columns) <= set(layout.folders[task].outcomes):
-                continue
-            missing = [column for column in columns if column not in table.columns]
-            if missing:
-                is_error = not anywhere.issuperset(missing) and answer.name not in allowed
-                found = f"no column {', '.join(missing)} for {answer.name}{_unread(table, edition)}"
-                expected = f"one, or --allow-missing {answer.name}" if is_error else "one"
-                yield Problem(ERROR if is_error else WARNING, "csv-column", "", table.file, found, expected)
-            elif not filled.issuperset(columns):
-                empty = ", ".join(column for column in columns if column not in filled)
-                found = f"no value of {empty} in any row: nothing to train {answer.name} on"
-                yield Problem(WARNING, "csv-column", "", table.file, found, "the outcome of some patients")
-
-
-def _unread(table: ReleaseTable, edition: Edition) -> str:
-    names = [name for name in table.columns if name and name not in columns_of(edition)]
-    return f" (unknown columns: {listed(names)})" if names else ""
-
-
-def without_mask(layout: ReleaseFiles) -> list[Problem]:
-    """Patients whose missing mask is no error: they are in no folder with masks, or masks are optional there."""
-    with_masks = [folder for folder in layout.folders.values() if folder.has_masks]
-    problems = []
-    for patient in layout.patients.values():
-        own = [folder for folder in with_masks if folder.name in patient.files]
-        if not with_masks or patient.first(MASK) or any(MASK in folder.needed for folder in own):
-            continue
-        where = layout.name(layout.folders[next(iter(patient.files))].path / patient.patient_id)
-        missing = f"no {patient.patient_id}.nii.gz" if own else f"no folder in {with_masks[0].name}"
-        found = f"{missing}: without a reference mask only the heads can use it"
-        problems.append(Problem(WARNING, "no-mask", patient.patient_id, where, found, "a reference mask"))
-    return problems
 
 
 class CaseRecord(Document):
@@ -218,6 +148,17 @@ def head_answers(edition: Edition) -> tuple[Answer, ...]:
 def event_key(answer: Answer) -> str:
     """Key of an outcome in our records: the event's column in small letters, or the name of a class."""
     return answer.columns["event"].lower() if answer.kind == "risk" else answer.name
+
+
+def outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:
+    """Patients with a known outcome, and of them those with the event, or with each class but the last."""
+    known = [case.outcome(answer) for case in cases if case.has(answer)]
+    if answer.kind == "risk":
+        return {f"with_{answer.name}": len(known), f"{event_key(answer)}s": known.count(True)}
+    words = {value: "negative" if value is False else str(value) for value in answer.classes[:-1]}
+    return {f"with_{answer.name}": len(known)} | {
+        f"{answer.name}_{word}": sum(value == one for one in known) for value, word in words.items()
+    }
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from algorithm.case.hounsfield import missing_intercept
 from algorithm.case.read import AIR_HU, SMALLEST_SIZE, overlap
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
 from baseline.release.cases import ReleaseCase
+from baseline.release.problems import ProblemReporter
 from baseline.release.suv_factors import scaled_by_factor
 from contract import labels
 from contract.errors import HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, finite, read_volume
-from contract.release.problems import Problem, ProblemReporter
+from contract.release.problems import Problem
 
 # Ranges of scanners, wide enough for coarse phantoms; a header in centimetres or metres falls outside.
 LEAST_SPACING_MM, MOST_SPACING_MM = 0.2, 12.0

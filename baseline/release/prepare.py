@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from baseline.cache import cache, load_cached, map_items
-from baseline.release.cases import Release, ReleaseCase, event_key, head_answers, read_release, write_cases
+from baseline.release.cases import Release, ReleaseCase, head_answers, outcome_counts, read_release, write_cases
 from baseline.release.checks import check_images
 from baseline.release.keys import Sources, digest, keys_of
+from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
 from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
 from baseline.release.suv_factors import with_suv_factors
@@ -23,7 +24,7 @@ from contract.documents import installed_version
 from contract.editions import Answer, Edition, load_edition
 from contract.errors import InputError
 from contract.files import write_json
-from contract.release.problems import Problem, as_json, in_order, patients_with_errors, write_problems
+from contract.release.problems import Problem
 from evaluation.editions.profile import profile_of
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _preparation(
             "patients": len(cases),
             "centres": dict(sorted(Counter(case.centre for case in cases).items())),
             "with_mask": sum(case.mask is not None for case in cases),
-            **{name: count for answer in answers for name, count in _outcome_counts(answer, cases).items()},
+            **{name: count for answer in answers for name, count in outcome_counts(answer, cases).items()},
             "with_dose": sum(case.dose is not None for case in cases),
             "errors": sum(problem.is_error for problem in checked.problems),
             "warnings": sum(not problem.is_error for problem in checked.problems),
@@ -198,14 +199,3 @@ def _preparation(
         data=digest({one.patient_id: one.key for one in data.prepared}),
         own_edition=load_edition(options.edition).content,
     )
-
-
-def _outcome_counts(answer: Answer, cases: Sequence[ReleaseCase]) -> dict[str, int]:
-    """Patients with a known outcome, and of them those with the event, or with each class but the last."""
-    known = [case.outcome(answer) for case in cases if case.has(answer)]
-    if answer.kind == "risk":
-        return {f"with_{answer.name}": len(known), f"{event_key(answer)}s": known.count(True)}
-    words = {value: "negative" if value is False else str(value) for value in answer.classes[:-1]}
-    return {f"with_{answer.name}": len(known)} | {
-        f"{answer.name}_{word}": sum(value == one for one in known) for value, word in words.items()
-    }

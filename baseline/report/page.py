@@ -25,11 +25,6 @@ def listing(title: str, table: str, about: str = "") -> str:
     return f'<section class="listing"><h3>{escape(title)}</h3>{paragraph(about, "about")}{table}</section>'
 
 
-def side_by_side(*parts: str) -> str:
-    """Parts of a grid that share a row where the page is wide enough."""
-    return "\n".join(f'<div class="narrow">{part}</div>' for part in parts)
-
-
 def centre_row(centre: str, cells: Sequence[Content]) -> Row:
     """A table's row about one centre, whose name selects it."""
     return Row([Cell(choice("centre", centre)), *cells], {"centre": centre})

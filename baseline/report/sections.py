@@ -147,19 +147,7 @@ def postprocessing_section(record: PostprocessingRecord) -> str:
     """The content of `postprocessing.json` as HTML."""
     if record.why_not:
         return paragraph(f"No postprocessing rules: {record.why_not}.")
-    parts = [
-        page.listing("Rules", _rules(record)),
-        page.listing("Gains", _gains(record)),
-    ]
-    return paragraph(_POSTPROCESSING) + page.grid(parts)
-
-
-def _rules(record: PostprocessingRecord) -> str:
-    rows = [Row([PostprocessingRules.words(rule), value]) for rule, value in record.rules.as_json().items()]
-    return table("Rules of the package", ["Rule", "Value"], rows)
-
-
-def _gains(record: PostprocessingRecord) -> str:
+    rules = [f"{PostprocessingRules.words(rule)} {value}" for rule, value in record.rules.as_json().items()]
     rows = []
     for split, figures in record.cross_fitted.items():
         for name, one in figures.items():
@@ -168,4 +156,6 @@ def _gains(record: PostprocessingRecord) -> str:
             title = record.titles.get(name, name)
             rows.append(Row([f"{split} left out", title, one.unfiltered, one.filtered, estimate]))
     heads = ["Volumes found with", "Metric", "Unfiltered", "Filtered", "Difference"]
-    return table("Metrics on the network's grid, with 95% intervals of the difference", heads, rows, header_column=1)
+    caption = "Metrics on the network's grid, with 95% intervals of the difference"
+    about = paragraph(f"Rules of the package: {', '.join(rules)}. {_POSTPROCESSING}")
+    return about + table(caption, heads, rows, header_column=1)

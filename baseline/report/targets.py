@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.heads.cohort import Flags, outcomes_in
+from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.document import left_out_text
-from baseline.heads.models.kinds import Target, direction_in_words, positive_name
+from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.report import page
 from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (
@@ -26,11 +26,8 @@ from baseline.report.models import (
     estimate_models,
     estimate_on_references,
 )
-from evaluation.analyses.analysis import Analysis
-from evaluation.metrics.classification import probability_metrics
 from evaluation.page.charts import figure
 from evaluation.page.html import Row, paragraph, table
-from evaluation.statistics.bootstrap import estimate_unranked
 
 # Parts of a section, and the same figures as plain data.
 Parts = tuple[list[str], dict[str, Any]]
@@ -38,11 +35,6 @@ _OUT_OF_FOLD: Final = (
     "Features come from masks of networks that never saw the patient; with centres left out, these networks may have "
     "seen other patients of the centre."
 )
-_PROBABILITY_TITLES: Final = {
-    "auc": "area under the curve",
-    "brier": "Brier score",
-    "calibration_in_the_large": "mean probability less fraction of positives",
-}
 
 
 def target_section(
@@ -68,9 +60,7 @@ def target_section(
     parts: list[str] = []
     kinds = available(record)
     if kinds:
-        extra, figures = _extra_parts(target, record, bootstraps, seed)
-        parts += [_models(target, models), _centres(target, record, kinds), *extra]
-        plain |= figures
+        parts += [_models(target, models), _centres(target, record, kinds), *_charts(target, record, kinds)]
     if on_references is not None:
         costs, figures = _on_references(target, record, on_references, bootstraps, seed)
         parts, plain = [*parts, *costs], plain | figures
@@ -79,27 +69,13 @@ def target_section(
     return text + page.grid(parts), plain
 
 
-def _chart(target: Target, analysis: Analysis) -> str:
-    return figure(analysis, f"{target.name}-{analysis.name}")
-
-
 def _shipped(target: Target, shipped: Mapping[str, Any] | None) -> str:
     if shipped is None:
         return paragraph("No head is shipped for this target.")
-    setting = _setting(shipped["setting"])
-    heads = ["Model", "Setting", "Candidates", f"{_metric_title(target)} in selection (optimistic)"]
-    row = Row([shipped["model"], setting, len(shipped["tried"]), shipped["out_of_fold"]])
-    text = paragraph(direction_in_words(target.answer, shipped["head"])) + table("Shipped head", heads, [row])
-    experts = shipped.get("experts", ())
-    if len(experts) < 2:
-        return text
-    rows = [Row([one["name"], _setting(one["setting"]), one["metric"]]) for one in experts]
-    caption = "Experts, of which the shipped head is the mean of the standardised scores, by the selection metric"
-    return text + table(caption, ["Expert", "Setting", "Metric in selection"], rows)
-
-
-def _setting(setting: Mapping[str, float]) -> str:
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in setting.items()) or "-"
+    setting = [f"{name.replace('_', ' ')} {value:g}" for name, value in shipped["setting"].items()]
+    chosen = f"Shipped head: {', '.join([shipped['model'], *setting])}, chosen from {len(shipped['tried'])} by "
+    chosen += f"{METRIC_TITLES[target.metric]} (in this selection {shipped['out_of_fold']:.3f}, which is optimistic)."
+    return paragraph(f"{chosen} {direction_in_words(target.answer, shipped['head'])}")
 
 
 def _metric_title(target: Target) -> str:
@@ -126,33 +102,10 @@ def _centres(target: Target, record: Mapping[str, Any], kinds: Kinds) -> str:
     return page.listing("By centre", table(caption, heads, rows))
 
 
-def _extra_parts(target: Target, record: Mapping[str, Any], bootstraps: int, seed: int) -> Parts:
-    """The evaluation's figures of the answer, and metrics of the probability of two classes."""
-    outcomes, kinds = outcomes_in(target.answer, record["patients"]), available(record)
-    charts = [_chart(target, one) for one in answer_figures(target.answer, outcomes, kinds)]
-    if not target.answer.is_binary:
-        return charts, {}
-    listing, plain = _probability_metrics(target, outcomes.positive, kinds, bootstraps, seed)
-    return [page.side_by_side(listing, *charts)], plain
-
-
-def _probability_metrics(
-    target: Target, positive: Flags, kinds: Kinds, bootstraps: int, seed: int
-) -> tuple[str, dict[str, Any]]:
-    estimates = {
-        kind: estimate_unranked(
-            probability_metrics(positive, np.asarray(scored["probability"], np.float64)),
-            len(positive),
-            bootstraps,
-            seed,
-        ).by_metric
-        for kind, scored in kinds.items()
-    }
-    rows = [Row([title, *(estimates[kind][key] for kind in kinds)]) for key, title in _PROBABILITY_TITLES.items()]
-    heads = ["Metric", *(KIND_TITLES[kind] for kind in kinds)]
-    title = f"Probability of {positive_name(target.answer)}"
-    values = {kind: {key: one[key].value for key in _PROBABILITY_TITLES} for kind, one in estimates.items()}
-    return page.listing(title, table("Metrics with 95% intervals", heads, rows)), {"probability": values}
+def _charts(target: Target, record: Mapping[str, Any], kinds: Kinds) -> list[str]:
+    """The evaluation's figures of the answer."""
+    outcomes = outcomes_in(target.answer, record["patients"])
+    return [figure(one, f"{target.name}-{one.name}") for one in answer_figures(target.answer, outcomes, kinds)]
 
 
 def _on_references(

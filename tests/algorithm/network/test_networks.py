@@ -23,8 +23,6 @@ from algorithm.network.networks import (
     Networks,
     build_network,
     load_weights,
-    organ_count,
-    organs_as_background,
     own_tensors,
     untrained_network,
 )
@@ -215,23 +213,6 @@ def test_a_segresnet_that_cannot_be(
     segresnet["arch_kwargs"] |= arguments
     with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
         untrained_network(changed(package, segresnet), 2, 3)
-
-
-def test_each_tumour_keeps_its_probability_beside_organs() -> None:
-    """Weights 1, 2, 1 and 3 of background, GTVp, GTVn and an organ: the background gets 1 + 3 of 7, GTVp 2, GTVn 1."""
-    network = torch.nn.Identity()
-    network.register_forward_hook(organs_as_background)
-    logits = torch.log(torch.tensor([1.0, 2.0, 1.0, 3.0])).reshape(1, 4, 1, 1, 1)
-    assert network(logits).softmax(1).flatten().tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
-    assert network(logits)[0, 0].item() == pytest.approx(math.log(4))
-
-
-@pytest.mark.parametrize("organs", [3, "brain", [1], ["brain"] * 251])
-def test_organs_are_a_list_of_names(organs: Any) -> None:
-    with pytest.raises(ModelPackageError, match=r"^plans\.json: organs "):
-        organ_count({"architecture": {"organs": organs}})
-    assert organ_count({"architecture": {"organs": ["brain", "spine"]}}) == 2
-    assert organ_count({"architecture": {}}) == 0
 
 
 def test_deep_supervision_is_turned_on_and_off_as_nnunets_trainer_does(package: ModelPackage) -> None:

@@ -68,6 +68,7 @@ def write_report(work: WorkFolders, rfs_nested: float) -> None:
     report = {
         "rfs": {"models": {"heads": rfs, "tumour_volume": volume}},
         "hpv": {"models": {"heads": hpv}},
+        "summary": ["At a new centre expect 0.6.", "Heads that use images are not separable from tumour volume.", ""],
     }
     write_json(work.report / "report.json", report)
     names = ("gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg")
@@ -107,34 +108,34 @@ def test_the_training_data_are_counted(work: WorkFolders) -> None:
         "# four\\|patients",
         "Research; not a medical device.",
         "Four boxes.",
-        "| Centre | Patients | Mask | RFS | Relapses | HPV Status | HPV negative | RT dose |",
-        "| CHA | 3 | 3 | 3 | 0 | 2 | 1 | 0 |",
-        "| CHB | 1 | 0 | 1 | 1 | 0 | 0 | 0 |",
-        "| all | 4 | 3 | 4 | 1 | 2 | 1 | 0 |",
-        "Patients: 4. Centres: CHA, CHB. Excluded for errors in their files: 2.",
+        "Patients: 4. By centre: CHA 3, CHB 1. Excluded for errors in their files: 2.",
     ):
         assert line in text.splitlines(), line
-    assert "the number of patients of whom each is known: Age 3, Gender 0, Tobacco Consumption 1, " in text
+    known = (
+        "Known of: mask 3, rfs 4, relapses 1, hpv 2, hpv negative 1, dose 0, Age 3, Gender 0, Tobacco Consumption 1, "
+    )
+    assert known in text
     assert "Networks: unet, one for each of 2 folds balanced by centre and outcomes (seed 7); " in text
     assert " Versions: python 3.11.2, torch 2.13.0.\n" in text
     assert "CHA-004" not in text
     assert str(work.root.parent) not in text
 
 
-def test_figures_with_their_intervals_and_by_centre(work: WorkFolders) -> None:
+def test_figures_with_their_intervals(work: WorkFolders) -> None:
     write_report(work, rfs_nested=0.71)
     text = model_card(work, DESCRIPTION)
     for line in (
-        "| all | 3 | 0.800 (0.700 to 0.900) | 0.800 (0.700 to 0.900) | 0.800 (0.700 to 0.900) |",
-        "| CHA | 3 | 0.800 | 0.800 | 0.800 |",
-        "| heads | 0.710 (0.600 to 0.800) | 0.610 (0.600 to 0.800) | 0.100 (-0.050 to 0.250) |",
-        "| tumour volume alone | 0.500 (0.400 to 0.600) | 0.500 | - |",
-        "| heads | 0.750 | - |",
-        "There is no head: 1 negative; its task ends with an error.",
-        "Shipped: `Cox, few features`; features: 2. The answer is a risk: higher means earlier recurrence.",
+        "| GTVp mean DSC | 3 | 0.800 (0.700 to 0.900) | - |",
+        "| Recurrence-free survival, C-index | 4 | 0.710 (0.600 to 0.800) | 0.610 (0.600 to 0.800) |",
+        "| HPV status, balanced accuracy | 2 | 0.750 | - |",
+        "Heads that use images are not separable from tumour volume.",
+        "Model: Cox, few features, 2 features. The answer is a risk: higher means earlier recurrence.",
     ):
         assert line in text.splitlines(), line
-    assert "Leave one centre out: not computed (hpv: 1 centre, expected at least 2 to leave one out)." in text
+    assert (
+        "There is no head: 1 negative; its task ends with an error. "
+        "Leave one centre out: not computed (hpv: 1 centre, expected at least 2 to leave one out)."
+    ) in text
     assert NO_REPORT not in text
 
 
@@ -144,10 +145,10 @@ def test_missing_figures_are_explained(work: WorkFolders, nested: float | None) 
     if nested is not None:
         write_report(work, nested)
     text = model_card(work, DESCRIPTION)
-    assert "| heads | 0.710 | 0.610 | - |" in text
-    assert f"C-index over 4 patients. No intervals. {NO_REPORT}" in text
-    assert f"### Segmentation\n\n{NO_REPORT}" in text
+    assert "| Recurrence-free survival, C-index | 4 | 0.710 | 0.610 |" in text
+    assert NO_REPORT in text.splitlines()
     assert "0.800" not in text
+    assert "not separable" not in text
 
 
 def test_features_that_the_estimates_leave_out_are_named(work: WorkFolders) -> None:
@@ -168,9 +169,9 @@ def test_postprocessing_without_rules_gives_its_reason(work: WorkFolders) -> Non
     """Nothing is said of other masks than those of the features."""
     write_json(work.postprocessing_json, record_json({}, "the score changes by -0.0006"))
     write_json(work.features_json, {"key": "other", "result": {}})
-    assert "None: the step was not run on these masks." in model_card(work, DESCRIPTION)
+    assert "No postprocessing: the step was not run on these masks." in model_card(work, DESCRIPTION)
     write_json(work.features_json, {"key": "key", "result": {}})
-    assert "### Postprocessing\n\nNone: the score changes by -0.0006.\n" in model_card(work, DESCRIPTION)
+    assert " No postprocessing: the score changes by -0.0006. " in model_card(work, DESCRIPTION)
 
 
 def test_stages_and_a_time(work: WorkFolders) -> None:
@@ -195,12 +196,13 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     text = model_card(work, DESCRIPTION)
     for line in (
         "For HECKTOR 2026.",
-        "Shipped: `model`; features: 1. The answer is one of T1, T2, T3, T4.",
-        "| heads | 0.833 | - |",
-        "| 7th edition's rule on the mask | 0.500 | - |",
-        "There is no head: too few; its fallback is written.",
+        "| T Stage, balanced accuracy | 4 | 0.833 | - |",
     ):
         assert line in text.splitlines(), line
+    assert "\nModel: model, 1 feature. The answer is one of T1, T2, T3, T4. Leave one centre out: not computed" in text
+    assert (
+        "\nThere is no head: too few; its fallback is written. Nested cross-validation: not computed (too few)." in text
+    )
     assert "within 1500 days, the longest follow-up of the training. Higher means later recurrence." in text
     assert "The order of patients transfers to new centres, days do not" in text
 

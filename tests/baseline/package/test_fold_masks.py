@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import Predictor
 from baseline.cli import main
 from baseline.release.cases import read_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
-from contract.images.volumes import read_volume, write_mask
-from tests.baseline.package.nnunet_results import edit_training, package
+from contract.images.volumes import write_mask
+from tests.baseline.package.nnunet_results import edit_training
 from tests.baseline.test_given_masks import block
 
 Splits = list[dict[str, list[str]]]
 
 
 def heads(work: WorkFolders, results: Path, splits: Path, *options: str) -> None:
-    given = ["--nnunet", str(results), "--splits", str(splits), "--jobs", "1", "--device", "cpu", *options]
+    given = ["--nnunet", str(results), "--splits", str(splits), "--jobs", "1", *options]
     assert main(["heads", "--work", str(work.root), *given]) == 0
 
 
@@ -36,32 +35,6 @@ def splits(prepared: tuple[WorkFolders, Path], tmp_path: Path) -> Path:
         [{"train": names[1 - fold :: 2], "val": names[fold::2]} for fold in (0, 1)],
     )
     return tmp_path / "splits_final.json"
-
-
-@pytest.mark.slow
-def test_each_patient_is_segmented_as_a_package_of_its_fold_would(
-    prepared: tuple[WorkFolders, Path], results: Path, splits: Path, tmp_path: Path
-) -> None:
-    """Voxel by voxel, the masks of the first patients of both folds are those of packages with one fold alone and two
-    passes: as it is, and mirrored along z. Heads are fitted on them, and a second run segments nothing.
-    """
-    work = prepared[0]
-    heads(work, results, splits, "--passes", "2")
-    folds = read_json(splits)
-    for fold in (0, 1):
-        name = folds[fold]["val"][0]
-        case = next(case for case in read_cases(work) if case.patient_id == name)
-        assert package(results, tmp_path / f"alone_{fold}", "--folds", str(fold)) == 0
-        alone = Predictor(tmp_path / f"alone_{fold}", device="cpu", passes=2).predict_files(case.ct, case.pet)
-        mask = read_volume(work.mask(name)).array
-        assert mask.any()
-        np.testing.assert_array_equal(mask, alone.mask)
-    assert sorted(read_json(work.heads_json)) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
-    masks = sorted((work.measured / "nnunet" / "masks").iterdir())
-    times = [path.stat().st_mtime_ns for path in masks]
-    heads(work, results, splits, "--passes", "2")
-    assert [path.stat().st_mtime_ns for path in masks] == times
-    assert len(times) == 8
 
 
 @pytest.mark.slow
@@ -82,9 +55,11 @@ def test_masks_of_nnunets_own_validation(
     heads(work, results, splits, "--labels", "GTVp=2,GTVn=1")
     assert "fold_*/validation" in capsys.readouterr().out
     assert read_json(work.features_json)["result"] == rows
-    assert not (work.measured / "nnunet").exists()
     with pytest.raises(HecktorError, match="--labels: found GTVp=7,GTVn=1"):
         heads(work, results, splits, "--labels", "GTVp=7,GTVn=1")
+    (results / "fold_1" / "validation" / f"{read_cases(work)[3].patient_id}.nii.gz").unlink()
+    with pytest.raises(HecktorError, match=r"^fold_1/validation: no mask of CHUM-003, expected .* 1 --val"):
+        heads(work, results, splits)
 
 
 def _in_both(folds: Splits) -> None:
@@ -140,8 +115,7 @@ def test_validation_of_other_patients_refuses_the_splits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--passes", "1"], "--passes: found without --nnunet, expected both"),
-        (["--channels", "CT=0,PET=1"], "--channels: found without --nnunet, expected both"),
+        (["--splits", "x"], "--splits: found without --nnunet, expected both"),
         (["--nnunet", "x"], "--nnunet: found without --splits, expected splits_final.json"),
         (["--nnunet", "x", "--masks", "reference"], "--masks: found with --nnunet, expected one of them"),
         (["--nnunet", "x", "--networks", "y"], "--nnunet: found with --networks, expected one of them"),

@@ -102,7 +102,7 @@ UNKNOWN: dict[str, tuple[dict[str, str], str, str]] = {
         "",
         (
             f"dataset.json: channels {TRAINED}, expected names among {NAMES}, "
-            "or --channels NAME=0,NAME=1,mr_during=2 with such names"
+            "or --channels NAME=0,NAME=1,NAME=2 with such names"
         ),
     ),
     "names of the option": (
@@ -111,14 +111,6 @@ UNKNOWN: dict[str, tuple[dict[str, str], str, str]] = {
         (
             "--channels: found T2=2,mr_registered=1,mask_registered GTVp=0, "
             f"expected one of {NAMES} for each of {TRAINED} of dataset.json"
-        ),
-    ),
-    "order": (
-        {"0": "mr_registered", "1": "mr_during"},
-        "",
-        (
-            "dataset.json: channels 0 'mr_registered', 1 'mr_during', expected 0 'mr_during', 1 'mr_registered', "
-            "or --channels mr_during=1,mr_registered=0"
         ),
     ),
     "too many": (

@@ -48,10 +48,3 @@ def test_heads_of_filtered_masks_without_the_rules_are_noted(tmp_path: Path) -> 
     assert note.endswith(f"add --postprocessing {rules_json}")
     cache(tmp_path / "features.json", "masks of the user's own", {"A-1": {}})
     assert packed_rules(None, heads, EDITION) == ({}, [])
-
-
-def test_rules_of_an_earlier_version_are_found_again(tmp_path: Path) -> None:
-    """They were chosen by a search over more rules."""
-    write_json(tmp_path / "postprocessing.json", record_json(RULES) | {"format_version": 4})
-    with pytest.raises(ModelPackageError, match=r"^postprocessing\.json: found format version 4"):
-        packed_rules(tmp_path / "postprocessing.json", None, EDITION)

@@ -9,10 +9,10 @@ import pytest
 
 from baseline.release.cases import ReleaseCase
 from baseline.release.checks import about_mirrored, check_images
+from baseline.release.problems import ProblemReporter
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume
 from contract.patient import Patient
-from contract.release.problems import ProblemReporter
 
 
 @pytest.mark.shared
