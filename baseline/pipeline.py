@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from algorithm.heads.documents import Features, Head
-from algorithm.heads.feature_hook import FEATURES, FeatureHook, folders_of, own_features
-from algorithm.heads.head_hook import HEAD, check_own_heads
+from algorithm.heads.feature_hook import FEATURES, FeatureHook, custom_features, folders_of
+from algorithm.heads.head_hook import HEAD, folders_of_code
 from algorithm.heads.measure import features_version
 from algorithm.network.package import ModelPackage
 from baseline.cache import cache, load_cached
 from baseline.fitted_features import check_fits, code_of_fits, fit_over_folds, fitted_hooks
 from baseline.heads.cubes import cube_files
+from baseline.heads.custom_features import code_of_features, measure_custom_features
 from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import (
     OUT_OF_FOLD,
@@ -33,10 +34,9 @@ from baseline.heads.fitting import (
     read_fitted_heads,
     smallest_entry,
 )
-from baseline.heads.models.own import OwnHeads, with_own_heads
-from baseline.heads.models.targets import targets_of, with_own_features
-from baseline.heads.own_features import code_of_features, measure_own_features
-from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
+from baseline.heads.models.custom import CustomHeads, with_custom_heads
+from baseline.heads.models.targets import targets_of, with_custom_features
+from baseline.heads.record import checked_document, code_of_heads, read_cross_validation, stored_cross_validation
 from baseline.network.jobs import final_checkpoints, package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_key, plan_networks
@@ -108,7 +108,7 @@ def train(options: TrainingOptions, show: Callable[[str], object] = lambda _: No
     description = read_description(options.description)
     code.offered(HEAD)
     check_replaceable_heads(work, code)
-    check_fits(work, own_features(code))
+    check_fits(work, custom_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)
@@ -255,9 +255,9 @@ def fit_heads(
     fitted to outcomes are fitted on `device`, measured out-of-fold, and left out of the cross-validations. `masks` is
     noted in the heads.
     """
-    own, hooks = None, own_features(code)
+    own, hooks = None, custom_features(code)
     if code:
-        own = OwnHeads(code, code.offered(HEAD))
+        own = CustomHeads(code, code.offered(HEAD))
         code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     record = {} if own is None else own.record()
@@ -267,8 +267,8 @@ def fit_heads(
         features = {name: {**row, **rows.get(name, {})} for name, row in features.items()}
     units = [name for hook in hooks for name in hook.units]
     fitted_units = [name for hook in hooks if hook.is_fitted for name in hook.units]
-    targets = [with_own_features(target, units, fitted_units) for target in targets_of(edition_of(work))]
-    targets = targets if own is None else [with_own_heads(target, own) for target in targets]
+    targets = [with_custom_features(target, units, fitted_units) for target in targets_of(edition_of(work))]
+    targets = targets if own is None else [with_custom_heads(target, own) for target in targets]
     jobs = jobs if len(cases) >= LEAST_FOR_PROCESSES else 1
     stored = stored_cross_validation(work) if work.heads_json.is_file() else None
     if stored is None or stored.made_from != key:
@@ -288,7 +288,7 @@ def _features_of_code(
 ) -> list[dict[str, Features]]:
     """The features of an entrant's classes by patient ID: measured once, or fitted over the folds."""
     check_fits(work, hooks)
-    plain = measure_own_features(work, cases, [hook for hook in hooks if not hook.is_fitted], jobs)
+    plain = measure_custom_features(work, cases, [hook for hook in hooks if not hook.is_fitted], jobs)
     fitted = [fit_over_folds(work, cases, hook, device, jobs) for hook in hooks if hook.is_fitted]
     return [plain, *fitted]
 
@@ -334,8 +334,8 @@ def export_model(
         "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
     }
     heads = {name: one.head for name, one in fitted.items()}
-    if own := folders_of(heads.values()):
-        digests = code_of_features(work) | code_of_fits(work)
+    if own := {*folders_of(heads.values()), *folders_of_code(heads.values())}:
+        digests = code_of_features(work) | code_of_fits(work) | code_of_heads(read_cross_validation(work))
         manifest["code"] = {name: digest for name, digest in digests.items() if name in own}
     return _export(work, output, heads, manifest, model_card(work, description), code)
 
@@ -358,9 +358,9 @@ def _export(
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
-    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if code:
-        check_own_heads(heads.values(), code)
+        code.use(folders_of_code(heads.values()))
+    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if existing is not None:
         own = work.own_heads
         if code:

@@ -246,7 +246,7 @@ def _as_float(value: Any) -> float | None:
         return None
 
 
-def own_features(code: Code | None) -> list[FeatureHook]:
+def custom_features(code: Code | None) -> list[FeatureHook]:
     """The classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
     return [] if code is None else [FeatureHook(code, name.partition(_SEPARATOR)[0]) for name in code.offered(FEATURES)]
 

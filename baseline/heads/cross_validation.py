@@ -14,14 +14,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead
-from algorithm.heads.own import OWN_HEADS
+from algorithm.heads.documents import CustomHead, EnsembleHead, Head
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only
-from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
+from baseline.heads.models.selection import Family, candidates_of, centre_folds, with_scores
 from contract.errors import MetricError
 from evaluation.metrics.classification import confusion_matrix
 
@@ -139,9 +138,9 @@ class _Collected:
 
     def add(self, held_out: Numbers, head: Head, rest: HeadCohort, scale: tuple[float, float]) -> None:
         """Score the patients that `head` never saw; `scale` as of `_scale`."""
-        values, (mean, sd) = scores_of(head, rest), scale
+        values, (mean, sd) = head.scores(rest), scale
         self._scores = with_scores(self._scores, held_out, (values - mean) / sd, len(self._answers))
-        if isinstance(head, CLASS_HEADS):
+        if head.classes:
             self._answers[held_out] = predicted(values, rest.possible)
         elif head.threshold is not None and head.calibration is not None:
             self._answers[held_out] = values >= head.threshold
@@ -267,7 +266,7 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         "experts": fold.ensemble.experts_as_json(),
         "single_best": fold.ensemble.single.name,
         "tried": dict(fold.ensemble.tried),
-        "threshold": None if isinstance(fold.head, CLASS_HEADS) else fold.head.threshold,
+        "threshold": fold.head.threshold,
         "coefficients": coefficients_of(fold.head),
         **({"notice": fold.notice} if fold.notice else {}),
         target.metric: metric(cohort, scored, fold.held_out),
@@ -279,16 +278,16 @@ def coefficients_of(head: Head) -> dict[str, float]:
 
     Of an ensemble the weights of its linear experts, as they enter the mean; an entrant's head has none.
     """
-    if isinstance(head, OWN_HEADS):
+    if isinstance(head, CustomHead):
         return {}
-    if isinstance(head, ClassHead):
-        return trend(head)
     weights: dict[str, float] = {}
-    if isinstance(head, LinearHead):
-        for term in head.terms:
-            weights[term.feature] = weights.get(term.feature, 0.0) + term.weight
-    else:
+    if isinstance(head, EnsembleHead):
         for expert in head.experts:
             for feature, weight in coefficients_of(expert.head).items():
                 weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)
+    elif head.classes:
+        return trend(head)
+    else:
+        for term in head.terms:
+            weights[term.feature] = weights.get(term.feature, 0.0) + term.weights[0]
     return weights

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from baseline.heads.fitting import ExpertRecord
 from baseline.work import WorkFolders
+from contract.code import split_reference
 from contract.documents import Document, parse_document
 from contract.editions.declaration import ClassValue
 
@@ -143,6 +144,11 @@ def stored_targets(work: WorkFolders) -> dict[str, dict[str, Any]]:
     """The records of all targets of `stored_cross_validation`; empty without it."""
     document = stored_cross_validation(work)
     return {} if document is None else document.targets()
+
+
+def code_of_heads(document: CrossValidation) -> dict[str, str]:
+    """The sha256 of each folder of code with heads that were fitted, by its name."""
+    return {split_reference(hook, "head")[0]: digest for hook, digest in document.own.items()}
 
 
 def checked_document(content: object) -> CrossValidation:

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from algorithm.heads.documents import CLASS_HEADS, ClassHead
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.cross_validation import coefficients_of
@@ -18,11 +17,11 @@ from baseline.heads.document import cross_validation_document
 from baseline.heads.document import summary as metrics_summary
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_multinomial, predicted
+from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
-from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.risk import fit_cox, fit_signs
-from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, scores_of
+from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.code import Code
 from contract.editions import Answer
@@ -63,8 +62,8 @@ class FittedTable:
             HecktorError: a column is absent, not numeric or infinite.
         """
         head, cohort = self.fitted.head, _cohort(frame, self.features)
-        scores = scores_of(head, cohort)
-        if isinstance(head, CLASS_HEADS):
+        scores = head.scores(cohort)
+        if head.classes:
             return self._classes(frame, predicted(scores, cohort.possible))
         if head.calibration is not None and head.threshold is not None:
             probability = [head.calibration.probability(score) for score in scores]
@@ -97,10 +96,8 @@ class FittedTable:
         lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
         record = self.fitted.model_dump(mode="json")
         lines.append(metrics_summary({name: record}, self.cross_validation, [self.target]))
-        ratio = (
-            "change from class to class" if isinstance(head, ClassHead) else "hazard ratio" if is_risk else "odds ratio"
-        )
-        weights = self.coefficients() if isinstance(head, ClassHead) else np.exp(self.coefficients())
+        ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
+        weights = self.coefficients() if head.classes else np.exp(self.coefficients())
         lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:.2f}' for key, value in weights.items())}")
         if is_risk:
             lines.append("times do not transfer to other centres; the order of patients does")
@@ -150,7 +147,7 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         answer = _answer("class", columns={"class": str(target)}, classes=classes)
     cohort = _cohort(frame, used, _centres(frame, centre), outcomes)
     own = Code.of(code)
-    goal = with_own_heads(_target(answer, unchanged(used)), OwnHeads(own, own.offered(HEAD)))
+    goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.offered(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
     document = cross_validation_document([(goal, cohort)], seed, {}, jobs)

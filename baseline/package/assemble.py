@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FeatureHook, folders_of
-from algorithm.heads.head_hook import check_own_heads
+from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
@@ -141,8 +141,9 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     masks_of_heads = of_heads.pop("training", {})
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     own = own_member(code, request.network, request.weights or (), channels)
-    about_heads = check_own_heads(heads.values(), code)
-    code_of_features = {name: code.digest(name) for name in folders_of(heads.values())}
+    check_custom_heads(heads.values(), code)
+    named = {*folders_of(heads.values()), *folders_of_code(heads.values())}
+    digests = {name: code.digest(name) for name in sorted(named)}
     trained = _all_trained(request, channels)
     resampling = _resampling(trained, request.normalised_over, own)
     code.check_used()
@@ -170,7 +171,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
-            **({"code": code_of_features} if code_of_features else {}),
+            **({"code": digests} if digests else {}),
             "training": (training[0] if len(training) == 1 else {"members": training}) | masks_of_heads,
         },
         features=_hooks(request, heads, code),
@@ -179,7 +180,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     )
     notes = (note for one in trained for note in one.notes())
     about_scale = _notes(trained, own, request.normalised_over)
-    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *about_heads, *notes))
+    return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *notes))
 
 
 def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:

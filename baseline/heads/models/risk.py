@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from algorithm.heads.documents import LinearHead, Term
 from algorithm.heads.parts import MOST_STEPS, Survival
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
-from baseline.heads.models.terms import matrix, rank_correlation, weighted
+from baseline.heads.models.terms import linear_head, matrix, rank_correlation
 from evaluation.metrics.concordance import PairCounter
 
-KIND: Final = "log partial hazard"
+SCALE: Final = "log partial hazard"
 BAGS: Final = 100
 FEATURE_SHARE: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
@@ -48,7 +47,7 @@ def unfitted(
     _cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
     """The single feature as a risk: only its scale is learnt."""
-    return [_head(terms, np.ones(len(terms))) for _ in settings]
+    return [linear_head(SCALE, terms, np.ones(len(terms))) for _ in settings]
 
 
 def fit_cox(
@@ -57,7 +56,7 @@ def fit_cox(
     """One head per setting: `penalty` is the weight of the squared coefficients."""
     columns = matrix(terms, cohort)
     weights = [cox_weights(columns, cohort.outcomes, setting["penalty"]) for setting in settings]
-    return [_head(terms, one) for one in weights]
+    return [linear_head(SCALE, terms, one) for one in weights]
 
 
 def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
@@ -122,7 +121,7 @@ def fit_signs(
             for used, effect in zip(drawn, effects, strict=True)
         ]
         weights = np.mean(bags, axis=0) if terms else np.zeros(0)
-        heads.append(_head(terms, weights * log_hazard_slope(columns @ weights, cohort)))
+        heads.append(linear_head(SCALE, terms, weights * log_hazard_slope(columns @ weights, cohort)))
     return heads
 
 
@@ -229,7 +228,3 @@ def _without_rounding(times: Floats) -> Floats:
     values, place = np.unique(times, return_inverse=True)
     is_first = np.diff(values, prepend=-np.inf) > _ROUNDING * values
     return np.asarray(values[is_first][np.cumsum(is_first) - 1][place])
-
-
-def _head(terms: Sequence[Term], weights: npt.ArrayLike) -> LinearHead:
-    return LinearHead(kind=KIND, intercept=0.0, terms=weighted(terms, weights))

@@ -12,7 +12,7 @@ import numpy as np
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from baseline.heads.cohort import HeadCohort, Numbers
-from baseline.heads.models.classes import fit_multinomial, fit_ordinal, predicted
+from baseline.heads.models.classes import fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
@@ -71,10 +71,8 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("logistic, all features", fit_logistic, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
     "more classes": (
-        Family("ordinal, stages by rule", fit_ordinal, RIDGE, unchanged(RULES)),
-        Family("ordinal, few features", fit_ordinal, RIDGE, STAGE_FEATURES),
+        Family("multinomial, stages by rule", fit_multinomial, RIDGE, unchanged(RULES)),
         Family("multinomial, few features", fit_multinomial, RIDGE, STAGE_FEATURES),
-        Family("ordinal, all features", fit_ordinal, RIDGE, least_scarce=LEAST_FOR_ALL),
         Family("multinomial, all features", fit_multinomial, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
 }
@@ -111,7 +109,7 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
     }
 
 
-def with_own_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
+def with_custom_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
     """The target with one more candidate: its family of most chosen features, with an entrant's own ones added.
 
     Those that are `fitted` to outcomes are among the features.

@@ -13,7 +13,7 @@ import pytest
 
 from baseline import FittedTable, fit_table
 from contract.errors import HecktorError
-from tests.baseline.heads.own_code import own_head
+from tests.baseline.heads.custom_code import custom_head
 
 # Rows, and a strong feature among them.
 ROWS = 60
@@ -222,14 +222,14 @@ def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
     """
     x = np.random.default_rng(0).uniform(-3, 3, ROWS)
     frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
-    head = fit_table(frame, time="years", event="died", code=[own_head(tmp_path)])
+    head = fit_table(frame, time="years", event="died", code=[custom_head(tmp_path)])
     nested = head.cross_validation["risk"]["nested"]
     assert nested["comparators"]["my_code:Head"]["c_index"] > 0.95  # each fold has a scale of its own
     assert "my_code:Head" in head.fitted.model
     low, middle, high = head.predict(pd.DataFrame({"x": [-2.9, 0.0, 2.9]}))["risk"]
     assert min(low, high) > middle
     sys.modules.pop("my_code")
-    folder = own_head(tmp_path / "b", ("class Head:", "class Other:"))
+    folder = custom_head(tmp_path / "b", ("class Head:", "class Other:"))
     with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing names"):
         fit_table(frame, time="years", event="died", code=[folder])
     sys.modules.pop("my_code")

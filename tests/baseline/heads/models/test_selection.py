@@ -19,12 +19,11 @@ from baseline.heads.models.selection import (
     Family,
     candidates_of,
     centre_folds,
-    scores_of,
     single_best,
     stratified_folds,
 )
-from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, weighted, without_twins
-from tests.algorithm.heads.head_parts import linear
+from baseline.heads.models.terms import linear_head, matrix, scaled_terms, usual_transforms, without_twins
+from tests.algorithm.heads.head_parts import linear, score
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import HPV, RFS
 
@@ -64,8 +63,8 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
         for _ in range(24)
     ]
     patients = cohort_of(rows)
-    head = linear(*weighted(scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3]), intercept=0.1)
-    assert scores_of(head, patients) == pytest.approx([head.score(row) for row in rows])
+    head = linear_head("test", scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3], [0.1])
+    assert head.scores(patients).tolist() == [score(head, row) for row in rows]
     assert matrix((), patients).shape == (24, 0)
 
 
@@ -119,7 +118,7 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
     patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
     terms = scaled_terms(patients, usual_transforms(patients))
     (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
-    found = {term.feature: term.weight for term in head.terms}
+    found = {term.feature: term.weights[0] for term in head.terms}
     assert 0.6 < found["f0"] < 1.3
     assert -1.3 < found["f1"] < -0.6
     assert max((abs(w) for f, w in found.items() if f not in ("f0", "f1")), default=0) < 0.1
