@@ -12,8 +12,8 @@ from contract.code import split_reference
 from contract.documents import Document, parse_document
 from contract.editions.declaration import ClassValue
 
-# Heads of another version are outdated. Before 5, fitted features entered both estimates.
-FORMAT_VERSION: Final = 5
+# Heads of another version are outdated.
+FORMAT_VERSION: Final = 6
 Metrics = dict[str, float | None]
 
 
@@ -50,7 +50,6 @@ class OuterFoldRecord(Document):
     model: str
     setting: dict[str, float]
     experts: list[ExpertRecord]
-    single_best: str
     tried: dict[str, float]
     threshold: float | None
     notice: str | None = None
@@ -62,14 +61,13 @@ class OuterFoldRecord(Document):
 class KindRecord(ModelAnswers):
     """One kind of cross-validation of a target, or the reason `why_not` in place of it.
 
-    `comparators` use the same outer folds. `repeats`, of the nested kind alone, holds the metric with other splits.
+    `comparators` use the same outer folds.
     """
 
     why_not: str | None = None
     fold_of_patient: list[int] | None = None
     folds: list[OuterFoldRecord] | None = None
     comparators: dict[str, ModelAnswers] | None = None
-    repeats: dict[str, list[float | None]] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> KindRecord:

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any, Final
 
 from algorithm.heads.documents import read_head
-from baseline.heads.cross_validation import KINDS, METRIC_TITLES, SINGLE_BEST
+from baseline.heads.cross_validation import KINDS, METRIC_TITLES
 from baseline.heads.document import left_out_text
 from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
@@ -216,7 +216,7 @@ def _target(work: WorkFolders, target: Target, report: Record | None) -> str:
     known = {kind: title.capitalize() for kind, title in KINDS.items() if "why_not" not in record[kind]}
     rows = []
     # Entrants' heads, under their own names.
-    others = (SINGLE_BEST, *target.comparators, *target.rules)
+    others = (*target.comparators, *target.rules)
     own = dict.fromkeys(one for kind in known for one in record[kind]["comparators"] if one not in others)
     for name, title in {
         "heads": "heads",

@@ -16,7 +16,7 @@ import numpy as np
 from algorithm.heads.documents import NEVER, EnsembleHead, Expert, Head, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
-from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
+from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit
 from baseline.heads.models.terms import scaling_of, with_weights
 
 # Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
@@ -27,13 +27,12 @@ NamedExpert = tuple[str, float, float, SingleHead]
 
 @dataclass(frozen=True)
 class CandidateEnsemble:
-    """The experts of an ensemble, its out-of-fold scores and metric, and the single best model as a comparator.
+    """The experts of an ensemble, its out-of-fold scores and metric.
 
     `tried` is the selection metric of each candidate, `scales` mean and standard deviation of each expert's out-of-fold
     scores, `slope` the factor that turns the mean of the standardised scores into a log partial hazard (1 for classes).
     """
 
-    single: Candidate
     tried: dict[str, float]
     experts: tuple[Candidate, ...]
     scales: tuple[tuple[float, float], ...]
@@ -56,18 +55,17 @@ class CandidateEnsemble:
 
 
 def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
-    """The ensemble of the target's experts among the candidates; the single best model if there are fewer than two."""
-    single, tried = single_best(candidates), {candidate.name: candidate.metric for candidate in candidates}
+    """The ensemble of the target's experts; the best candidate alone if there are fewer than two."""
+    tried = {candidate.name: candidate.metric for candidate in candidates}
     experts = target.experts(candidates, cohort)
     if len(experts) < 2:
-        return CandidateEnsemble(single, tried, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
+        best = max(candidates, key=lambda candidate: candidate.metric)  # the first of equally good ones
+        return CandidateEnsemble(tried, (best,), ((0.0, 1.0),), 1.0, best.scores, best.metric)
     scales = tuple(scale_of(expert.scores) for expert in experts)
     standardised = [(expert.scores - mean) / sd for expert, (mean, sd) in zip(experts, scales, strict=True)]
     scores = np.mean(standardised, axis=0)
     slope = target.slope(cohort, scores) or 1.0
-    return CandidateEnsemble(
-        single, tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores)
-    )
+    return CandidateEnsemble(tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores))
 
 
 def scale_of(scores: Floats) -> tuple[float, float]:
@@ -87,14 +85,13 @@ def _divisor(scores: Floats, sd: float) -> float:
     return sd if sd > _LEAST_SD * np.abs(scores).max(initial=0.0) else 1.0
 
 
-def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:
-    """The ensemble, and the single best model, fitted on the whole cohort."""
+def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> Head:
+    """The ensemble fitted on the whole cohort."""
     heads = {expert.name: refit(cohort, expert, rng) for expert in ensemble.experts}
-    single = heads.get(ensemble.single.name) or refit(cohort, ensemble.single, rng)
-    if len(ensemble.experts) < 2:
-        return single, single
+    if len(heads) < 2:
+        return heads[ensemble.experts[0].name]
     scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]
-    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)]), single
+    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)])
 
 
 def head_of(experts: Sequence[NamedExpert]) -> Head:

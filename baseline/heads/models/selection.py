@@ -1,7 +1,4 @@
-"""Choose the setting of each model family by cross-validation inside the training patients, and the single best model.
-
-A later family is the single best model only if it exceeds the earlier choice by `LEAST_GAIN`.
-"""
+"""Choose the setting of each model family by cross-validation inside the training patients."""
 
 from __future__ import annotations
 
@@ -15,7 +12,6 @@ from algorithm.heads.documents import CustomHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.models.terms import Transforms, scaled_terms, usual_transforms, without_twins
 
-LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
@@ -83,15 +79,6 @@ def candidates_of(
         return Candidate(family, family.settings[best], scores[best], metrics[best])
 
     return [best_setting(family) for family in families]
-
-
-def single_best(candidates: Sequence[Candidate]) -> Candidate:
-    """The first candidate, or a later one that exceeds the choice so far by `LEAST_GAIN`."""
-    best = candidates[0]
-    for candidate in candidates[1:]:
-        if candidate.metric >= best.metric + LEAST_GAIN:
-            best = candidate
-    return best
 
 
 def refit(cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator) -> SingleHead:

@@ -46,7 +46,6 @@ STAGE_FEATURES: Final[Transforms] = {
 }
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
-    "single_best": "single best model",
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
     "clinical": "clinical variables alone",

@@ -121,7 +121,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
         assert scored["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert scored["recall"]["N0"] == 1.0
         rivals = {name: one["balanced_accuracy"] for name, one in scored["comparators"].items()}
-        assert set(rivals) == {"single_best", "clinical", "rule", "most_frequent"}
+        assert set(rivals) == {"clinical", "rule", "most_frequent"}
         assert rivals["most_frequent"] == 0.25
         assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
         assert rivals["clinical"] == 0.25
@@ -140,7 +140,7 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
     document = cross_validation_document([(only(T_STAGE, FAMILIES[:1]), patients)], 0, {})
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["t_stage"][kind]
-        for answers in (scored, scored["comparators"]["single_best"], scored["comparators"]["rule"]):
+        for answers in (scored, scored["comparators"]["rule"]):
             assert "T4" not in [answers["class"][n] for n in range(1, 72, 6)]
         assert scored["recall"]["T4"] == pytest.approx(2 / 3)
 
