@@ -122,7 +122,7 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
     ensemble = make_ensemble(target, cohort, candidates)
     if notice := target.slope_notice(cohort, ensemble.scores):
         LOGGER.warning("head %s: %s", target.name, notice)
-    head = target.finish(fit_ensemble(ensemble, cohort, rng), cohort, ensemble.scores, rng)
+    head = target.finish(fit_ensemble(ensemble, cohort, rng, is_shipped=True), cohort, ensemble.scores, rng)
     metric = ensemble.metric
     if head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, ensemble.scores >= head.threshold)

@@ -20,7 +20,7 @@ from baseline.heads.models.classes import fit_multinomial, predicted
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
-from baseline.heads.models.risk import fit_cox, fit_signs
+from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.code import Code
@@ -258,7 +258,8 @@ def _answer(kind: str, **more: Any) -> Answer:
 def _target(answer: Answer, transforms: Transforms) -> Target:
     if answer.kind == "risk":
         signs = Family("signs", fit_signs, SIGNS, transforms, least_scarce=LEAST_FOR_ALL)
-        return RiskTarget(answer, "risk", (Family("Cox", fit_cox, RIDGE, transforms), signs), {}, (), with_dose=False)
+        cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)
+        return RiskTarget(answer, "risk", (cox, signs), {}, (), with_dose=False)
     if answer.is_binary:
         return BinaryTarget(answer, "class", (Family("logistic", fit_logistic, RIDGE, transforms),), {}, (), False)
     family = Family("multinomial", fit_multinomial, RIDGE, transforms)

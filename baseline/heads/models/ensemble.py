@@ -85,9 +85,11 @@ def _divisor(scores: Floats, sd: float) -> float:
     return sd if sd > _LEAST_SD * np.abs(scores).max(initial=0.0) else 1.0
 
 
-def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> Head:
-    """The ensemble fitted on the whole cohort."""
-    heads = {expert.name: refit(cohort, expert, rng) for expert in ensemble.experts}
+def fit_ensemble(
+    ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator, *, is_shipped: bool = False
+) -> Head:
+    """The ensemble fitted on the whole cohort; the head of the package `is_shipped`."""
+    heads = {expert.name: refit(cohort, expert, rng, is_shipped=is_shipped) for expert in ensemble.experts}
     if len(heads) < 2:
         return heads[ensemble.experts[0].name]
     scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]

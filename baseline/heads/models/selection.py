@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,8 @@ SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in
 class Family:
     """A kind of model: its fitting function, its settings (strongest regularisation first) and its features.
 
-    `fit` returns one head per setting. `transforms` None stands for all features without redundant ones.
+    `fit` returns one head per setting, and so does `fit_shipped`, which fits the head of the package in its place.
+    `transforms` None stands for all features without redundant ones.
     `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete. With `sees_mask`
     the mask may rule out classes.
     """
@@ -40,6 +41,7 @@ class Family:
     transforms: Transforms | None = None
     least_scarce: int = 0
     sees_mask: bool = True
+    fit_shipped: FitPath | None = None
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,14 @@ def candidates_of(
     return [best_setting(family) for family in families]
 
 
-def refit(cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator) -> SingleHead:
+def refit(
+    cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator, *, is_shipped: bool = False
+) -> SingleHead:
     """The candidate fitted on the whole cohort."""
-    return _path(cohort, candidate.family, [candidate.setting], rng)[0]
+    family = candidate.family
+    if is_shipped and family.fit_shipped is not None:
+        family = replace(family, fit=family.fit_shipped)
+    return _path(cohort, family, [candidate.setting], rng)[0]
 
 
 def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:

@@ -15,7 +15,7 @@ from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
-from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
+from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, unfitted
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.editions import Algorithm, Answer, Edition
@@ -61,8 +61,8 @@ _TARGETS: Final[Mapping[_Kind, type[Target]]] = {
 }
 _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
     "risk": (
-        Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES),
-        Family("Cox, all features", fit_cox, RIDGE[:-1], least_scarce=LEAST_FOR_ALL),
+        Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES, fit_shipped=fit_shipped_cox),
+        Family("Cox, all features", fit_cox, RIDGE[:-1], least_scarce=LEAST_FOR_ALL, fit_shipped=fit_shipped_cox),
         Family("signs, all features", fit_signs, SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
     "two classes": (
@@ -104,7 +104,9 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
     return {
         "tumour_volume": Family("tumour volume", *single, _VOLUME),
         "suv_max": Family("SUVmax", *single, unchanged(("suv_max",))),
-        "clinical": Family("clinical variables", *several, clinical, sees_mask=False),
+        "clinical": Family(
+            "clinical variables", *several, clinical, sees_mask=False, fit_shipped=fit_shipped_cox if risk else None
+        ),
     }
 
 
