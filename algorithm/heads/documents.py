@@ -333,4 +333,6 @@ def read_head(content: Any, name: str) -> Head:
     if kind not in _MODELS:
         found = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
         raise ModelPackageError(name, found, _KINDS)
-    return parse_document(content, _MODELS[kind], name, error=ModelPackageError)
+    model: Any = _MODELS[kind]
+    head: Head = parse_document(content, model, name, error=ModelPackageError)
+    return head

@@ -25,13 +25,12 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from algorithm.heads.documents import Cubes, CustomHead, EnsembleHead, Floats, Head, Patients
-from contract.code import Code, call_code, check_spelling, split_reference
+from contract.code import Code, call_code, split_reference
 from contract.errors import ModelPackageError
 
 # Its name in a folder of code.
 HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
-ATTRIBUTES: Final = ("kinds", "cube")
 _LARGEST_CUBE: Final = 256
 # Sums of squares and standardised values of such scores are finite.
 _LARGEST: Final = 1e50
@@ -58,9 +57,8 @@ class HeadTarget:
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or misspells an attribute."""
+    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or has an impossible cube."""
     found = code.find(reference, "head")
-    check_spelling(found, ATTRIBUTES, f"head {reference}")
     check_cube(found, f"head {reference}")
     if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
         raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
@@ -68,35 +66,21 @@ def find_head(code: Code, reference: str) -> Any:
 
 
 def check_cube(hook: Any, what: str) -> None:
-    """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
-    cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
-    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and isinstance(cube[1], int | float)
+    """Check the attribute `cube` of a class, if it has one. Raises `ModelPackageError`."""
+    cube = getattr(hook, "cube", (1, 1.0))
+    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and all(isinstance(one, int | float) for one in cube)
     if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
         expected = f"voxels per side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)
-    if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
-        raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
 
 
-def check_own_cube(made: Any, hook: Any, what: str) -> None:
-    """Check that an object has its class's `cube`, which is cut before the object is made.
-
-    Raises:
-        ModelPackageError: another cube.
-    """
-    check_cube(made, what)
-    own, declared = (getattr(one, "cube", None) for one in (made, hook))
-    if (own and tuple(own)) != (declared and tuple(declared)):
-        raise ModelPackageError(what, f"an object with cube {own!r}", f"{declared!r}, as of its class")
-
-
-def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
-    """The additional argument of a head that needs images; empty for other heads.
+def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
+    """The additional argument of a head whose class has a `cube`; empty for other heads.
 
     Raises:
         ModelPackageError: the head needs images, but was given only a table of features.
     """
-    if (size := getattr(hook, "cube", None)) is None:
+    if (size := getattr(type(model), "cube", None)) is None:
         return ()
     if cubes is None:
         raise ModelPackageError(f"head {reference}", "needs images, but there are none", "a head without cube")
@@ -147,9 +131,7 @@ class _Predictor:
     def __call__(self, patients: Patients) -> Floats:
         if self._model is None:
             head = find_head(self._code, self._reference)
-            model = call(self._reference, "load", head.load, self._folder)
-            check_own_cube(model, head, f"head {self._reference}")
-            self._model = model
+            self._model = call(self._reference, "load", head.load, self._folder)
         frame = table(patients, self._features)
         return predictions(self._reference, self._model, frame, self._scores, patients.cubes)
 

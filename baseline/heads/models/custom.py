@@ -14,7 +14,6 @@ from algorithm.heads.documents import NEVER, CustomHead, Floats, Head, LinearHea
 from algorithm.heads.head_hook import (
     HeadTarget,
     call,
-    check_own_cube,
     cubes_for,
     custom_heads,
     find_head,
@@ -62,9 +61,7 @@ class CustomFit:
             head = LinearHead(scale=self.reference, classes=names, intercepts=tuple(intercepts.tolist()), terms=())
             return [head for _ in settings]
         features = tuple(map(str, cohort.features.columns))
-        hook = find_head(self.code, self.reference)
-        model = call(self.reference, "made", hook, target)
-        check_own_cube(model, hook, f"head {self.reference}")
+        model = call(self.reference, "made", find_head(self.code, self.reference), target)
         stream = rng.spawn(1)[0]  # our own models draw the same numbers with and without this one
         given = table(cohort, features), _outcomes(cohort, present), stream
         call(self.reference, "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))

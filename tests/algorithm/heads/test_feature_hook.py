@@ -112,10 +112,6 @@ def test_what_is_absent_is_none(tmp_path: Path) -> None:
         (("def measure", "def measures"), r": no method measure"),
         (('"ml": "ml"', '"m:l": "ml"'), r": found names"),
         (('"ml": "ml"', '"ml": 3'), r": found names"),
-        (
-            ("    def measure", "    def __init__(self):\n        self.cube = (8, 2.0)\n\n    def measure"),
-            r": an object with cube \(8, 2\.0\)",
-        ),
         (("names = {", "other = {"), r": found names None"),
     ],
 )

@@ -139,10 +139,6 @@ def test_classes_without_training_patients_never_win(tmp_path: Path) -> None:
             "predict: found shape",
         ),
         (("        return x\n", "        return x - x.mean()\n"), "for one patient alone it predicts otherwise"),
-        (
-            ("        self.target = target\n", "        self.target = target\n        self.cube = (8, 2.0)\n"),
-            r"an object with cube \(8, 2\.0\), expected None, as of its class",
-        ),
         (("        return head\n", "        raise OSError('no disk')\n"), "load: OSError: no disk"),
     ],
 )
