@@ -142,14 +142,14 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         found = "found no row" if frame.empty else "found no column of a feature"
         raise HecktorError(_FRAME, found, "a row for each patient, and a feature at least")
     if time is not None and event is not None:
-        outcomes, kind, classes = _survival(frame, time, event), "risk", ()
-        columns = {"time": time, "event": event}
+        outcomes = _survival(frame, time, event)
+        answer = _answer("risk", direction="time", columns={"time": time, "event": event})
     else:
-        (classes, outcomes), kind, columns = _classes(frame, str(target)), "class", {"class": str(target)}
+        classes, outcomes = _classes(frame, str(target))
+        answer = _answer("class", classes=classes, columns={"class": str(target)})
     centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
     cohort = _cohort(frame, used, centres, outcomes)
     own = Code.of(code)
-    answer = _answer(kind, classes, columns)
     goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.offered(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
@@ -226,10 +226,8 @@ def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcome
     return classes, Outcomes(numbers, classes=tuple(map(str, classes)))
 
 
-def _answer(kind: str, classes: tuple[Any, ...], columns: Mapping[str, str]) -> Answer:
-    more = {"direction": "time"} if kind == "risk" else {"classes": classes}
-    parts = {"name": kind, "kind": kind, "slug": kind, "title": kind, "path": f"{kind}.json", "columns": columns}
-    return Answer(**parts, **more)
+def _answer(kind: str, **more: Any) -> Answer:
+    return Answer(name=kind, kind=kind, slug=kind, title=kind, path=f"{kind}.json", **more)  # type: ignore[arg-type]
 
 
 def _target(answer: Answer, transforms: Transforms) -> Target:
