@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Head
+from algorithm.heads.documents import Faults, Features, Head
 from algorithm.heads.features.structure import components
-from algorithm.heads.head_hook import own_heads, without_code
-from algorithm.heads.own import Faults
+from algorithm.heads.head_hook import custom_heads, without_code
 from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import HeadAnswer, head_answer
 from algorithm.masks.segmentation import Segmented
@@ -145,7 +144,7 @@ def _by_head(
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
     head, lines = run.head(declared), []
-    if measured.is_early and (own := own_heads(head)):
+    if measured.is_early and (own := custom_heads(head)):
         names = " and ".join(one.hook for one in own)
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
@@ -163,7 +162,7 @@ def _by_head(
 
 def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
     """A line for each ensemble member that a head goes without, and one for all features."""
-    for expert in head.unavailable(features) if isinstance(head, EnsembleHead | ClassEnsembleHead) else ():
+    for expert in head.unavailable(features):
         yield f"{name}: all features of expert {expert!r} are missing, it is left out"
     missing = head.missing(features)
     if len(missing) == 1:

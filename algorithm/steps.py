@@ -17,11 +17,10 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import CT_ALONE, Case, covered_height, read_case
 from algorithm.deadline import Deadline
 from algorithm.heads.cube import absent_cube
-from algorithm.heads.documents import Features, Head
+from algorithm.heads.documents import Cubes, Features, Head
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
-from algorithm.heads.head_hook import own_heads
+from algorithm.heads.head_hook import custom_heads
 from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.own import Cubes
 from algorithm.heads.values import check_head
 from algorithm.masks.segmentation import Segmentation, Segmented
 from algorithm.network.resident import Resident
@@ -87,7 +86,7 @@ class RunContext:
         if not self._may_name_code:
             return False
         package = self.resident.package
-        return bool(package.features) or any(own_heads(head) for head in package.heads.values())
+        return bool(package.features) or any(custom_heads(head) for head in package.heads.values())
 
     @property
     def _may_name_code(self) -> bool:

@@ -8,13 +8,13 @@ from typing import Any
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
-from algorithm.heads.head_hook import check_own_heads
+from algorithm.heads.head_hook import folders_of_code
 from baseline.fitted_features import code_of_fits, fitted_hooks
+from baseline.heads.custom_features import code_of_features
 from baseline.heads.document import metrics_only
 from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.heads.models.targets import targets_of
-from baseline.heads.own_features import code_of_features
-from baseline.heads.record import read_cross_validation
+from baseline.heads.record import code_of_heads, read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
 from baseline.package.card import model_card
@@ -71,9 +71,9 @@ def export_model(
         "cross_validation": metrics_only(read_cross_validation(work).targets(), targets_of(edition)),
     }
     heads = {name: one.head for name, one in fitted.items()}
-    if own := folders_of(heads.values()):
-        digests = code_of_features(work) | code_of_fits(work)
-        manifest["code"] = {name: digest for name, digest in digests.items() if name in own}
+    if custom := {*folders_of(heads.values()), *folders_of_code(heads.values())}:
+        digests = code_of_features(work) | code_of_fits(work) | code_of_heads(read_cross_validation(work))
+        manifest["code"] = {name: digest for name, digest in digests.items() if name in custom}
     return _export(work, output, heads, manifest, model_card(work, description), code)
 
 
@@ -95,9 +95,9 @@ def _export(
     from baseline.package.export import PackageContents, export_contents, export_package
 
     existing = existing_networks(work)
-    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if code:
-        check_own_heads(heads.values(), code)
+        code.use(folders_of_code(heads.values()))
+    features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if existing is not None:
         own = work.own_heads
         if code:

@@ -8,16 +8,16 @@ from functools import partial
 from typing import Final
 
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import FEATURES, FeatureHook, own_features
+from algorithm.heads.feature_hook import FEATURES, FeatureHook, custom_features
 from algorithm.heads.head_hook import HEAD
 from baseline.fitted_features import check_fits, fit_over_folds
 from baseline.heads.cubes import cube_files
+from baseline.heads.custom_features import code_of_features, measure_custom_features
 from baseline.heads.document import cross_validation_document, summary
 from baseline.heads.fitting import OUT_OF_FOLD, cohort_of, fit_all
+from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target
-from baseline.heads.models.own import OwnHeads, with_own_heads
-from baseline.heads.models.targets import targets_of, with_own_features
-from baseline.heads.own_features import code_of_features, measure_own_features
+from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.record import edition_of, read_preparation
@@ -59,7 +59,7 @@ def complete_features(
     """The features of the masks with those of an entrant's classes: measured once, or fitted over the folds."""
     check_fits(work, hooks)
     plain, fitted = ([hook for hook in hooks if hook.is_fitted is kind] for kind in (False, True))
-    tables = [measured, measure_own_features(work, cases, plain, jobs)]
+    tables = [measured, measure_custom_features(work, cases, plain, jobs)]
     tables += [fit_over_folds(work, cases, hook, device, jobs) for hook in fitted]
     rows: dict[str, Features] = {name: {} for name in measured}
     for table in tables:
@@ -83,17 +83,17 @@ def fit_heads(
     fitted to outcomes are fitted on `device`, measured out-of-fold, and left out of the cross-validations. `masks` is
     noted in the heads.
     """
-    own, hooks = None, own_features(code)
+    heads, hooks = None, custom_features(code)
     if code:
-        own = OwnHeads(code, code.offered(HEAD))
+        heads = CustomHeads(code, code.offered(HEAD))
         code.check_used()
     cases = [case for case in read_cases(work) if case.patient_id in features]
     table = complete_features(work, cases, features, hooks, jobs, device)
-    targets = [with_own_features(target, table.custom, table.fitted) for target in targets_of(edition_of(work))]
-    targets = targets if own is None else [with_own_heads(target, own) for target in targets]
+    targets = [with_custom_features(target, table.custom, table.fitted) for target in targets_of(edition_of(work))]
+    targets = targets if heads is None else [with_custom_heads(target, heads) for target in targets]
     stored = stored_cross_validation(work) if work.heads_json.is_file() else None
-    if stored is None or stored.made_from != heads_key(work, cases, own.record() if own else {}):
-        _fit(work, cases, table, targets, own, jobs if len(cases) >= LEAST_FOR_PROCESSES else 1, masks)
+    if stored is None or stored.made_from != heads_key(work, cases, heads.record() if heads else {}):
+        _fit(work, cases, table, targets, heads, jobs if len(cases) >= LEAST_FOR_PROCESSES else 1, masks)
     return summary(work.read(work.heads_json), read_cross_validation(work).as_json(), targets)
 
 
@@ -102,13 +102,13 @@ def _fit(
     cases: Sequence[ReleaseCase],
     table: FeatureTable,
     targets: Sequence[Target],
-    own: OwnHeads | None,
+    heads: CustomHeads | None,
     jobs: int,
     masks: str,
 ) -> None:
-    record, seed = own.record() if own else {}, read_splits(work).seed
-    save = None if own is None else partial(own.saved, folder=work.own_heads)
-    with cube_files(work, cases, () if own is None else own.cube_sizes(), jobs) as images:
+    record, seed = heads.record() if heads else {}, read_splits(work).seed
+    save = None if heads is None else partial(heads.saved, folder=work.own_heads)
+    with cube_files(work, cases, () if heads is None else heads.cube_sizes(), jobs) as images:
         cohorts = [(target, cohort_of(target, cases, table.rows, images)) for target in targets]
         fitted = fit_all(cohorts, seed, jobs, save).measured_on(masks, read_preparation(work).smallest_lesions)
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from algorithm.heads.feature_hook import own_features
+from algorithm.heads.feature_hook import custom_features
 from algorithm.heads.head_hook import HEAD
 from baseline.export import export_model
 from baseline.fit import check_replaceable_heads, fit_heads
@@ -109,7 +109,7 @@ def _settled(
     check_trainer(plan)
     code.offered(HEAD)
     check_replaceable_heads(work, code)
-    check_fits(work, own_features(code))
+    check_fits(work, custom_features(code))
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)

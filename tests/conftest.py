@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,10 +144,17 @@ def tiny_plans() -> dict[str, Any]:
 def head_json(*terms: tuple[str, float], threshold: float | None = None) -> dict[str, Any]:
     """A head of (feature, weight) terms with mean 0, SD 1 and fill value 1."""
     described = [
-        {"feature": name, "transform": "identity", "fill": 1.0, "mean": 0.0, "sd": 1.0, "weight": weight}
+        {"feature": name, "transform": "identity", "fill": 1.0, "mean": 0.0, "sd": 1.0, "weights": [weight]}
         for name, weight in terms
     ]
-    return {"kind": "test", "intercept": 0.5, "threshold": threshold, "terms": described}
+    parts = {} if threshold is None else {"threshold": threshold}
+    return {"kind": "linear", "scale": "test", "intercepts": [0.5], "terms": described} | parts
+
+
+def class_head_json(intercepts: Mapping[str, float], **weights: Sequence[float]) -> dict[str, Any]:
+    """A head of classes with these intercepts; of each feature a weight for each class, as in `head_json`."""
+    terms = [head_json((name, 0.0))["terms"][0] | {"weights": list(row)} for name, row in weights.items()]
+    return head_json() | {"classes": list(intercepts), "intercepts": list(intercepts.values()), "terms": terms}
 
 
 def write_manifest(root: Path, **changes: Any) -> None:
@@ -220,8 +227,9 @@ def tiny_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stage_head(classes: Sequence[str], feature: str, per_unit: float) -> dict[str, Any]:
     """Class k where `per_unit` times the feature is nearest to k: the scores k u - k^2 / 2 are largest there."""
-    heads = {name: head_json((feature, k * per_unit)) | {"intercept": -k * k / 2} for k, name in enumerate(classes)}
-    return {"classes": heads}
+    numbers = range(len(classes))
+    intercepts = {name: -k * k / 2 for k, name in zip(numbers, classes, strict=True)}
+    return class_head_json(intercepts, **{feature: [k * per_unit for k in numbers]})
 
 
 def write_combined_package(root: Path, networks: Path) -> Path:

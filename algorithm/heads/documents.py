@@ -1,41 +1,79 @@
-"""Prediction heads as documents: linear heads, one linear head for each class, entrants' own, and ensembles of them.
+"""Prediction heads as documents of three kinds: linear models, entrants' own (custom), and ensembles of both.
 
-A linear head is a weighted sum of standardised features, which serves a proportional-hazards risk and a logit alike. A
-missing value takes the training median (`fill`).
+A head gives each patient one score, such as a log partial hazard or a logit, or one score for each of its classes, of
+which only the order has a meaning.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag, field_validator
+import numpy.typing as npt
+from pydantic import (
+    Discriminator,
+    Field,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from algorithm.heads import own
-from algorithm.heads.own import OWN_HEADS, Cubes, Faults, OwnClassHead, OwnHead
-from algorithm.heads.parts import Calibration, HeadDocument, Number, PositiveNumber, Survival
-from contract.documents import Document, parse_document
+from algorithm.heads.parts import Calibration, Number, PositiveNumber, Survival
+from contract.documents import Document, Text, parse_document
 from contract.errors import ModelPackageError
 
-Features = own.Features
-Floats = own.Floats
+Features = Mapping[str, float | None]
+Floats = npt.NDArray[np.float64]
+# Images around the tumours of the same patients by voxels and spacing: shape (patients, 4, z, y, x), NaN without one.
+Cubes = Callable[[int, float], npt.NDArray[np.float32]]
+# Faults of experts that an ensemble goes without.
+Faults = list[ModelPackageError]
+Transform = Literal["identity", "log1p"]
 # Standardised features are clipped to this many standard deviations, so that one extreme value cannot decide alone.
 CLIP_SD: Final = 4.0
+# Score of a class without training patients, far below any other.
+NEVER: Final = -1e6
 
-Transform = Literal["identity", "log1p"]
+
+class Patients(Protocol):
+    """Patients in one order, with features and with images around their tumours, None for none."""
+
+    @property
+    def cubes(self) -> Cubes | None: ...
+
+    def values(self, features: Sequence[str]) -> Floats:
+        """Features as columns, shape (patients, features); NaN is missing."""
+
+
+@dataclass(frozen=True)
+class OnePatient:
+    """`Patients` of one case."""
+
+    features: Features
+    cubes: Cubes | None = None
+
+    def values(self, features: Sequence[str]) -> Floats:
+        return np.array([[self.features.get(name) for name in features]], dtype=np.float64)
 
 
 class Term(Document):
-    """One feature's contribution: `weight * clip((transform(value) - mean) / sd)`; `fill` replaces a missing value."""
+    """One feature's contribution to each score: `weight * clip((transform(value) - mean) / sd)`.
+
+    `weights` holds one weight for each score of the head; `fill`, the training median, replaces a missing value.
+    """
 
     feature: str
     transform: Transform
     fill: Number
     mean: Number
     sd: PositiveNumber
-    weight: Number
+    weights: Annotated[tuple[Number, ...], Field(min_length=1)]
 
     def standardised(self, values: Floats) -> Floats:
         """Values of the feature, shape (n,), NaN where missing, in training standard deviations, clipped to +-4."""
@@ -53,25 +91,66 @@ def transformed(values: Floats, transform: Transform) -> Floats:
     return np.array([math.log1p(max(value, 0.0)) for value in values.tolist()], dtype=np.float64)
 
 
-class LinearHead(HeadDocument):
-    """`intercept` plus the sum of the terms: a log partial hazard, or the logit of the second of two classes.
+class _Head(Document):
+    """What heads of all kinds may have; absent parts are not written.
 
-    Optional parts: `threshold` splits the score into two classes, `calibration` turns it into a probability, and
-    `survival` turns it into days.
+    Attributes:
+        threshold: the second of two classes is given from this score on.
+        calibration: turns a score into the probability of the second of two classes.
+        survival: turns a score into days.
     """
 
     kind: str
-    intercept: Number
     threshold: Number | None = None
-    terms: tuple[Term, ...]
     calibration: Calibration | None = None
     survival: Survival | None = None
 
-    def score(self, features: Features, _cubes: Cubes | None = None, _faults: Faults | None = None) -> float:
-        """The linear predictor, always finite; an absent feature counts as missing."""
-        values = [np.array([features.get(term.feature)], dtype=np.float64) for term in self.terms]
-        parts = zip(self.terms, values, strict=True)
-        return self.intercept + sum(term.weight * float(term.standardised(value)[0]) for term, value in parts)
+    @model_serializer(mode="wrap")
+    def _without_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = handler(self)
+        last = {key: content.pop(key) for key in ("threshold", "calibration", "survival")}
+        written = {key: value for key, value in content.items() if value or key not in ("classes", "fitted")}
+        return written | {key: value for key, value in last.items() if value is not None}
+
+    def as_json(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    def missing(self, _features: Features) -> tuple[Term, ...]:
+        """The terms whose feature is missing, so that their `fill` is used; each feature once."""
+        return ()
+
+    def unavailable(self, _features: Features) -> tuple[str, ...]:
+        """Names of the experts that an ensemble leaves out."""
+        return ()
+
+
+class LinearHead(_Head):
+    """`intercepts` plus the sum of the terms: one score, or one for each of `classes`.
+
+    `scale` says what the score is, such as a log partial hazard or a logit.
+    """
+
+    kind: Literal["linear"] = "linear"
+    scale: Text
+    classes: tuple[str, ...] = ()
+    intercepts: tuple[Number, ...]
+    terms: tuple[Term, ...]
+
+    @model_validator(mode="after")
+    def _has_one_number_for_each_score(self) -> Self:
+        _check_classes(self.classes)
+        scores = max(1, len(self.classes))
+        if any(len(numbers) != scores for numbers in (self.intercepts, *(term.weights for term in self.terms))):
+            raise ValueError(f"{scores} of intercepts and of each term's weights")
+        return self
+
+    def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
+        """The linear predictors, shape (patients,) or (patients, classes), always finite."""
+        values = patients.values([term.feature for term in self.terms])
+        total = np.tile(np.array(self.intercepts), (len(values), 1))
+        for term, column in zip(self.terms, values.T, strict=True):
+            total += np.multiply.outer(term.standardised(column), term.weights)
+        return total if self.classes else total[:, 0]
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -79,192 +158,181 @@ class LinearHead(HeadDocument):
         return tuple(dict.fromkeys(term.feature for term in self.terms))
 
     def missing(self, features: Features) -> tuple[Term, ...]:
-        """The terms whose feature is missing, so that their `fill` is used; each feature once."""
         return tuple({term.feature: term for term in self.terms if features.get(term.feature) is None}.values())
 
 
-class ClassHead(HeadDocument):
-    """A linear head for each class, by the class's value as text."""
+class CustomHead(_Head):
+    """A class of an entrant's code with its files beside this document; `algorithm.heads.head_hook` calls it.
 
-    classes: Annotated[dict[str, LinearHead], Field(min_length=2)]
+    One score, also that of the second of two `fitted` classes, is standardised by `mean` and `sd`. Of `classes`, those
+    that are not `fitted` never win.
 
-    def scores(
-        self, features: Features, _cubes: Cubes | None = None, _faults: Faults | None = None
-    ) -> dict[str, float]:
-        """The linear predictor of each class; only their order has a meaning."""
-        return {name: head.score(features) for name, head in self.classes.items()}
+    Attributes:
+        hook: the class, such as `my_model:Forest`.
+        folder: of its files, from the folder of the heads.
+        features: the columns that it was fitted with; it is called with them in this order.
+    """
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, each once."""
-        return tuple(dict.fromkeys(name for head in self.classes.values() for name in head.features))
+    kind: Literal["custom"] = "custom"
+    hook: Text
+    folder: Text
+    features: tuple[str, ...]
+    classes: tuple[str, ...] = ()
+    fitted: tuple[str, ...] = ()
+    mean: Number = 0.0
+    sd: PositiveNumber = 1.0
+    _predict: Callable[[Patients], Floats] | None = PrivateAttr(None)
 
-    def missing(self, features: Features) -> tuple[Term, ...]:
-        """The terms whose feature is missing, each feature once."""
-        terms = {term.feature: term for head in self.classes.values() for term in head.missing(features)}
-        return tuple(terms.values())
+    @model_validator(mode="after")
+    def _is_fitted_to_classes(self) -> Self:
+        _check_classes(self.classes)
+        if not set(self.fitted) <= set(self.classes) or bool(self.classes) != (len(self.fitted) > 1):
+            raise ValueError(f"in fitted at least two of the classes {', '.join(self.classes) or 'none'}")
+        return self
+
+    def bound(self, predict: Callable[[Patients], Floats] | None) -> Self:
+        """The head with the function that calls its code, None for none."""
+        head = self.model_copy()
+        head._predict = predict
+        return head
+
+    def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
+        """What the code returns, shape (patients,) or (patients, classes).
+
+        Raises:
+            ModelPackageError: it fails or is not there.
+        """
+        if self._predict is None:
+            raise ModelPackageError(f"head {self.hook}", "its code is not loaded", "--code")
+        values = self._predict(patients)
+        if values.ndim == 1:
+            values = (values - self.mean) / self.sd
+        if not self.classes:
+            return values
+        scores = np.full((len(values), len(self.classes)), NEVER)
+        by_class = np.column_stack([np.zeros(len(values)), values]) if values.ndim == 1 else values
+        scores[:, [self.classes.index(name) for name in self.fitted]] = by_class
+        return scores
 
 
-def _is_own(content: Any) -> str:
-    is_own = "hook" in content if isinstance(content, dict) else isinstance(content, OWN_HEADS)
-    return "(own)" if is_own else "(linear)"
+def _check_classes(classes: Sequence[str]) -> None:
+    if len(classes) == 1 or len(set(classes)) < len(classes):
+        raise ValueError("two different classes or more")
 
 
-class _Expert(Document):
+_KINDS: Final = "a head of kind linear, custom or ensemble"
+
+
+def _kind(content: Any) -> str:
+    return f"({content.get('kind') if isinstance(content, dict) else getattr(content, 'kind', None)})"
+
+
+_Linear = Annotated[LinearHead, Tag("(linear)")]
+_Custom = Annotated[CustomHead, Tag("(custom)")]
+
+
+class Expert(Document):
     """One head of an ensemble; `mean` and `sd` standardise its scores."""
 
     name: Annotated[str, Field(min_length=1)]
     mean: Number
     sd: PositiveNumber
-
-
-class ScoreExpert(_Expert):
-    """An expert with one score."""
-
-    head: Annotated[Annotated[LinearHead, Tag("(linear)")] | Annotated[OwnHead, Tag("(own)")], Discriminator(_is_own)]
-
-
-class ClassExpert(_Expert):
-    """An expert with a score for each class."""
-
     head: Annotated[
-        Annotated[ClassHead, Tag("(linear)")] | Annotated[OwnClassHead, Tag("(own)")], Discriminator(_is_own)
+        _Linear | _Custom,
+        Discriminator(_kind, custom_error_type="kind", custom_error_message="a head of kind linear or custom"),
     ]
 
 
-Expert = TypeVar("Expert", ScoreExpert, ClassExpert)
-Result = TypeVar("Result")
+class EnsembleHead(_Head):
+    """Several heads whose standardised scores are averaged, with several classes class by class.
 
+    All classes of an expert share its mean and standard deviation, so that the order of its classes stays as it is.
+    """
 
-class _Ensemble(HeadDocument, Generic[Expert]):
-    """Several heads whose standardised scores are averaged."""
-
+    kind: Literal["ensemble"] = "ensemble"
     experts: Annotated[tuple[Expert, ...], Field(min_length=1)]
 
     @field_validator("experts")
     @classmethod
-    def _have_names(cls, experts: tuple[Expert, ...]) -> tuple[Expert, ...]:
+    def _belong_together(cls, experts: tuple[Expert, ...]) -> tuple[Expert, ...]:
         names = [expert.name for expert in experts]
         if repeated := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"a different name for each expert, not {repeated!r} twice")
+        classes = experts[0].head.classes
+        if other := next((one for one in experts if one.head.classes != classes), None):
+            found, first = (", ".join(one) or "none" for one in (other.head.classes, classes))
+            raise ValueError(f"the classes of the first expert, {first}, in {other.name!r}: {found}")
         return experts
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of its experts; empty for one score."""
+        return self.experts[0].head.classes
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of the features, each once."""
         return tuple(dict.fromkeys(name for expert in self.experts for name in expert.head.features))
 
-    def available(self, features: Features) -> tuple[Expert, ...]:
-        """The experts with at least one known feature; all experts if none has one."""
-        return tuple(one for one in self.experts if _is_available(one.head.features, features)) or self.experts
-
-    def _scores(
-        self, features: Features, score: Callable[[Any], Result], faults: Faults | None
-    ) -> list[tuple[Expert, Result]]:
-        """The score of each available expert.
+    def scores(self, patients: Patients, faults: Faults | None = None) -> Floats:
+        """Mean of (score - mean) / sd over each patient's available experts, shape (patients,) or (patients, classes).
 
         An expert that fails, as an entrant's code may, is left out, and its fault is added to `faults`.
 
         Raises:
-            ModelPackageError: no expert is left, or one fails without `faults`.
+            ModelPackageError: no expert is left for a patient, or one fails without `faults`.
         """
-        scores, problems = list[tuple[Expert, Result]](), list[ModelPackageError]()
-        for expert in self.available(features):
-            try:
-                scores.append((expert, score(expert.head)))
-            except ModelPackageError as problem:
-                problems.append(problem)
-        if problems and (faults is None or not scores):
+        used, problems = self._available(patients), list[ModelPackageError]()
+        total: Any = 0.0
+        for expert, is_used in zip(self.experts, used, strict=True):
+            if is_used.any():
+                try:
+                    values = (expert.head.scores(patients) - expert.mean) / expert.sd
+                except ModelPackageError as problem:
+                    problems.append(problem)
+                    is_used[:] = False
+                else:
+                    total = total + np.where(is_used[:, None] if self.classes else is_used, values, 0.0)
+        count = used.sum(0)
+        if problems and (faults is None or not count.all()):
             raise problems[0]
         if faults is not None:
             faults += problems
-        return scores
+        return np.asarray(total / (count[:, None] if self.classes else count), dtype=np.float64)
+
+    def _available(self, patients: Patients) -> npt.NDArray[np.bool_]:
+        """True for experts with a known feature or without any, shape (experts, patients); for all if none has one."""
+        known = [np.isfinite(patients.values(one.head.features)) for one in self.experts]
+        used = np.array([one.any(1) if one.shape[1] else np.ones(len(one), np.bool_) for one in known])
+        return np.asarray(used | ~used.any(0))
 
     def unavailable(self, features: Features) -> tuple[str, ...]:
-        """Names of the experts that the ensemble leaves out."""
-        available = {expert.name for expert in self.available(features)}
-        return tuple(expert.name for expert in self.experts if expert.name not in available)
+        used = self._available(OnePatient(features))[:, 0]
+        return tuple(one.name for one, is_used in zip(self.experts, used, strict=True) if not is_used)
 
     def missing(self, features: Features) -> tuple[Term, ...]:
-        """The terms of available experts whose feature is missing, each feature once."""
-        terms = (term for expert in self.available(features) for term in expert.head.missing(features))
-        return tuple({term.feature: term for term in terms}.values())
+        left_out = self.unavailable(features)
+        experts = [one for one in self.experts if one.name not in left_out]
+        return tuple({term.feature: term for one in experts for term in one.head.missing(features)}.values())
 
 
-def _is_available(names: Collection[str], features: Features) -> bool:
-    """False if every feature of a head is missing."""
-    return not names or any(features.get(name) is not None for name in names)
-
-
-class EnsembleHead(_Ensemble[ScoreExpert]):
-    """The mean of the experts' standardised scores; the other parts are those of a linear head."""
-
-    threshold: Number | None = None
-    calibration: Calibration | None = None
-    survival: Survival | None = None
-
-    def score(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> float:
-        """Mean of (score - mean) / sd over the available experts."""
-        scores: list[tuple[ScoreExpert, float]]
-        scores = self._scores(features, lambda head: head.score(features, cubes), faults)
-        return sum((score - one.mean) / one.sd for one, score in scores) / len(scores)
-
-
-class ClassEnsembleHead(_Ensemble[ClassExpert]):
-    """The mean of the experts' standardised scores, class by class.
-
-    All classes of an expert share its mean and standard deviation, so that the order of its classes stays as it is.
-    """
-
-    @field_validator("experts")
-    @classmethod
-    def _have_the_same_classes(cls, experts: tuple[ClassExpert, ...]) -> tuple[ClassExpert, ...]:
-        first = experts[0].head.classes
-        for expert in experts:
-            if set(expert.head.classes) != set(first):
-                names = ", ".join(expert.head.classes)
-                raise ValueError(f"the classes of the first expert, {', '.join(first)}, in {expert.name!r}: {names}")
-        return experts
-
-    @property
-    def classes(self) -> Collection[str]:
-        """Names of the classes."""
-        return self.experts[0].head.classes
-
-    def scores(self, features: Features, cubes: Cubes | None = None, faults: Faults | None = None) -> dict[str, float]:
-        """Mean of (score - mean) / sd of each class over the available experts."""
-        rows: list[tuple[ClassExpert, dict[str, float]]]
-        rows = self._scores(features, lambda head: head.scores(features, cubes), faults)
-        return {name: sum((row[name] - one.mean) / one.sd for one, row in rows) / len(rows) for name in self.classes}
-
-
-ScoreHead = LinearHead | EnsembleHead | OwnHead
-Head = ScoreHead | ClassHead | ClassEnsembleHead | OwnClassHead
-# Heads with a score for each class.
-CLASS_HEADS: Final = (ClassHead, ClassEnsembleHead, OwnClassHead)
+Head = Annotated[
+    _Linear | _Custom | Annotated[EnsembleHead, Tag("(ensemble)")],
+    Discriminator(_kind, custom_error_type="kind", custom_error_message=_KINDS),
+]
+_MODELS: Final = {"linear": LinearHead, "custom": CustomHead, "ensemble": EnsembleHead}
 
 
 def read_head(content: Any, name: str) -> Head:
-    """Read a head from JSON: a linear head, `{"classes": {"T1": <linear head>, ...}}`, an entrant's (`{"hook": ...}`),
-    or `{"experts": [...]}`.
+    """A head from JSON; `name` is the file in messages.
 
     Raises:
         ModelPackageError: no head.
     """
-    if not isinstance(content, dict):
-        raise ModelPackageError(name, f"found {str(content)[:40]}", "a head: an object")
-    model: type[Head] = LinearHead
-    if "experts" in content:
-        model = ClassEnsembleHead if _has_classes(content["experts"]) else EnsembleHead
-    elif "hook" in content:
-        model = OwnClassHead if "classes" in content else OwnHead
-    elif "classes" in content:
-        model = ClassHead
-    return parse_document(content, model, name, error=ModelPackageError)
-
-
-def _has_classes(experts: object) -> bool:
-    """True if the first expert holds a head of classes."""
-    first = experts[0] if isinstance(experts, list) and experts else None
-    head = first.get("head") if isinstance(first, dict) else None
-    return isinstance(head, dict) and "classes" in head
+    kind = content.get("kind") if isinstance(content, dict) else None
+    if kind not in _MODELS:
+        found = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
+        raise ModelPackageError(name, found, _KINDS)
+    model: Any = _MODELS[kind]
+    head: Head = parse_document(content, model, name, error=ModelPackageError)
+    return head

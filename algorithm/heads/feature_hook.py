@@ -37,9 +37,9 @@ from algorithm.deadline import Deadline
 from algorithm.heads.cube import Cube, absent_cube, tumour_cube
 from algorithm.heads.documents import Features, Head
 from algorithm.heads.features.intensity import dose_on
-from algorithm.heads.head_hook import check_cube, check_own_cube
+from algorithm.heads.head_hook import check_cube
 from algorithm.heads.parts import LARGEST_NUMBER
-from contract.code import Code, call_code, check_spelling
+from contract.code import Code, call_code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -49,7 +49,6 @@ LOGGER = logging.getLogger("hecktor")
 # Name of the class in a folder of code, and folder of fitted features in a package.
 FEATURES: Final = "Features"
 FOLDER: Final = "features"
-_ATTRIBUTES: Final = ("names", "cube", "margin")
 _KIND: Final = "features"
 _SEPARATOR: Final = ":"
 _NAMES: Final = 'names of features with units, such as {"rim_suv": "SUV"}'
@@ -125,7 +124,6 @@ class FeatureHook:
     def hook(self) -> Any:
         """The class. Raises `ModelPackageError` for a missing method or an impossible attribute."""
         hook = self.code.find(self.reference, _KIND)
-        check_spelling(hook, _ATTRIBUTES, f"{_KIND} {self.reference}")
         if not callable(getattr(hook, "measure", None)):
             raise ModelPackageError(f"{_KIND} {self.reference}", "no method measure", "measure")
         check_cube(hook, f"{_KIND} {self.reference}")
@@ -141,10 +139,7 @@ class FeatureHook:
     @cached_property
     def units(self) -> dict[str, str]:
         """Units by the names that heads use. Raises `ModelPackageError` for a class that declares none."""
-        return self._units(self.hook)
-
-    def _units(self, hook: Any) -> dict[str, str]:
-        names = getattr(hook, "names", None)
+        names = getattr(self.hook, "names", None)
         if not isinstance(names, Mapping) or not names or not all(map(_is_declared, names.items())):
             raise ModelPackageError(f"{_KIND} {self.reference}", f"found names {names!r}", _NAMES)
         return {f"{self.prefix}{name}": unit for name, unit in names.items()}
@@ -179,30 +174,26 @@ class FeatureHook:
 
     def made(self, fold: Path | None, device: str) -> Any:
         """An object of the class; of a fitted class from the files of one fold. Raises as `measured`."""
-        made = self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
-        check_own_cube(made, self.hook, f"{_KIND} {self.reference}")
-        return made
+        return self._call("made", device, self.hook, *(() if fold is None else (fold, device)))
 
     def of_cube(self, hook: Any, cube: Cube, clinical: Features, device: str) -> dict[str, float | None]:
         """The features measured on one patient's cube. Raises as `measured`."""
-        return self._checked(hook, self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
+        return self._checked(self._call("measure", device, hook.measure, cube.copy(), dict(clinical)))
 
     def _measured(self, hook: Any, images: FeatureImages, device: str) -> dict[str, float | None]:
-        if (size := getattr(hook, "cube", None)) is not None:
+        if (size := getattr(self.hook, "cube", None)) is not None:
             if (cube := images.cube(*size)) is None:
                 absent = "PET" if images.pet is None else "tumour"
                 LOGGER.info("%s: left out, no %s", self.title, absent)
-                return dict.fromkeys(self._units(hook))
+                return dict.fromkeys(self.units)
             return self.of_cube(hook, cube, images.clinical, device)
         dose = None if images.dose is None else dose_on(images.dose, images.grid)
         arrays = [None if one is None else one.copy() for one in (images.mask, images.ct, images.pet, dose)]
         clinical = dict(images.clinical)
-        return self._checked(
-            hook, self._call("measure", device, hook.measure, *arrays, images.grid.spacing_mm, clinical)
-        )
+        return self._checked(self._call("measure", device, hook.measure, *arrays, images.grid.spacing_mm, clinical))
 
-    def _checked(self, hook: Any, values: Any) -> dict[str, float | None]:
-        what, names = f"{_KIND} {self.reference}", [name.removeprefix(self.prefix) for name in self._units(hook)]
+    def _checked(self, values: Any) -> dict[str, float | None]:
+        what, names = f"{_KIND} {self.reference}", [name.removeprefix(self.prefix) for name in self.units]
         if not isinstance(values, Mapping) or set(values) != set(names):
             found = sorted(map(str, values)) if isinstance(values, Mapping) else type(values).__name__
             raise ModelPackageError(what, f"measure returns {found}", f"values of {', '.join(names)}")
@@ -246,7 +237,7 @@ def _as_float(value: Any) -> float | None:
         return None
 
 
-def own_features(code: Code | None) -> list[FeatureHook]:
+def custom_features(code: Code | None) -> list[FeatureHook]:
     """The classes `Features` in the given code. Raises `ModelPackageError` if an import fails."""
     return [] if code is None else [FeatureHook(code, name.partition(_SEPARATOR)[0]) for name in code.offered(FEATURES)]
 

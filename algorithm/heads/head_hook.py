@@ -17,27 +17,23 @@ of the same patients as last argument.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from algorithm.heads.documents import ClassEnsembleHead, EnsembleHead, Features, Floats, Head
-from algorithm.heads.own import OWN_HEADS, Cubes, OwnClassHead, OwnHead
-from contract.code import Code, call_code, check_spelling, files_digest, split_reference
+from algorithm.heads.documents import Cubes, CustomHead, EnsembleHead, Floats, Head, Patients
+from contract.code import Code, call_code, split_reference
 from contract.errors import ModelPackageError
 
 # Its name in a folder of code.
 HEAD: Final = "Head"
 METHODS: Final = ("fit", "predict", "save", "load")
-ATTRIBUTES: Final = ("kinds", "cube")
 _LARGEST_CUBE: Final = 256
 # Sums of squares and standardised values of such scores are finite.
 _LARGEST: Final = 1e50
-AnyHead = TypeVar("AnyHead", bound=Head)
 
 
 @dataclass(frozen=True)
@@ -61,9 +57,8 @@ class HeadTarget:
 
 
 def find_head(code: Code, reference: str) -> Any:
-    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or misspells an attribute."""
+    """The entrant's class. Raises `ModelPackageError` if it is absent, lacks a method or has an impossible cube."""
     found = code.find(reference, "head")
-    check_spelling(found, ATTRIBUTES, f"head {reference}")
     check_cube(found, f"head {reference}")
     if absent := [name for name in METHODS if not callable(getattr(found, name, None))]:
         raise ModelPackageError(f"head {reference}", f"no method {absent[0]}", ", ".join(METHODS))
@@ -71,35 +66,21 @@ def find_head(code: Code, reference: str) -> Any:
 
 
 def check_cube(hook: Any, what: str) -> None:
-    """Check the attributes `cube` and `margin` of a class, if it has them. Raises `ModelPackageError`."""
-    cube, margin = getattr(hook, "cube", (1, 1.0)), getattr(hook, "margin", 0)
-    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and isinstance(cube[1], int | float)
+    """Check the attribute `cube` of a class, if it has one. Raises `ModelPackageError`."""
+    cube = getattr(hook, "cube", (1, 1.0))
+    is_pair = isinstance(cube, tuple | list) and len(cube) == 2 and all(isinstance(one, int | float) for one in cube)
     if not is_pair or not isinstance(cube[0], int) or not 0 < cube[0] <= _LARGEST_CUBE or not 0.1 <= cube[1] <= 20:
         expected = f"voxels per side, at most {_LARGEST_CUBE}, and their size in mm, such as (48, 2.0)"
         raise ModelPackageError(what, f"cube {cube!r}", expected)
-    if not isinstance(margin, int) or not 0 <= margin <= cube[0]:
-        raise ModelPackageError(what, f"margin {margin!r}", "voxels on each side, such as 4")
 
 
-def check_own_cube(made: Any, hook: Any, what: str) -> None:
-    """Check that an object has its class's `cube`, which is cut before the object is made.
-
-    Raises:
-        ModelPackageError: another cube.
-    """
-    check_cube(made, what)
-    own, declared = (getattr(one, "cube", None) for one in (made, hook))
-    if (own and tuple(own)) != (declared and tuple(declared)):
-        raise ModelPackageError(what, f"an object with cube {own!r}", f"{declared!r}, as of its class")
-
-
-def cubes_for(hook: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
-    """The additional argument of a head that needs images; empty for other heads.
+def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...]:
+    """The additional argument of a head whose class has a `cube`; empty for other heads.
 
     Raises:
         ModelPackageError: the head needs images, but was given only a table of features.
     """
-    if (size := getattr(hook, "cube", None)) is None:
+    if (size := getattr(type(model), "cube", None)) is None:
         return ()
     if cubes is None:
         raise ModelPackageError(f"head {reference}", "needs images, but there are none", "a head without cube")
@@ -111,14 +92,11 @@ def call(reference: str, step: str, function: Callable[..., Any], *values: Any) 
     return call_code(f"head {reference}: {step}", "an answer", function, *values)
 
 
-def table(rows: Sequence[Features], features: Sequence[str]) -> Any:
+def table(patients: Patients, features: Sequence[str]) -> Any:
     """The features of patients as a DataFrame, NaN where missing."""
-    import pandas as pd  # an own head alone needs it
+    import pandas as pd  # a custom head alone needs it
 
-    known = ((row.get(name) for name in features) for row in rows)
-    values = [[math.nan if value is None else value for value in row] for row in known]
-    array = np.array(values, dtype=np.float64).reshape(len(rows), len(features))
-    return pd.DataFrame(array, columns=list(features))
+    return pd.DataFrame(patients.values(features), columns=list(features))
 
 
 def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
@@ -145,69 +123,53 @@ def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cube
 class _Predictor:
     """Loads an entrant's head at the first call."""
 
-    def __init__(self, head: OwnHead | OwnClassHead, code: Code, folder: Path) -> None:
-        self._reference, self._features, self._sha256 = head.hook, head.features, head.files_sha256
-        self._scores = len(head.fitted) if isinstance(head, OwnClassHead) else 1
+    def __init__(self, head: CustomHead, code: Code, folder: Path) -> None:
+        self._reference, self._features = head.hook, head.features
+        self._scores = len(head.fitted) if len(head.fitted) > 2 else 1
         self._code, self._folder, self._model = code, folder / head.folder, None
 
-    def __call__(self, rows: Sequence[Features], cubes: Cubes | None) -> Floats:
+    def __call__(self, patients: Patients) -> Floats:
         if self._model is None:
-            if files_digest(self._folder) != self._sha256:
-                raise ModelPackageError(
-                    f"head {self._reference}", f"other files in {self._folder.name}", "those it saved"
-                )
             head = find_head(self._code, self._reference)
-            model = call(self._reference, "load", head.load, self._folder)
-            check_own_cube(model, head, f"head {self._reference}")
-            self._model = model
-        return predictions(self._reference, self._model, table(rows, self._features), self._scores, cubes)
+            self._model = call(self._reference, "load", head.load, self._folder)
+        frame = table(patients, self._features)
+        return predictions(self._reference, self._model, frame, self._scores, patients.cubes)
 
 
-def own_heads(head: Head) -> list[OwnHead | OwnClassHead]:
-    """The entrant's own heads that a head is or holds."""
-    parts = [one.head for one in head.experts] if isinstance(head, EnsembleHead | ClassEnsembleHead) else [head]
-    return [one for one in parts if isinstance(one, OWN_HEADS)]
+def custom_heads(head: Head) -> list[CustomHead]:
+    """The entrants' heads that a head is or holds."""
+    parts = [one.head for one in head.experts] if isinstance(head, EnsembleHead) else [head]
+    return [one for one in parts if isinstance(one, CustomHead)]
 
 
-def code_of_heads(heads: Iterable[Head]) -> dict[str, str]:
-    """The sha256 of each folder of code that heads were fitted with, by its name."""
-    return {split_reference(one.hook, "head")[0]: one.code_sha256 for head in heads for one in own_heads(head)}
-
-
-def replace_own(head: Head, change: Callable[[Any], Head | None]) -> Head:
-    """The head with `change` of every own head in its place; experts for which this is None are left out."""
-    if isinstance(head, OWN_HEADS):
-        head = change(head) or head
-    elif isinstance(head, EnsembleHead | ClassEnsembleHead) and own_heads(head):
-        pairs = [(one, change(one.head) if isinstance(one.head, OWN_HEADS) else one.head) for one in head.experts]
+def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead | None]) -> Head:
+    """The head with `change` of every custom head in its place; experts for which this is None are left out."""
+    if isinstance(head, CustomHead):
+        return change(head) or head
+    if isinstance(head, EnsembleHead) and custom_heads(head):
+        pairs = [(one, change(one.head) if isinstance(one.head, CustomHead) else one.head) for one in head.experts]
         experts = tuple(one.model_copy(update={"head": part}) for one, part in pairs if part is not None)
-        head = head.model_copy(update={"experts": experts})
+        return head.model_copy(update={"experts": experts})
     return head
 
 
 def with_code(head: Head, code: Code, folder: Path) -> Head:
     """The head with entrants' code from `code` and their files below `folder`; nothing is imported before its use."""
-    return replace_own(head, lambda own: own.bound(_Predictor(own, code, folder)))
+    return replace_custom(head, lambda custom: custom.bound(_Predictor(custom, code, folder)))
 
 
 def without_code(head: Head) -> Head | None:
-    """The head without its entrants' own heads; None if there is no other."""
-    left = replace_own(head, lambda _: None)
-    return None if isinstance(left, OWN_HEADS) or not getattr(left, "experts", True) else left
+    """The head without its custom heads; None if there is no other."""
+    left = replace_custom(head, lambda _: None)
+    return None if isinstance(left, CustomHead) or not getattr(left, "experts", True) else left
 
 
-def check_own_heads(heads: Iterable[Head], code: Code) -> list[str]:
-    """Find the entrants' heads of which the code is given, and check it; a line for code that changed since the fit.
+def folders_of_code(heads: Iterable[Head]) -> list[str]:
+    """The folders of code of these heads' custom heads, sorted."""
+    return sorted({split_reference(one.hook, "head")[0] for head in heads for one in custom_heads(head)})
 
-    Raises:
-        ModelPackageError: the code has no such head.
-    """
-    own = {one.hook: one.code_sha256 for head in heads for one in own_heads(head)}
-    given = {hook: split_reference(hook, "head")[0] for hook in own if split_reference(hook, "head")[0] in code.folders}
-    for hook in given:
+
+def check_custom_heads(heads: Iterable[Head], code: Code) -> None:
+    """Find the classes of these heads' custom heads. Raises `ModelPackageError` if one is not in the code."""
+    for hook in dict.fromkeys(one.hook for head in heads for one in custom_heads(head)):
         find_head(code, hook)
-    return [
-        f"head {hook} was fitted with another version of {name}; fit the heads again if it predicts otherwise"
-        for hook, name in given.items()
-        if code.digest(name) != own[hook]
-    ]

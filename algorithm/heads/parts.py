@@ -1,13 +1,13 @@
-"""Parts of heads as documents: bounded numbers, calibration, baseline hazard, and the base of every head."""
+"""Parts of heads as documents: bounded numbers, calibration and baseline hazard."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from contract.documents import Document
 
@@ -97,15 +97,3 @@ def _mean_survival(low: float, high: float) -> float:
     """Mean of exp(-h) for h from `low` to `high`."""
     growth = high - low
     return math.exp(-low) * (-math.expm1(-growth) / growth if growth > 0 else 1.0)
-
-
-class HeadDocument(Document):
-    """Shared by heads of every kind: an absent calibration or survival is not written."""
-
-    @model_serializer(mode="wrap")
-    def _without_absent_parts(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        parts = ("calibration", "survival")
-        return {key: value for key, value in handler(self).items() if value is not None or key not in parts}
-
-    def as_json(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from algorithm.heads.documents import CLASS_HEADS, Features, Head
-from algorithm.heads.own import Cubes, Faults
+from algorithm.heads.documents import Cubes, Faults, Features, Head, OnePatient
 from algorithm.heads.parts import Survival
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
@@ -17,16 +16,16 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
     """Check that a head can give an answer.
 
     Raises:
-        ModelPackageError: a risk without a linear head, a time without `survival`, a class whose head has other
+        ModelPackageError: a risk with several scores, a time without `survival`, a class whose head has other
             classes, or no threshold for two classes.
     """
-    if isinstance(head, CLASS_HEADS):
+    if head.classes:
         expected = [str(value) for value in answer.classes]
         if sorted(head.classes) != sorted(expected):
-            wanted = f"classes {', '.join(expected)}" if expected else "a linear head for a risk"
+            wanted = f"classes {', '.join(expected)}" if expected else "one score for a risk"
             raise ModelPackageError(f"head {name!r}", f"classes {', '.join(head.classes)}", wanted)
     elif answer.kind == "class" and not answer.is_binary:
-        raise ModelPackageError(f"head {name!r}", "a linear head", f"a head for each of {len(answer.classes)} classes")
+        raise ModelPackageError(f"head {name!r}", "one score", f"a score for each of {len(answer.classes)} classes")
     elif answer.kind == "class" and head.threshold is None:
         raise ModelPackageError(f"head {name!r}", "no threshold", "a number on the logit's scale")
     elif answer.direction == "time" and head.survival is None:
@@ -73,10 +72,11 @@ def head_answer(
         ModelPackageError: the head's code fails.
     """
     classes = [value for value in answer.classes if value not in excluded]
-    if isinstance(head, CLASS_HEADS):
-        scores = head.scores(features, cubes, faults)
-        return HeadAnswer(max(classes, key=lambda value: scores[str(value)]), scores)
-    score = head.score(features, cubes, faults)
+    scores = head.scores(OnePatient(features, cubes), faults)[0]
+    if head.classes:
+        by_class = dict(zip(head.classes, scores.tolist(), strict=True))
+        return HeadAnswer(max(classes, key=lambda value: by_class[str(value)]), by_class)
+    score = float(scores)
     if answer.kind == "class":
         value = answer.classes[head.threshold is not None and score >= head.threshold]
         probability = None if head.calibration is None else head.calibration.probability(score)

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from algorithm.heads.documents import Features
-from algorithm.heads.own import Cubes
+from algorithm.heads.documents import Cubes, Features
 from algorithm.heads.staging import absent_structures, classes_left
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer

@@ -14,14 +14,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import CLASS_HEADS, ClassHead, Head, LinearHead
-from algorithm.heads.own import OWN_HEADS
+from algorithm.heads.documents import CustomHead, EnsembleHead, Head
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
 from baseline.heads.metrics import balanced_accuracy, c_index, class_accuracy
 from baseline.heads.models.classes import predicted, trend
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, make_ensemble, scale_of
 from baseline.heads.models.kinds import ClassRule, Target, only
-from baseline.heads.models.selection import Family, candidates_of, centre_folds, scores_of, with_scores
+from baseline.heads.models.selection import Family, candidates_of, centre_folds, with_scores
 from contract.errors import MetricError
 from evaluation.metrics.classification import confusion_matrix
 
@@ -30,9 +29,6 @@ OUTER_FOLDS: Final = 5
 LEAST_SCARCE: Final = 3
 # Both kinds of cross-validation by their keys in `cross_validation.json`.
 KINDS: Final = {"nested": "nested cross-validation", "leave_one_centre_out": "leave one centre out"}
-# The ensemble and its comparator in the records.
-HEADS: Final = "heads"
-SINGLE_BEST: Final = "single_best"
 METRIC_TITLES: Final = {"c_index": "C-index", "balanced_accuracy": "balanced accuracy"}
 
 
@@ -55,14 +51,12 @@ class OutOfSample:
         answers: class numbers, None for a risk.
         probability: of the second of two classes, None for other answers.
         folds: the outer folds.
-        single: the answers of the single best model of each outer fold; None for these answers themselves.
     """
 
     scores: Floats
     answers: Numbers | None
     probability: Floats | None
     folds: tuple[OuterFold, ...]
-    single: OutOfSample | None = None
 
     @property
     def positive(self) -> Flags | None:
@@ -107,50 +101,32 @@ def out_of_sample(
     Each fold has a head with a scale of its own, on which the C-index over all folds would depend. Risks are therefore
     standardised by the out-of-fold scores of the selection, which has not seen the fold's patients.
     """
-    of_ensemble, of_single = _Collected(len(cohort.ids)), _Collected(len(cohort.ids))
-    folds, single_folds = [], []
+    patients = len(cohort.ids)
+    scores, probability, answers = np.zeros(0), np.zeros(patients), np.zeros(patients, dtype=np.int64)
+    folds = []
     for held_out in outer:
         train, rest = _without(cohort, held_out), cohort.pick(held_out)
         target.check(train, 2)
-        inner = target.folds(train, rng)
-        candidates = candidates_of(train, target.competing(train), inner, target.selection_metric, rng)
+        candidates = candidates_of(
+            train, target.competing(train), target.folds(train, rng), target.selection_metric, rng
+        )
         ensemble = make_ensemble(target, train, candidates)
-        fitted, alone = fit_ensemble(ensemble, train, rng)
-        head = target.finish(fitted, train, ensemble.scores, rng)
-        single = head if fitted is alone else target.finish(alone, train, ensemble.single.scores, rng)
-        of_ensemble.add(held_out, head, rest, _scale(target, ensemble.scores))
-        of_single.add(held_out, single, rest, _scale(target, ensemble.single.scores))
-        folds.append(OuterFold(held_out, ensemble, head, target.slope_notice(train, ensemble.scores)))
-        single_folds.append(OuterFold(held_out, ensemble, single, None))
-    return of_ensemble.answers(target, folds, of_single.answers(target, single_folds))
-
-
-def _scale(target: Target, scores: Floats) -> tuple[float, float]:
-    """Mean and standard deviation that put the scores of the outer folds on one scale."""
-    return scale_of(scores) if target.answer.kind == "risk" else (0.0, 1.0)
-
-
-class _Collected:
-    """Answers to the patients of one outer fold after the other."""
-
-    def __init__(self, patients: int) -> None:
-        self._scores, self._probability = np.zeros(0), np.zeros(patients)
-        self._answers = np.zeros(patients, dtype=np.int64)
-
-    def add(self, held_out: Numbers, head: Head, rest: HeadCohort, scale: tuple[float, float]) -> None:
-        """Score the patients that `head` never saw; `scale` as of `_scale`."""
-        values, (mean, sd) = scores_of(head, rest), scale
-        self._scores = with_scores(self._scores, held_out, (values - mean) / sd, len(self._answers))
-        if isinstance(head, CLASS_HEADS):
-            self._answers[held_out] = predicted(values, rest.possible)
+        head = target.finish(fit_ensemble(ensemble, train, rng), train, ensemble.scores, rng)
+        values = head.scores(rest)
+        mean, sd = scale_of(ensemble.scores) if target.answer.kind == "risk" else (0.0, 1.0)
+        scores = with_scores(scores, held_out, (values - mean) / sd, patients)
+        if head.classes:
+            answers[held_out] = predicted(values, rest.possible)
         elif head.threshold is not None and head.calibration is not None:
-            self._answers[held_out] = values >= head.threshold
-            self._probability[held_out] = [head.calibration.probability(score) for score in values]
-
-    def answers(self, target: Target, folds: Sequence[OuterFold], single: OutOfSample | None = None) -> OutOfSample:
-        answers = None if target.answer.kind == "risk" else self._answers
-        probability = self._probability if target.answer.is_binary else None
-        return OutOfSample(self._scores, answers, probability, tuple(folds), single)
+            answers[held_out] = values >= head.threshold
+            probability[held_out] = [head.calibration.probability(score) for score in values]
+        folds.append(OuterFold(held_out, ensemble, head, target.slope_notice(train, ensemble.scores)))
+    return OutOfSample(
+        scores,
+        None if target.answer.kind == "risk" else answers,
+        probability if target.answer.is_binary else None,
+        tuple(folds),
+    )
 
 
 def by_rule(cohort: HeadCohort, outer: Sequence[Numbers], rule: ClassRule) -> Numbers:
@@ -183,19 +159,6 @@ def _defined(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def repeated(target: Target, cohort: HeadCohort, seed: int, repeat: int) -> dict[str, float | None] | None:
-    """The metric of the heads and of the single best model in a nested cross-validation with other splits.
-
-    None if the cohort does not allow it.
-    """
-    target, cohort = target.without_fitted(cohort)
-    try:
-        scored = nested(target, cohort, np.random.default_rng([seed, repeat]))
-    except MetricError:
-        return None
-    return {HEADS: metric(cohort, scored), SINGLE_BEST: metric(cohort, scored.single or scored)}
-
-
 def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) -> dict[str, Any]:
     """One kind of cross-validation with its comparators, which use the same outer folds.
 
@@ -214,8 +177,7 @@ def cross_validated(target: Target, cohort: HeadCohort, kind: str, seed: int) ->
         rng = np.random.default_rng(seed)
         return _answers(target, patients, out_of_sample(only(target, [family]), patients, outer, rng))
 
-    comparators = {SINGLE_BEST: _answers(target, cohort, scored.single)} if scored.single else {}
-    comparators |= {name: alone(family) for name, family in target.comparators.items()}
+    comparators = {name: alone(family) for name, family in target.comparators.items()}
     rules = {name: by_rule(cohort, outer, rule) for name, rule in target.rules.items()}
     return {
         "fold_of_patient": scored.fold_of().tolist(),
@@ -265,9 +227,8 @@ def _fold_record(target: Target, cohort: HeadCohort, scored: OutOfSample, fold: 
         "model": fold.ensemble.name,
         "setting": dict(fold.ensemble.setting),
         "experts": fold.ensemble.experts_as_json(),
-        "single_best": fold.ensemble.single.name,
         "tried": dict(fold.ensemble.tried),
-        "threshold": None if isinstance(fold.head, CLASS_HEADS) else fold.head.threshold,
+        "threshold": fold.head.threshold,
         "coefficients": coefficients_of(fold.head),
         **({"notice": fold.notice} if fold.notice else {}),
         target.metric: metric(cohort, scored, fold.held_out),
@@ -279,16 +240,16 @@ def coefficients_of(head: Head) -> dict[str, float]:
 
     Of an ensemble the weights of its linear experts, as they enter the mean; an entrant's head has none.
     """
-    if isinstance(head, OWN_HEADS):
+    if isinstance(head, CustomHead):
         return {}
-    if isinstance(head, ClassHead):
-        return trend(head)
     weights: dict[str, float] = {}
-    if isinstance(head, LinearHead):
-        for term in head.terms:
-            weights[term.feature] = weights.get(term.feature, 0.0) + term.weight
-    else:
+    if isinstance(head, EnsembleHead):
         for expert in head.experts:
             for feature, weight in coefficients_of(expert.head).items():
                 weights[feature] = weights.get(feature, 0.0) + weight / expert.sd / len(head.experts)
+    elif head.classes:
+        return trend(head)
+    else:
+        for term in head.terms:
+            weights[term.feature] = weights.get(term.feature, 0.0) + term.weights[0]
     return weights

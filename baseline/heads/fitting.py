@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from pydantic import field_validator
 
-from algorithm.heads.documents import CLASS_HEADS, Features, Head, read_head
+from algorithm.heads.documents import Features, Head, read_head
 from baseline.cache import map_items
 from baseline.heads.cohort import HeadCohort, Images, feature_table, outcomes_of, possible_classes
 from baseline.heads.metrics import balanced_accuracy
@@ -67,11 +66,6 @@ class FittedHead(Document):
     penalty: float
     smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
     masks: str = ""
-
-    @field_validator("head", mode="before")
-    @classmethod
-    def _read(cls, head: Any) -> Any:
-        return read_head(head, "head") if isinstance(head, dict) else head
 
 
 @dataclass(frozen=True)
@@ -128,9 +122,9 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
     ensemble = make_ensemble(target, cohort, candidates)
     if notice := target.slope_notice(cohort, ensemble.scores):
         LOGGER.warning("head %s: %s", target.name, notice)
-    head = target.finish(fit_ensemble(ensemble, cohort, rng)[0], cohort, ensemble.scores, rng)
+    head = target.finish(fit_ensemble(ensemble, cohort, rng, is_shipped=True), cohort, ensemble.scores, rng)
     metric = ensemble.metric
-    if not isinstance(head, CLASS_HEADS) and head.threshold is not None:
+    if head.threshold is not None:
         metric = balanced_accuracy(cohort.outcomes, ensemble.scores >= head.threshold)
     return FittedHead(
         head=head,

@@ -8,11 +8,12 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from baseline.heads.fitting import ExpertRecord
 from baseline.work import WorkFolders
+from contract.code import split_reference
 from contract.documents import Document, parse_document
 from contract.editions.declaration import ClassValue
 
-# Heads of another version are outdated. Before 5, fitted features entered both estimates.
-FORMAT_VERSION: Final = 5
+# Heads of another version are outdated.
+FORMAT_VERSION: Final = 6
 Metrics = dict[str, float | None]
 
 
@@ -49,7 +50,6 @@ class OuterFoldRecord(Document):
     model: str
     setting: dict[str, float]
     experts: list[ExpertRecord]
-    single_best: str
     tried: dict[str, float]
     threshold: float | None
     notice: str | None = None
@@ -61,14 +61,13 @@ class OuterFoldRecord(Document):
 class KindRecord(ModelAnswers):
     """One kind of cross-validation of a target, or the reason `why_not` in place of it.
 
-    `comparators` use the same outer folds. `repeats`, of the nested kind alone, holds the metric with other splits.
+    `comparators` use the same outer folds.
     """
 
     why_not: str | None = None
     fold_of_patient: list[int] | None = None
     folds: list[OuterFoldRecord] | None = None
     comparators: dict[str, ModelAnswers] | None = None
-    repeats: dict[str, list[float | None]] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> KindRecord:
@@ -143,6 +142,11 @@ def stored_targets(work: WorkFolders) -> dict[str, dict[str, Any]]:
     """The records of all targets of `stored_cross_validation`; empty without it."""
     document = stored_cross_validation(work)
     return {} if document is None else document.targets()
+
+
+def code_of_heads(document: CrossValidation) -> dict[str, str]:
+    """The sha256 of each folder of code with heads that were fitted, by its name."""
+    return {split_reference(hook, "head")[0]: digest for hook, digest in document.own.items()}
 
 
 def checked_document(content: object) -> CrossValidation:

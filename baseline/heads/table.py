@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from algorithm.heads.documents import CLASS_HEADS, ClassHead
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.cross_validation import coefficients_of
@@ -18,11 +17,11 @@ from baseline.heads.document import cross_validation_document
 from baseline.heads.document import summary as metrics_summary
 from baseline.heads.fitting import FittedHead, fit_target
 from baseline.heads.models.classes import fit_multinomial, predicted
+from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
-from baseline.heads.models.own import OwnHeads, with_own_heads
-from baseline.heads.models.risk import fit_cox, fit_signs
-from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, scores_of
+from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
+from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.code import Code
 from contract.editions import Answer
@@ -62,9 +61,9 @@ class FittedTable:
         Raises:
             HecktorError: a column is absent, not numeric or infinite.
         """
-        head, cohort = self.fitted.head, _cohort(frame, self.features)
-        scores = scores_of(head, cohort)
-        if isinstance(head, CLASS_HEADS):
+        head, cohort = self.fitted.head, _cohort(frame.rename(columns=str), self.features)
+        scores = head.scores(cohort)
+        if head.classes:
             return self._classes(frame, predicted(scores, cohort.possible))
         if head.calibration is not None and head.threshold is not None:
             probability = [head.calibration.probability(score) for score in scores]
@@ -97,10 +96,8 @@ class FittedTable:
         lines = [f"{self.rows} rows, {counted}, {len(self.features)} features"]
         record = self.fitted.model_dump(mode="json")
         lines.append(metrics_summary({name: record}, self.cross_validation, [self.target]))
-        ratio = (
-            "change from class to class" if isinstance(head, ClassHead) else "hazard ratio" if is_risk else "odds ratio"
-        )
-        weights = self.coefficients() if isinstance(head, ClassHead) else np.exp(self.coefficients())
+        ratio = "change from class to class" if head.classes else "hazard ratio" if is_risk else "odds ratio"
+        weights = self.coefficients() if head.classes else np.exp(self.coefficients())
         lines.append(f"{ratio} per SD: {', '.join(f'{key} {value:.2f}' for key, value in weights.items())}")
         if is_risk:
             lines.append("times do not transfer to other centres; the order of patients does")
@@ -135,81 +132,68 @@ def fit_table(  # noqa: PLR0913 - keyword options of a public function
         HecktorError: a column is absent or unusable; the message names the first bad row. MetricError: too few events
             or patients of the rarer class.
     """
+    frame = frame.rename(columns=str)
     outcome = [name for name in (time, event, target) if name is not None]
     if (time is None) != (event is None) or (time is None) == (target is None):
         given = ", ".join(name for name, value in (("time", time), ("event", event), ("target", target)) if value)
         raise HecktorError("fit_table", f"found {given or 'no outcome'}", "time and event, or target")
-    _check_frame(frame, [*outcome, *([centre] if centre is not None else []), *(features or ())])
-    used = tuple(features) if features is not None else _others(frame, {*outcome, centre})
-    if not used:
-        raise HecktorError(_FRAME, "found no column of a feature", "one at least")
+    used = tuple(name for name in frame.columns if name not in {*outcome, centre}) if features is None else features
+    if frame.empty or not used:
+        found = "found no row" if frame.empty else "found no column of a feature"
+        raise HecktorError(_FRAME, found, "a row for each patient, and a feature at least")
     if time is not None and event is not None:
-        outcomes, answer = _survival(frame, time, event), _answer("risk", columns={"time": time, "event": event})
+        outcomes = _survival(frame, time, event)
+        answer = _answer("risk", direction="time", columns={"time": time, "event": event})
     else:
         classes, outcomes = _classes(frame, str(target))
-        answer = _answer("class", columns={"class": str(target)}, classes=classes)
-    cohort = _cohort(frame, used, _centres(frame, centre), outcomes)
+        answer = _answer("class", classes=classes, columns={"class": str(target)})
+    centres = None if centre is None else tuple(map(str, _column(frame, centre, "a centre in each row")))
+    cohort = _cohort(frame, used, centres, outcomes)
     own = Code.of(code)
-    goal = with_own_heads(_target(answer, unchanged(used)), OwnHeads(own, own.offered(HEAD)))
+    goal = with_custom_heads(_target(answer, unchanged(used)), CustomHeads(own, own.offered(HEAD)))
     own.check_used()
     fitted = fit_target(goal, cohort, np.random.default_rng(seed))
     document = cross_validation_document([(goal, cohort)], seed, {}, jobs)
-    return FittedTable(goal, used, fitted, document, len(frame), goal.scarce(cohort))
+    return FittedTable(goal, tuple(used), fitted, document, len(frame), goal.scarce(cohort))
 
 
-def _check_frame(frame: Any, named: Sequence[str]) -> None:
-    if not isinstance(frame, pd.DataFrame) or frame.empty:
-        found = "an empty DataFrame" if isinstance(frame, pd.DataFrame) else type(frame).__name__
-        raise HecktorError(_FRAME, f"found {found}", "a pandas DataFrame with a row for each patient")
-    _check_columns(frame, named)
-    if repeated := next((name for name in named if named.count(name) > 1), None):
-        raise HecktorError("fit_table", f"found column {repeated!r} twice", "a different column for each argument")
+def _column(frame: pd.DataFrame, name: str, expected: str) -> pd.Series:
+    """A column without missing values. Raises HecktorError: it is absent, or a value is missing."""
+    if name not in frame.columns:
+        raise HecktorError(_FRAME, f"found no column {name!r}", f"one of {', '.join(map(str, frame.columns[:20]))}")
+    _refuse(frame[name], frame[name].isna(), expected)
+    return frame[name]
 
 
-def _check_columns(frame: pd.DataFrame, named: Collection[str]) -> None:
-    columns = list(frame.columns)
-    for name in named:
-        if columns.count(name) != 1:
-            found = f"found {columns.count(name) or 'no'} column{'s' * (name in columns)} {name!r}"
-            raise HecktorError(_FRAME, found, f"one of {', '.join(map(str, columns[:20]))}")
-
-
-def _others(frame: pd.DataFrame, taken: Collection[str | None]) -> tuple[str, ...]:
-    names = tuple(name for name in frame.columns if name not in taken)
-    _check_columns(frame, names)
-    return names
+def _refuse(column: pd.Series, bad: Any, expected: str) -> None:
+    """Raise HecktorError with the first row for which `bad`, shape (rows,), is True."""
+    places = np.flatnonzero(bad)
+    if places.size:
+        more = f" and {places.size - 1} more" if places.size > 1 else ""
+        found = f"found {column.iloc[places[0]]} in row {column.index[places[0]]}{more}"
+        raise HecktorError(f"column {column.name!r}", found, expected)
 
 
 def _numbers(frame: pd.DataFrame, name: str, expected: str) -> Floats:
     """A numeric or boolean column as float, NaN where missing."""
+    if name not in frame.columns:
+        _column(frame, name, expected)
     column = frame[name]
-    if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)) or np.iscomplexobj(column):
+    if not pd.api.types.is_numeric_dtype(column):
         raise HecktorError(f"column {name!r}", f"found {column.dtype} such as {column.iloc[0]!r}", expected)
-    return np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-
-
-def _refuse(frame: pd.DataFrame, name: str, bad: Any, expected: str) -> None:
-    """Raise HecktorError with the first row for which `bad`, shape (rows,), is True."""
-    places = np.flatnonzero(bad)
-    if places.size:
-        value, row = frame[name].iloc[places[0]], frame.index[places[0]]
-        more = f" and {places.size - 1} more" if places.size > 1 else ""
-        raise HecktorError(f"column {name!r}", f"found {value} in row {row}{more}", expected)
+    values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    _refuse(column, np.isinf(values), expected)
+    return values
 
 
 def _cohort(
     frame: pd.DataFrame,
-    features: Sequence[Any],
+    features: Sequence[str],
     centres: tuple[str, ...] | None = None,
     outcomes: Outcomes | None = None,
 ) -> HeadCohort:
-    _check_columns(frame, features)
-    values = {}
-    for name in features:
-        if not isinstance(name, str):
-            raise HecktorError(_FRAME, f"found column {name!r}", "a text")
-        values[name] = _numbers(frame, name, "numbers; leave the column out, or code it as numbers")
-        _refuse(frame, name, np.isinf(values[name]), "a finite number, or NaN where missing")
+    expected = "finite numbers, NaN where missing; leave the column out, or code it as numbers"
+    values = {name: _numbers(frame, name, expected) for name in features}
     count = len(frame)
     return HeadCohort(
         tuple(map(str, frame.index)),
@@ -220,22 +204,18 @@ def _cohort(
 
 
 def _survival(frame: pd.DataFrame, time: str, event: str) -> Outcomes:
-    expected = "a time of 0 or more"
+    expected = "a time of 0 or more, above 0 in some row"
     times = _numbers(frame, time, expected)
-    _refuse(frame, time, ~(np.isfinite(times) & (times >= 0)), expected)
-    if not times.any():
-        raise HecktorError(f"column {time!r}", "found 0 in every row", "times above 0")
+    _refuse(frame[time], ~(times >= 0) | (not times.any()), expected)
     expected = "1 or True for an event, 0 or False for censoring"
     events = _numbers(frame, event, expected)
-    _refuse(frame, event, ~np.isin(events, (0, 1)), expected)
+    _refuse(frame[event], ~np.isin(events, (0, 1)), expected)
     return Outcomes(events.astype(np.int64), times)
 
 
 def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcomes]:
     """Classes in ascending order, and the number of each row's."""
-    column = frame[target]
-    _refuse(frame, target, column.isna().to_numpy(), "a class in each row")
-    values = [value.item() if isinstance(value, np.generic) else value for value in column]
+    values = _column(frame, target, "a class in each row").tolist()
     classes = tuple(sorted(set(values), key=lambda value: (str(type(value)), value)))
     kinds = {type(value) for value in classes}
     if len(kinds) != 1 or not kinds <= {bool, int, str} or not 2 <= len(classes) <= _MOST_CLASSES:
@@ -246,22 +226,15 @@ def _classes(frame: pd.DataFrame, target: str) -> tuple[tuple[Any, ...], Outcome
     return classes, Outcomes(numbers, classes=tuple(map(str, classes)))
 
 
-def _centres(frame: pd.DataFrame, centre: str | None) -> tuple[str, ...] | None:
-    if centre is None:
-        return None
-    _refuse(frame, centre, frame[centre].isna().to_numpy(), "a centre in each row")
-    return tuple(map(str, frame[centre]))
-
-
 def _answer(kind: str, **more: Any) -> Answer:
-    direction = {"direction": "time"} if kind == "risk" else {}
-    return Answer(name=kind, kind=kind, slug=kind, title=kind, path=f"{kind}.json", **direction, **more)  # type: ignore[arg-type]
+    return Answer(name=kind, kind=kind, slug=kind, title=kind, path=f"{kind}.json", **more)  # type: ignore[arg-type]
 
 
 def _target(answer: Answer, transforms: Transforms) -> Target:
     if answer.kind == "risk":
         signs = Family("signs", fit_signs, SIGNS, transforms, least_scarce=LEAST_FOR_ALL)
-        return RiskTarget(answer, "risk", (Family("Cox", fit_cox, RIDGE, transforms), signs), {}, (), with_dose=False)
+        cox = Family("Cox", fit_cox, RIDGE, transforms, fit_shipped=fit_shipped_cox)
+        return RiskTarget(answer, "risk", (cox, signs), {}, (), with_dose=False)
     if answer.is_binary:
         return BinaryTarget(answer, "class", (Family("logistic", fit_logistic, RIDGE, transforms),), {}, (), False)
     family = Family("multinomial", fit_multinomial, RIDGE, transforms)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FeatureHook, folders_of
-from algorithm.heads.head_hook import check_own_heads
+from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
@@ -139,8 +139,9 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
     own = own_member(code, request.network, request.weights or (), channels)
-    about_heads = check_own_heads(heads.values(), code)
-    code_of_features = {name: code.digest(name) for name in folders_of(heads.values())}
+    check_custom_heads(heads.values(), code)
+    named = {*folders_of(heads.values()), *folders_of_code(heads.values())}
+    digests = {name: code.digest(name) for name in sorted(named)}
     trained = _all_trained(request, channels)
     resampling = _resampling(trained, request.normalised_over, own)
     code.check_used()
@@ -168,14 +169,14 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             "average": "logits",  # as nnU-Net averages folds and mirrors
             # Only axes along which every network was mirrored.
             "mirror_axes": sorted(set.intersection(*mirror_axes)),
-            **({"code": code_of_features} if code_of_features else {}),
+            **({"code": digests} if digests else {}),
             "training": (training[0] if len(training) == 1 else {"members": training}) | masks_of_heads,
         },
         features=_hooks(request, heads, code),
         code=code,
         own_heads=None if request.heads is None else request.heads.parent / HEADS,
     )
-    about = _notes(trained, own, request.normalised_over), about_rules, about_heads, about_masks
+    about = _notes(trained, own, request.normalised_over), about_rules, about_masks
     notes = [note for some in (*about, *(one.notes() for one in trained)) for note in some]
     return WrittenPackage(export_contents(request.output, contents), tuple(notes))
 

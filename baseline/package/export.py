@@ -16,8 +16,7 @@ from safetensors import SafetensorError
 
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
-from algorithm.heads.head_hook import check_own_heads, code_of_heads
-from algorithm.heads.head_hook import own_heads as own_heads_of
+from algorithm.heads.head_hook import custom_heads
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.normalisation import HookFailedError
@@ -118,7 +117,6 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
     An entrant's own networks, which may be anything, also answer one empty patch.
     """
     package = load_package(root, code)
-    check_own_heads(package.heads.values(), package.code)
     try:
         _try_networks(package)
     except HookFailedError as problem:
@@ -170,7 +168,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     if contents.card is not None:
         write_text(folder / CARD, contents.card)
     described = contents.description.get("code", {})
-    code = {**described, **networks.pop("code", {}), **code_of_heads(contents.heads.values())}
+    code = {**described, **networks.pop("code", {})}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     manifest = {
         "format_version": FORMAT_VERSION,
@@ -187,7 +185,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
 
 def _copy_own_heads(head: Head, source: Path | None, target: Path) -> None:
     """Copy the files of an entrant's heads into the package. Raises `ModelPackageError` if they are not there."""
-    for own in own_heads_of(head):
+    for own in custom_heads(head):
         if source is None or not (source / own.folder).is_dir():
             raise ModelPackageError(f"head {own.hook}", f"no files {HEADS}/{own.folder}", "them beside heads.json")
         shutil.copytree(source / own.folder, target / own.folder)

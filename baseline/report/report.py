@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from algorithm.heads.measure import features_version
 from baseline.fitted_features import fits_stamp
+from baseline.heads.custom_features import custom_features_stamp
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
-from baseline.heads.own_features import own_features_stamp
 from baseline.heads.record import FORMAT_VERSION as HEADS_VERSION
 from baseline.heads.record import read_cross_validation, stored_cross_validation, stored_targets
 from baseline.postprocessing.record import current_record
@@ -140,7 +140,7 @@ def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str,
     made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
     made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
     made_from |= {"own": dict(own)} if own else {}
-    return key_of(work, (work.features_json,), made_from | own_features_stamp(work))
+    return key_of(work, (work.features_json,), made_from | custom_features_stamp(work))
 
 
 def heads_are_current(work: WorkFolders) -> bool:

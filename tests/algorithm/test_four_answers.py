@@ -25,21 +25,22 @@ from contract.editions import load_edition
 from contract.errors import ModelPackageError, OutputError, run_main
 from contract.files import read_json, write_json
 from contract.images.volumes import read_volume, write_volume
-from tests.conftest import head_json
+from tests.conftest import class_head_json, head_json
 
 FOUR = Path(__file__).parents[1] / "editions" / "four_answers.json"
 EDITION = load_edition(str(FOUR))
 FILES = ["images/tumour-mask/output.mha", "n-stage.json", "survival.json", "t-stage.json"]
+
+STAGES = {"T": range(1, 5), "N": range(4)}
 
 
 @pytest.fixture
 def package(tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None]) -> Path:
     """Heads over the clinical variables alone: ages count as +4 standard deviations, all scores begin at 0.5."""
     root = shutil.copytree(tiny_package, tmp_path / "package")
-    t_stage = {f"T{n}": head_json(("age_years", weight)) for n, weight in enumerate((0.1, 0.2, 0.3, -1.0), start=1)}
-    n_stage = {f"N{n}": head_json(("hpv_status", weight)) for n, weight in enumerate((0.1, 0.3, 0.3, 0.2))}
-    write_json(root / "heads" / "t_stage.json", {"classes": t_stage})
-    write_json(root / "heads" / "n_stage.json", {"classes": n_stage})
+    starts = {stage: dict.fromkeys((f"{stage}{n}" for n in numbers), 0.5) for stage, numbers in STAGES.items()}
+    write_json(root / "heads" / "t_stage.json", class_head_json(starts["T"], age_years=(0.1, 0.2, 0.3, -1.0)))
+    write_json(root / "heads" / "n_stage.json", class_head_json(starts["N"], hpv_status=(0.1, 0.3, 0.3, 0.2)))
     hazard = {"days": [1000.0], "cumulative_hazard": [1.0]}
     write_json(root / "heads" / "survival.json", {**head_json(("age_years", 0.25)), "survival": hazard})
     sign_package(root, edition=EDITION.name)

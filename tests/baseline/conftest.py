@@ -183,14 +183,7 @@ def once_prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def few_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nested cross-validation with two splits, the fewest that have a spread."""
-    monkeypatch.setattr("baseline.heads.document.REPEATS", 2)
-    monkeypatch.setattr("baseline.heads.document.PATIENTS_PER_REPEAT", 1)
-
-
-@pytest.fixture
-def prepared(once_prepared: Path, tmp_path: Path, few_repeats: None) -> tuple[WorkFolders, Path]:
+def prepared(once_prepared: Path, tmp_path: Path) -> tuple[WorkFolders, Path]:
     """A prepared release and a folder with a mask of each patient, to be changed."""
     for name in ("work", "masks"):
         shutil.copytree(once_prepared / name, tmp_path / name, symlinks=True)

@@ -165,7 +165,7 @@ def check_heads(work: Path, release: Path) -> None:
     for target in ("rfs", "hpv"):
         assert len(document[target]["patients"]) == PATIENTS
         assert RARE <= len(document[target]["nested"]["folds"]) <= 5
-        assert set(document[target]["nested"]["comparators"]) == {"single_best", "tumour_volume", "suv_max", "clinical"}
+        assert set(document[target]["nested"]["comparators"]) == {"tumour_volume", "suv_max", "clinical"}
 
 
 def check_report(work: Path) -> None:

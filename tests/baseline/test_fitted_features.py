@@ -143,8 +143,6 @@ def images(case: CaseFolder) -> FeatureImages:
             "cube = (6, 8.0)\n\n    @classmethod\n    def fit(cls,",
             "features my_code:Features: found names None, expected names of features with units",
         ),
-        ("margin = 1", "margin = 9", "features my_code:Features: margin 9, expected voxels on each side"),
-        ("margin = 1", "margins = 1", "features my_code:Features: found attribute margins, .* expected margin"),
         ("assert set", "1 / 0; assert set", "features my_code:Features: fit: ZeroDivisionError"),
         ("cls, folder", "cls", "features my_code:Features: fit: TypeError"),
         ('(folder / "fit.json").write_text', "str", "features my_code:Features: fit: found no file, expected files"),

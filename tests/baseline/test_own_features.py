@@ -13,7 +13,7 @@ from algorithm import Predictor
 from algorithm.heads.feature_hook import folders_of
 from algorithm.network.package import load_package
 from baseline.cli import main
-from baseline.heads.models.targets import targets_of, with_own_features
+from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
 from baseline.report.report import heads_are_current
@@ -172,8 +172,8 @@ def test_a_family_with_own_features_beside_those_without() -> None:
     """Of 2025's risk and class: the few chosen features and the own one."""
     for target in targets_of(load_edition()):
         few = target.families[0]
-        *others, family = with_own_features(target, [NAME]).families
+        *others, family = with_custom_features(target, [NAME]).families
         transforms: Any = family.transforms
         assert tuple(others) == target.families
         assert list(transforms) == [*(few.transforms or {}), NAME]
-        assert with_own_features(target, []) is target
+        assert with_custom_features(target, []) is target

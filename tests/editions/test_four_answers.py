@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from algorithm.network.package import DEFAULT_PACKAGE
 from contract.files import read_json, write_json
 from hecktor.cli import main
-from tests.conftest import head_json, write_manifest
+from tests.conftest import head_json, stage_head, write_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -28,18 +27,6 @@ PATIENTS = 3
 
 def hecktor(*arguments: object) -> None:
     assert main([str(argument) for argument in arguments]) == 0
-
-
-def stage_head(classes: Sequence[str], feature: str, per_unit: float) -> dict[str, Any]:
-    """The higher the feature, the higher the class: class k has the score k (value - k / 2 / per_unit) per_unit.
-
-    Scores k u - k^2 / 2 with u = value x per_unit are largest at the k nearest to u.
-    """
-    heads = {}
-    for k, name in enumerate(classes):
-        head = head_json((feature, k * per_unit))
-        heads[name] = head | {"intercept": -k * k / 2}
-    return {"classes": heads}
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,7 @@ def package(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Pat
     plans = read_json(root / "plans.json")
     plans["configurations"]["3d_fullres"]["spacing"] = [3.0, 3.0, 3.0]
     write_json(root / "plans.json", plans)
-    head = head_json(("gtvp_volume_ml", 1.0)) | {"intercept": 0.0}
+    head = head_json(("gtvp_volume_ml", 1.0)) | {"intercepts": [0.0]}
     head["terms"][0]["sd"] = 100.0
     write_json(root / "heads" / "rfs.json", head)
     write_manifest(root, edition="hecktor2021_contours")

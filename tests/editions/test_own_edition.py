@@ -48,11 +48,8 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
     for layout, patients in (("release", 6), ("platform", 3)):
         options = CohortOptions(SEED, centres, layout, "head", ct_coarsening=8, edition=str(file))
         assert len(list(make_cohort(options, patients, root / layout, 1))) == patients
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("baseline.heads.document.REPEATS", 2)
-        patch.setattr("baseline.heads.document.PATIENTS_PER_REPEAT", 1)
-        hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
-                root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip
+    hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
+            root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip
     file.parent.rename(root / "elsewhere")
     return root
 

@@ -13,21 +13,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import (
-    ClassEnsembleHead,
-    ClassExpert,
-    ClassHead,
-    EnsembleHead,
-    Head,
-    LinearHead,
-    ScoreExpert,
-    Term,
-)
-from algorithm.heads.own import NEVER, OWN_HEADS, OwnClassHead, OwnHead
+from algorithm.heads.documents import NEVER, EnsembleHead, Expert, Head, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort
 from baseline.heads.models.kinds import Target
-from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit, single_best
-from baseline.heads.models.terms import scaling_of, with_weight
+from baseline.heads.models.selection import Candidate, Setting, SingleHead, refit
+from baseline.heads.models.terms import scaling_of, with_weights
 
 # Of the largest score: less is the rounding of a constant. A risk without skill spreads over 1e-6 (LEAST_SLOPE).
 _LEAST_SD: Final = 1e-9
@@ -37,13 +27,12 @@ NamedExpert = tuple[str, float, float, SingleHead]
 
 @dataclass(frozen=True)
 class CandidateEnsemble:
-    """The experts of an ensemble, its out-of-fold scores and metric, and the single best model as a comparator.
+    """The experts of an ensemble, its out-of-fold scores and metric.
 
     `tried` is the selection metric of each candidate, `scales` mean and standard deviation of each expert's out-of-fold
     scores, `slope` the factor that turns the mean of the standardised scores into a log partial hazard (1 for classes).
     """
 
-    single: Candidate
     tried: dict[str, float]
     experts: tuple[Candidate, ...]
     scales: tuple[tuple[float, float], ...]
@@ -66,18 +55,17 @@ class CandidateEnsemble:
 
 
 def make_ensemble(target: Target, cohort: HeadCohort, candidates: Sequence[Candidate]) -> CandidateEnsemble:
-    """The ensemble of the target's experts among the candidates; the single best model if there are fewer than two."""
-    single, tried = single_best(candidates), {candidate.name: candidate.metric for candidate in candidates}
+    """The ensemble of the target's experts; the best candidate alone if there are fewer than two."""
+    tried = {candidate.name: candidate.metric for candidate in candidates}
     experts = target.experts(candidates, cohort)
     if len(experts) < 2:
-        return CandidateEnsemble(single, tried, (single,), ((0.0, 1.0),), 1.0, single.scores, single.metric)
+        best = max(candidates, key=lambda candidate: candidate.metric)  # the first of equally good ones
+        return CandidateEnsemble(tried, (best,), ((0.0, 1.0),), 1.0, best.scores, best.metric)
     scales = tuple(scale_of(expert.scores) for expert in experts)
     standardised = [(expert.scores - mean) / sd for expert, (mean, sd) in zip(experts, scales, strict=True)]
     scores = np.mean(standardised, axis=0)
     slope = target.slope(cohort, scores) or 1.0
-    return CandidateEnsemble(
-        single, tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores)
-    )
+    return CandidateEnsemble(tried, experts, scales, slope, slope * scores, target.selection_metric(cohort, scores))
 
 
 def scale_of(scores: Floats) -> tuple[float, float]:
@@ -97,62 +85,51 @@ def _divisor(scores: Floats, sd: float) -> float:
     return sd if sd > _LEAST_SD * np.abs(scores).max(initial=0.0) else 1.0
 
 
-def fit_ensemble(ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator) -> tuple[Head, SingleHead]:
-    """The ensemble, and the single best model, fitted on the whole cohort."""
-    heads = {expert.name: refit(cohort, expert, rng) for expert in ensemble.experts}
-    single = heads.get(ensemble.single.name) or refit(cohort, ensemble.single, rng)
-    if len(ensemble.experts) < 2:
-        return single, single
+def fit_ensemble(
+    ensemble: CandidateEnsemble, cohort: HeadCohort, rng: np.random.Generator, *, is_shipped: bool = False
+) -> Head:
+    """The ensemble fitted on the whole cohort; the head of the package `is_shipped`."""
+    heads = {expert.name: refit(cohort, expert, rng, is_shipped=is_shipped) for expert in ensemble.experts}
+    if len(heads) < 2:
+        return heads[ensemble.experts[0].name]
     scales = [(mean, sd / ensemble.slope) for mean, sd in ensemble.scales]
-    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)]), single
+    return head_of([(name, *scale, head) for (name, head), scale in zip(heads.items(), scales, strict=True)])
 
 
 def head_of(experts: Sequence[NamedExpert]) -> Head:
     """The mean of the experts' standardised scores as a head.
 
-    It is one linear head, or one for each class, unless one is an entrant's: then it lists the experts.
+    It is one linear head, unless one is an entrant's, which may fail: then it lists the experts.
     """
-    scores = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, LinearHead | OwnHead)]
-    classes = [(name, mean, sd, head) for name, mean, sd, head in experts if isinstance(head, ClassHead | OwnClassHead)]
-    is_foldable = not any(isinstance(head, OWN_HEADS) for *_, head in experts)  # an entrant's head may fail
-    if scores:
-        if is_foldable:
-            return folded([(mean, sd, head) for _, mean, sd, head in scores if isinstance(head, LinearHead)])
-        return EnsembleHead(
-            experts=tuple(ScoreExpert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in scores)
-        )
-    if is_foldable:
-        return folded_classes([(mean, sd, head) for _, mean, sd, head in classes if isinstance(head, ClassHead)])
-    return ClassEnsembleHead(
-        experts=tuple(ClassExpert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in classes)
+    linear = [(mean, sd, head) for _, mean, sd, head in experts if isinstance(head, LinearHead)]
+    if len(linear) == len(experts):
+        return folded(linear)
+    return EnsembleHead(
+        experts=tuple(Expert(name=name, mean=mean, sd=sd, head=head) for name, mean, sd, head in experts)
     )
 
 
 def folded(experts: Sequence[tuple[float, float, LinearHead]]) -> LinearHead:
-    """One linear head whose score is the mean of (score - mean) / sd of the experts.
+    """One linear head whose scores are the mean of (score - mean) / sd of the experts.
 
-    Terms that agree in everything but the weight are added up. Each standardised value is clipped before it is
-    weighted, so the sum is exact.
+    Terms that agree in everything but the weights are added up. Each standardised value is clipped before it is
+    weighted, so the sum is exact. A class without training patients still never wins.
     """
-    share = 1 / len(experts)
-    kinds = dict.fromkeys(head.kind for *_, head in experts)
+    share, classes = 1 / len(experts), experts[0][-1].classes
     terms: dict[object, Term] = {}
+    weights: dict[object, Floats] = {}
     for _, sd, head in experts:
         for term in head.terms:
             key = scaling_of(term)
-            before = terms[key].weight if key in terms else 0.0
-            terms[key] = with_weight(term, before + share * term.weight / sd)
-    intercept = sum(share * (head.intercept - mean) / sd for mean, sd, head in experts)
-    used = tuple(term for term in terms.values() if term.weight != 0)
-    return LinearHead(kind=" and ".join(kinds), intercept=intercept, terms=used)
-
-
-def folded_classes(experts: Sequence[tuple[float, float, ClassHead]]) -> ClassHead:
-    """One linear head for each class; a class without training patients still never wins."""
-    classes: dict[str, LinearHead] = {}
-    for name in experts[0][-1].classes:
-        heads = [(mean, sd, head.classes[name]) for mean, sd, head in experts]
-        never = any(head.intercept <= NEVER for *_, head in heads)
-        one = folded(heads)
-        classes[name] = one.model_copy(update={"intercept": NEVER, "terms": ()}) if never else one
-    return ClassHead(classes=classes)
+            terms.setdefault(key, term)
+            weights[key] = weights.get(key, np.zeros(len(head.intercepts))) + share * np.array(term.weights) / sd
+    starts = np.array([head.intercepts for *_, head in experts])
+    moved = sum(share * (start - mean) / sd for start, (mean, sd, _) in zip(starts, experts, strict=True))
+    never = np.logical_and((starts <= NEVER).any(0), bool(classes))
+    used = {key: np.where(never, 0.0, row) for key, row in weights.items()}
+    return LinearHead(
+        scale=" and ".join(dict.fromkeys(head.scale for *_, head in experts)),
+        classes=classes,
+        intercepts=tuple(np.where(never, NEVER, moved).tolist()),
+        terms=tuple(with_weights(terms[key], row) for key, row in used.items() if row.any()),
+    )

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from algorithm.heads.documents import CLASS_HEADS, Head, LinearHead
+from algorithm.heads.documents import Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
 from baseline.heads.models.classes import predicted
@@ -135,11 +135,11 @@ class Target(ABC):
         A time gets its baseline hazard, two classes get threshold and calibration. Of more classes the highest score
         wins: tuned boundaries gained nothing (docs/heads.md).
         """
-        if isinstance(head, CLASS_HEADS):
+        if head.classes:
             return head
         if self.answer.is_binary:
             if isinstance(head, LinearHead):
-                head = head.model_copy(update={"kind": f"{head.kind} of {positive_name(self.answer)}"})
+                head = head.model_copy(update={"scale": f"{head.scale} of {positive_name(self.answer)}"})
             return with_threshold(head, cohort.outcomes.positive, scores, rng)
         if self.answer.direction == "time":
             return head.model_copy(update={"survival": baseline_survival(cohort.outcomes, scores)})
@@ -152,7 +152,7 @@ class Target(ABC):
         """
         if self.answer.kind == "class":
             return self.answer.classes[cohort.outcomes.most_frequent()]
-        survival = None if isinstance(head, CLASS_HEADS) else head.survival
+        survival = head.survival
         answers = scores if survival is None else [survival.restricted_mean(score) for score in scores]
         return float(np.median(answers))
 

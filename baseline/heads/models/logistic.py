@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from algorithm.heads.documents import LinearHead, ScoreHead, Term
+from algorithm.heads.documents import Head, LinearHead, Term
 from algorithm.heads.parts import Calibration
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Numbers
-from baseline.heads.models.terms import matrix, weighted
+from baseline.heads.models.terms import linear_head, matrix
 
-KIND: Final = "logit"
+SCALE: Final = "logit"
 THRESHOLD_RESAMPLES: Final = 200
 # A calibration on uninformative scores must not reverse their order.
 LEAST_SLOPE: Final = 0.0
@@ -25,18 +25,17 @@ def fit_logistic(
     from sklearn.linear_model import LogisticRegression
 
     if not terms:
-        return [LinearHead(kind=KIND, intercept=0.0, terms=()) for _ in settings]
+        return [linear_head(SCALE, (), ()) for _ in settings]
     columns, positive = matrix(terms, cohort), cohort.outcomes.positive
     heads = []
     for setting in settings:
         model = LogisticRegression(C=1.0 / (setting["penalty"] * len(columns)), class_weight="balanced", max_iter=5000)
         model.fit(columns, positive)
-        weights, intercept = weighted(terms, model.coef_[0]), float(model.intercept_[0])
-        heads.append(LinearHead(kind=KIND, intercept=intercept, terms=weights))
+        heads.append(linear_head(SCALE, terms, model.coef_, model.intercept_))
     return heads
 
 
-def with_threshold(head: ScoreHead, positive: Flags, scores: Floats, rng: np.random.Generator) -> ScoreHead:
+def with_threshold(head: Head, positive: Flags, scores: Floats, rng: np.random.Generator) -> Head:
     """The head with threshold and calibration, learnt from out-of-fold scores of its training patients."""
     threshold, calibration = stable_threshold(positive, scores, rng), platt(positive, scores)
     return head.model_copy(update={"threshold": threshold, "calibration": calibration})

@@ -7,19 +7,19 @@ averages the signed standardised values. The average over the bags is linear in 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from algorithm.heads.documents import LinearHead, Term
 from algorithm.heads.parts import MOST_STEPS, Survival
 from baseline.heads.cohort import Flags, Floats, HeadCohort, Outcomes
-from baseline.heads.models.terms import matrix, rank_correlation, weighted
+from baseline.heads.models.terms import linear_head, matrix, rank_correlation
 from evaluation.metrics.concordance import PairCounter
 
-KIND: Final = "log partial hazard"
+SCALE: Final = "log partial hazard"
 BAGS: Final = 100
 FEATURE_SHARE: Final = 0.5
 # Rank correlation above which only the stronger of two features is used in a bag.
@@ -48,7 +48,7 @@ def unfitted(
     _cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
 ) -> list[LinearHead]:
     """The single feature as a risk: only its scale is learnt."""
-    return [_head(terms, np.ones(len(terms))) for _ in settings]
+    return [linear_head(SCALE, terms, np.ones(len(terms))) for _ in settings]
 
 
 def fit_cox(
@@ -57,15 +57,41 @@ def fit_cox(
     """One head per setting: `penalty` is the weight of the squared coefficients."""
     columns = matrix(terms, cohort)
     weights = [cox_weights(columns, cohort.outcomes, setting["penalty"]) for setting in settings]
-    return [_head(terms, one) for one in weights]
+    return [linear_head(SCALE, terms, one) for one in weights]
+
+
+def fit_shipped_cox(
+    cohort: HeadCohort, terms: Sequence[Term], settings: Sequence[Mapping[str, float]], _rng: np.random.Generator
+) -> list[LinearHead]:
+    """One head per setting as by `fit_cox`, fitted by lifelines."""
+    columns = matrix(terms, cohort)
+    weights = [lifelines_weights(columns, cohort.outcomes, setting["penalty"]) for setting in settings]
+    return [linear_head(SCALE, terms, one) for one in weights]
+
+
+def lifelines_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
+    """`cox_weights` by lifelines' CoxPHFitter, which scales its columns, so that the penalties are scaled too."""
+    import pandas as pd
+    from lifelines import CoxPHFitter
+    from lifelines.exceptions import ConvergenceWarning
+
+    if not columns.shape[1] or not outcomes.positive.any():
+        return np.zeros(columns.shape[1])
+    table = pd.DataFrame(columns).assign(days=outcomes.times_days, event=outcomes.positive)
+    penalties = penalty / columns.var(0, ddof=1)
+    with warnings.catch_warnings():
+        # It guesses at columns that may harm convergence; with a ridge they do not.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = CoxPHFitter(penalizer=penalties, l1_ratio=0.0).fit(table, "days", "event")
+    return np.asarray(fitted.params_.to_numpy(), dtype=np.float64)
 
 
 def cox_weights(columns: Floats, outcomes: Outcomes, penalty: float) -> Floats:
     """Coefficients of a Cox regression on standardised columns (patients, terms), ties by Efron (1977).
 
     Maximises the log partial likelihood over the number of patients, less `penalty` / 2 times the squared coefficients.
-    lifelines' CoxPHFitter gives the same to 1e-5 and takes 7 to 20 times as long on ten real tables, 20 to 90 times on
-    120 to 600 drawn patients. A nested cross-validation fits 1,600 times.
+    For the loops: lifelines' CoxPHFitter gives the same to 1e-5 and takes 7 to 20 times as long on ten real tables, 20
+    to 90 times on 120 to 600 drawn patients. A nested cross-validation fits 1,600 times.
     """
     from scipy.optimize import minimize
 
@@ -122,7 +148,7 @@ def fit_signs(
             for used, effect in zip(drawn, effects, strict=True)
         ]
         weights = np.mean(bags, axis=0) if terms else np.zeros(0)
-        heads.append(_head(terms, weights * log_hazard_slope(columns @ weights, cohort)))
+        heads.append(linear_head(SCALE, terms, weights * log_hazard_slope(columns @ weights, cohort)))
     return heads
 
 
@@ -229,7 +255,3 @@ def _without_rounding(times: Floats) -> Floats:
     values, place = np.unique(times, return_inverse=True)
     is_first = np.diff(values, prepend=-np.inf) > _ROUNDING * values
     return np.asarray(values[is_first][np.cumsum(is_first) - 1][place])
-
-
-def _head(terms: Sequence[Term], weights: npt.ArrayLike) -> LinearHead:
-    return LinearHead(kind=KIND, intercept=0.0, terms=weighted(terms, weights))

@@ -1,26 +1,21 @@
-"""Choose the setting of each model family by cross-validation inside the training patients, and the single best model.
-
-A later family is the single best model only if it exceeds the earlier choice by `LEAST_GAIN`.
-"""
+"""Choose the setting of each model family by cross-validation inside the training patients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from algorithm.heads.documents import ClassEnsembleHead, ClassHead, EnsembleHead, Head, LinearHead, Term
-from algorithm.heads.own import OwnClassHead, OwnHead
+from algorithm.heads.documents import CustomHead, LinearHead, Term
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
-from baseline.heads.models.terms import Transforms, matrix, scaled_terms, scaling_of, usual_transforms, without_twins
+from baseline.heads.models.terms import Transforms, scaled_terms, usual_transforms, without_twins
 
-LEAST_GAIN: Final = 0.02
 INNER_FOLDS: Final = 5
 
 Setting = Mapping[str, float]
-SingleHead = LinearHead | ClassHead | OwnHead | OwnClassHead
+SingleHead = LinearHead | CustomHead
 FitPath = Callable[[HeadCohort, Sequence[Term], Sequence[Setting], np.random.Generator], Sequence[SingleHead]]
 SelectionMetric = Callable[[HeadCohort, Floats], float]
 # Minimum number of patients with the scarcer outcome for families that use all features, about sixty.
@@ -34,7 +29,8 @@ SIGNS: Final[tuple[Setting, ...]] = tuple({"least_effect": effect} for effect in
 class Family:
     """A kind of model: its fitting function, its settings (strongest regularisation first) and its features.
 
-    `fit` returns one head per setting. `transforms` None stands for all features without redundant ones.
+    `fit` returns one head per setting, and so does `fit_shipped`, which fits the head of the package in its place.
+    `transforms` None stands for all features without redundant ones.
     `least_scarce` is the number of patients with the scarcer outcome that the family needs to compete. With `sees_mask`
     the mask may rule out classes.
     """
@@ -45,6 +41,7 @@ class Family:
     transforms: Transforms | None = None
     least_scarce: int = 0
     sees_mask: bool = True
+    fit_shipped: FitPath | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def candidates_of(
         for held_out in folds:
             train, rest = cohort.pick(np.setdiff1d(np.arange(len(cohort.ids)), held_out)), cohort.pick(held_out)
             for number, head in enumerate(_path(train, family, family.settings, rng)):
-                scores[number] = with_scores(scores[number], held_out, scores_of(head, rest), len(cohort.ids))
+                scores[number] = with_scores(scores[number], held_out, head.scores(rest), len(cohort.ids))
         metrics = [metric(cohort, row) for row in scores]
         best = int(np.argmax(metrics))  # the first of equally good ones
         return Candidate(family, family.settings[best], scores[best], metrics[best])
@@ -86,53 +83,14 @@ def candidates_of(
     return [best_setting(family) for family in families]
 
 
-def single_best(candidates: Sequence[Candidate]) -> Candidate:
-    """The first candidate, or a later one that exceeds the choice so far by `LEAST_GAIN`."""
-    best = candidates[0]
-    for candidate in candidates[1:]:
-        if candidate.metric >= best.metric + LEAST_GAIN:
-            best = candidate
-    return best
-
-
-def refit(cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator) -> SingleHead:
+def refit(
+    cohort: HeadCohort, candidate: Candidate, rng: np.random.Generator, *, is_shipped: bool = False
+) -> SingleHead:
     """The candidate fitted on the whole cohort."""
-    return _path(cohort, candidate.family, [candidate.setting], rng)[0]
-
-
-def scores_of(head: Head, cohort: HeadCohort) -> Floats:
-    """The head's score of every patient, shape (patients,), or of a head of classes (patients, classes)."""
-    if isinstance(head, LinearHead):
-        weights = np.array([term.weight for term in head.terms])
-        return np.asarray(head.intercept + matrix(head.terms, cohort) @ weights, dtype=np.float64)
-    if isinstance(head, ClassHead):
-        return _class_scores(head, cohort)
-    if isinstance(head, EnsembleHead | ClassEnsembleHead):
-        return _mean_scores(head, cohort)
-    return head.scores_of_rows(cohort.rows(), cohort.cubes)
-
-
-def _mean_scores(head: EnsembleHead | ClassEnsembleHead, cohort: HeadCohort) -> Floats:
-    """Scores of an ensemble, with each expert called once for all patients."""
-    values = np.array([(scores_of(one.head, cohort) - one.mean) / one.sd for one in head.experts])
-    available = [{one.name for one in head.available(row)} for row in cohort.rows()]
-    used = np.array([[one.name in names for names in available] for one in head.experts])
-    used = used.reshape(*used.shape, *[1] * (values.ndim - 2))
-    return np.asarray(np.where(used, values, 0).sum(0) / used.sum(0))
-
-
-def _class_scores(head: ClassHead, cohort: HeadCohort) -> Floats:
-    """Scores of a head of classes; a term that classes share is computed once."""
-    heads = list(head.classes.values())
-    terms: dict[object, Term] = {}
-    weights: dict[object, Floats] = {}
-    for number, one in enumerate(heads):
-        for term in one.terms:
-            terms.setdefault(scaling_of(term), term)
-            weights.setdefault(scaling_of(term), np.zeros(len(heads)))[number] += term.weight
-    intercepts = np.array([one.intercept for one in heads])
-    table = np.array(list(weights.values()), dtype=np.float64).reshape(len(terms), len(heads))
-    return np.asarray(matrix(list(terms.values()), cohort) @ table + intercepts, dtype=np.float64)
+    family = candidate.family
+    if is_shipped and family.fit_shipped is not None:
+        family = replace(family, fit=family.fit_shipped)
+    return _path(cohort, family, [candidate.setting], rng)[0]
 
 
 def with_scores(scores: Floats, numbers: Numbers, values: Floats, patients: int) -> Floats:

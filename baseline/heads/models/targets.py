@@ -12,10 +12,10 @@ import numpy as np
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from baseline.heads.cohort import HeadCohort, Numbers
-from baseline.heads.models.classes import fit_multinomial, fit_ordinal, predicted
+from baseline.heads.models.classes import fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
 from baseline.heads.models.logistic import fit_logistic
-from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
+from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, unfitted
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged
 from contract.editions import Algorithm, Answer, Edition
@@ -46,7 +46,6 @@ STAGE_FEATURES: Final[Transforms] = {
 }
 # Names of the comparators in our records, with their titles.
 COMPARATORS: Final = {
-    "single_best": "single best model",
     "tumour_volume": "tumour volume alone",
     "suv_max": "SUVmax alone",
     "clinical": "clinical variables alone",
@@ -62,8 +61,8 @@ _TARGETS: Final[Mapping[_Kind, type[Target]]] = {
 }
 _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
     "risk": (
-        Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES),
-        Family("Cox, all features", fit_cox, RIDGE[:-1], least_scarce=LEAST_FOR_ALL),
+        Family("Cox, few features", fit_cox, RIDGE, RISK_FEATURES, fit_shipped=fit_shipped_cox),
+        Family("Cox, all features", fit_cox, RIDGE[:-1], least_scarce=LEAST_FOR_ALL, fit_shipped=fit_shipped_cox),
         Family("signs, all features", fit_signs, SIGNS, least_scarce=LEAST_FOR_ALL),
     ),
     "two classes": (
@@ -71,10 +70,8 @@ _FAMILIES: Final[Mapping[_Kind, tuple[Family, ...]]] = {
         Family("logistic, all features", fit_logistic, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
     "more classes": (
-        Family("ordinal, stages by rule", fit_ordinal, RIDGE, unchanged(RULES)),
-        Family("ordinal, few features", fit_ordinal, RIDGE, STAGE_FEATURES),
+        Family("multinomial, stages by rule", fit_multinomial, RIDGE, unchanged(RULES)),
         Family("multinomial, few features", fit_multinomial, RIDGE, STAGE_FEATURES),
-        Family("ordinal, all features", fit_ordinal, RIDGE, least_scarce=LEAST_FOR_ALL),
         Family("multinomial, all features", fit_multinomial, RIDGE, least_scarce=LEAST_FOR_ALL),
     ),
 }
@@ -107,11 +104,13 @@ def _comparators(kind: _Kind, clinical: Transforms) -> dict[str, Family]:
     return {
         "tumour_volume": Family("tumour volume", *single, _VOLUME),
         "suv_max": Family("SUVmax", *single, unchanged(("suv_max",))),
-        "clinical": Family("clinical variables", *several, clinical, sees_mask=False),
+        "clinical": Family(
+            "clinical variables", *several, clinical, sees_mask=False, fit_shipped=fit_shipped_cox if risk else None
+        ),
     }
 
 
-def with_own_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
+def with_custom_features(target: Target, features: Collection[str], fitted: Collection[str] = ()) -> Target:
     """The target with one more candidate: its family of most chosen features, with an entrant's own ones added.
 
     Those that are `fitted` to outcomes are among the features.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from algorithm.heads.documents import Term, Transform, transformed
+from algorithm.heads.documents import LinearHead, Term, Transform, transformed
 from baseline.heads.cohort import Floats, HeadCohort
 from contract.editions.declaration import RULES
 
@@ -38,7 +38,7 @@ def usual_transforms(cohort: HeadCohort) -> Transforms:
 
 
 def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]:
-    """Terms of weight 0 with imputation and scaling learnt from these patients.
+    """Terms of one weight, 0, with imputation and scaling learnt from these patients.
 
     Constant features and features known for too few patients are left out.
     """
@@ -52,7 +52,7 @@ def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]
         filled = transformed(np.where(np.isfinite(column), column, fill), transform)
         mean, sd = float(filled.mean()), float(filled.std())
         if sd >= 1e-9:
-            terms.append(Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weight=0.0))
+            terms.append(Term(feature=feature, transform=transform, fill=fill, mean=mean, sd=sd, weights=(0.0,)))
     return tuple(terms)
 
 
@@ -81,17 +81,21 @@ def matrix(terms: Sequence[Term], cohort: HeadCohort) -> Floats:
     return np.asarray(columns, dtype=np.float64).reshape(len(terms), len(cohort.ids)).T
 
 
-def with_weight(term: Term, weight: float) -> Term:
-    """The term with another weight."""
-    return term.model_copy(update={"weight": float(weight)})
+def with_weights(term: Term, weights: npt.ArrayLike) -> Term:
+    """The term with other weights, one for each score."""
+    return term.model_copy(update={"weights": tuple(np.asarray(weights, dtype=np.float64).ravel().tolist())})
 
 
-def weighted(terms: Sequence[Term], weights: npt.ArrayLike) -> tuple[Term, ...]:
-    """The terms with these weights, without those of weight 0."""
-    pairs = zip(terms, np.asarray(weights, dtype=np.float64).reshape(-1), strict=True)
-    return tuple(with_weight(term, weight) for term, weight in pairs if weight != 0)
+def linear_head(
+    scale: str, terms: Sequence[Term], weights: npt.ArrayLike, intercepts: npt.ArrayLike = (0.0,), **parts: Any
+) -> LinearHead:
+    """A linear head with `weights`, shape (scores, terms) or (terms,), without terms of weight 0."""
+    starts = np.asarray(intercepts, dtype=np.float64).tolist()
+    columns = np.asarray(weights, dtype=np.float64).reshape(len(starts), len(terms)).T
+    used = tuple(with_weights(term, row) for term, row in zip(terms, columns, strict=True) if row.any())
+    return LinearHead(scale=scale, intercepts=tuple(starts), terms=used, **parts)
 
 
 def scaling_of(term: Term) -> tuple[object, ...]:
-    """Everything but the weight; terms that agree in it can be added up."""
+    """Everything but the weights; terms that agree in it can be added up."""
     return (term.feature, term.transform, term.fill, term.mean, term.sd)

@@ -15,7 +15,7 @@ from contract.files import read_json, write_json
 from contract.images.volumes import read_volume
 from tests.algorithm.conftest import files_below
 from tests.algorithm.edition import COMBINED, EDITION_2026
-from tests.conftest import CaseFolder, head_json
+from tests.conftest import CaseFolder, class_head_json
 
 MASK = "images/head-neck-tumor-segmentation/output.mha"
 NODE = (slice(8, 10), slice(13, 15), 9)
@@ -61,7 +61,7 @@ def write_heads(package: Path, sign: Callable[..., None], *, fallbacks: Any = No
 
 def n_head(preferred: str) -> dict[str, Any]:
     """A head that gives one class to everybody."""
-    return {"classes": {f"N{k}": head_json() | {"intercept": float(f"N{k}" == preferred)} for k in range(4)}}
+    return class_head_json({f"N{k}": float(f"N{k}" == preferred) for k in range(4)})
 
 
 def bug(*_: object, **__: object) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from algorithm.heads.parts import Survival
-from contract.code import Code, files_digest
+from contract.code import Code
 from contract.errors import ModelPackageError
-from contract.files import read_json
 from tests.algorithm.combined.answered import answered, values, write_heads
 from tests.algorithm.edition import EDITION_2026
-from tests.baseline.heads.own_code import own_head
+from tests.baseline.heads.custom_code import custom_head
 from tests.conftest import CaseFolder, head_json
 
 OWN = "my_code:Head"
@@ -29,17 +27,17 @@ def packed(package: Path, sign_package: Callable[..., None], tmp_path: Path) -> 
     """Writes code with changes, and packs it as half of the ensemble of rfs (ours always scores 0.4), or alone."""
 
     def pack(*changes: tuple[str, str], alone: bool = False) -> Path:
-        code = own_head(tmp_path, AGE, *changes)
+        code = custom_head(tmp_path, AGE, *changes)
         files = package / "heads" / "rfs" / "my_code.Head"
         files.mkdir(parents=True)
         (files / "classes.json").write_text("0")
-        digests = {"code_sha256": Code.of([code]).digest("my_code"), "files_sha256": files_digest(files)}
-        own = {"hook": OWN, "folder": "rfs/my_code.Head", "features": ["age_years"], "mean": 60.0, "sd": 2.0, **digests}
-        ours = head_json() | {"terms": [], "intercept": 0.4}
+        custom = {"kind": "custom", "hook": OWN, "folder": "rfs/my_code.Head", "features": ["age_years"]}
+        own = custom | {"mean": 60.0, "sd": 2.0}
+        ours = head_json() | {"intercepts": [0.4]}
         experts = [{"name": "ours", "head": ours}, {"name": OWN, "head": own}]
-        ensemble = {"experts": [one | {"mean": 0.0, "sd": 1.0} for one in experts]}
+        ensemble = {"kind": "ensemble", "experts": [one | {"mean": 0.0, "sd": 1.0} for one in experts]}
         write_heads(package, sign_package, rfs=(own if alone else ensemble) | {"survival": SURVIVAL})
-        sign_package(package, edition=EDITION_2026.name, code={"my_code": digests["code_sha256"]})
+        sign_package(package, edition=EDITION_2026.name, code={"my_code": Code.of([code]).digest("my_code")})
         return code
 
     return pack
@@ -119,16 +117,3 @@ def test_other_code_than_that_of_the_package_is_named(
     record = answered(case, package, code).record
     assert [str(one) for one in record.notices if "another version" in str(one)]
     assert values(case)["rfs"] == pytest.approx(days(0.45))
-
-
-def test_files_of_another_head_are_refused(
-    case: CaseFolder, package: Path, packed: Callable[..., Path], sign_package: Callable[..., None]
-) -> None:
-    """Signed anew, the package is whole; the head still knows its own files."""
-    code = packed()
-    (package / "heads" / "rfs" / "my_code.Head" / "classes.json").write_text("7")
-    manifest = read_json(package / "manifest.json")
-    sign_package(package, edition=EDITION_2026.name, code=manifest["code"])
-    record = answered(case, package, code).record
-    assert [one for one in record.notices if "other files in my_code.Head" in str(one)]
-    assert math.isclose(values(case)["rfs"], days(0.4))

@@ -12,21 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import (
-    ClassEnsembleHead,
-    ClassExpert,
-    ClassHead,
-    EnsembleHead,
-    Head,
-    ScoreExpert,
-    read_head,
-)
+from algorithm.heads.documents import CustomHead, EnsembleHead, Expert, Head, read_head
 from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import check_head, head_answer
 from algorithm.network.package import DEFAULT_PACKAGES
 from contract.editions import load_edition
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import class_head, linear, score, term
 from tests.damage import damaged
 
 HPV = load_edition("hecktor2025").algorithm("hpv").answer("hpv")
@@ -37,59 +29,59 @@ LINEAR = linear(
     term("gtvp_volume_ml", 0.4, transform="log1p", fill=math.e - 1, mean=2.0, sd=0.5),
     term("age_years", -0.3, fill=60.0, mean=61.0, sd=10.0),
     intercept=0.25,
-    kind="log partial hazard",
+    scale="log partial hazard",
 )
 ENSEMBLE = EnsembleHead(
     experts=(
-        ScoreExpert(name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
-        ScoreExpert(name="network", mean=-1.0, sd=0.5, head=linear(term("deep:rfs"))),
+        Expert(name="plain", mean=1.0, sd=2.0, head=linear(term("a", 2.0))),
+        Expert(name="network", mean=-1.0, sd=0.5, head=linear(term("deep:rfs"))),
     ),
     threshold=0.25,
     calibration=Calibration(slope=2.0, offset=-1.0),
     survival=SURVIVAL,
 )
-STAGES = ClassHead(
-    classes={"T2": linear(term("x", 0.0), intercept=1.0), "T1": linear(term("x", -1.0)), "T3": linear(term("x"))}
-)
+STAGES = class_head({"T2": 1.0, "T1": 0.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
+CUSTOM = CustomHead(hook="my_code:Head", folder="rfs/my_code.Head", features=("a", "b"), mean=3.0, survival=SURVIVAL)
+SEVERAL = CustomHead(hook="my_code:Head", folder="t", features=(), classes=("T1", "T2", "T3"), fitted=("T1", "T3"))
 
 
-def two_classes(name: str, sd: float, intercept: float) -> ClassExpert:
-    head = ClassHead(classes={"T1": linear(term(name)), "T2": linear(term(name, 0.0), intercept=intercept)})
-    return ClassExpert(name=f"by {name}", mean=0.0, sd=sd, head=head)
+def two_classes(name: str, sd: float, intercept: float) -> Expert:
+    head = class_head({"T1": 0.0, "T2": intercept}, term(name, 1.0, 0.0))
+    return Expert(name=f"by {name}", mean=0.0, sd=sd, head=head)
 
 
-CLASSES = ClassEnsembleHead(experts=(two_classes("a", 1.0, 1.5), two_classes("b", 4.0, 2.0)))
+CLASSES = EnsembleHead(experts=(two_classes("a", 1.0, 1.5), two_classes("b", 4.0, 2.0)))
 
 # Linear heads
 
 
 def test_a_score_by_hand() -> None:
     """Volume e^3 - 1: log1p 3, (3 - 2) / 0.5 = 2, times 0.4 is 0.8. Age 71: +1, times -0.3. With 0.25: 0.75."""
-    assert LINEAR.score({"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
+    assert score(LINEAR, {"gtvp_volume_ml": math.exp(3) - 1, "age_years": 71.0}) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("missing", [{}, {"age_years": None, "gtvp_volume_ml": None}, {"age_years": math.nan}])
 def test_missing_values_take_the_training_median(missing: dict[str, float | None]) -> None:
     """Volume e - 1: log1p 1, (1 - 2) / 0.5 = -2, times 0.4 is -0.8. Age 60: -0.1, times -0.3 is 0.03. Sum -0.52."""
-    assert LINEAR.score(missing) == pytest.approx(0.25 - 0.8 + 0.03)
+    assert score(LINEAR, missing) == pytest.approx(0.25 - 0.8 + 0.03)
     assert [term.feature for term in LINEAR.missing({})] == ["gtvp_volume_ml", "age_years"]
 
 
 def test_extreme_values_are_clipped_to_four_standard_deviations() -> None:
     """Volume e^40: clipped to +4, times 0.4 is 1.6. Age 0: clipped from -6.1 to -4, times -0.3 is 1.2."""
-    assert LINEAR.score({"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
+    assert score(LINEAR, {"gtvp_volume_ml": math.exp(40), "age_years": 0.0}) == pytest.approx(0.25 + 1.6 + 1.2)
 
 
 def test_negative_values_count_as_zero_before_the_logarithm() -> None:
     zero, negative = ({"gtvp_volume_ml": volume, "age_years": 61.0} for volume in (0.0, -5.0))
-    assert LINEAR.score(negative) == LINEAR.score(zero)
+    assert score(LINEAR, negative) == score(LINEAR, zero)
 
 
 @given(st.dictionaries(st.sampled_from(["gtvp_volume_ml", "age_years", "a", "deep:rfs"]), st.none() | st.floats()))
 def test_every_score_is_finite(features: dict[str, float | None]) -> None:
     """Standardised values are clipped to 4: in the ensemble plain is at most (8 - 1) / 2, network (4 + 1) / 0.5."""
-    assert 0.25 - 4 * 0.7 - 1e-9 <= LINEAR.score(features) <= 0.25 + 4 * 0.7 + 1e-9
-    assert -6 <= ENSEMBLE.score(features) <= 10
+    assert 0.25 - 4 * 0.7 - 1e-9 <= score(LINEAR, features) <= 0.25 + 4 * 0.7 + 1e-9
+    assert -6 <= score(ENSEMBLE, features) <= 10
 
 
 def test_standardising_a_column_is_standardising_each_value() -> None:
@@ -108,28 +100,28 @@ def test_standardising_a_column_is_standardising_each_value() -> None:
 
 def test_an_ensemble_by_hand() -> None:
     """Plain: 2 x 3 = 6, (6 - 1) / 2 = 2.5. Network: 0.5, (0.5 + 1) / 0.5 = 3. Mean 2.75."""
-    assert ENSEMBLE.score({"a": 3.0, "deep:rfs": 0.5}) == pytest.approx(2.75)
+    assert score(ENSEMBLE, {"a": 3.0, "deep:rfs": 0.5}) == pytest.approx(2.75)
     assert ENSEMBLE.features == ("a", "deep:rfs")
 
 
 def test_an_expert_without_any_feature_is_left_out() -> None:
     """Without the network's output the score is 2.5 alone, not a mean with the network's training median."""
-    assert ENSEMBLE.score({"a": 3.0, "deep:rfs": None}) == pytest.approx(2.5)
+    assert score(ENSEMBLE, {"a": 3.0, "deep:rfs": None}) == pytest.approx(2.5)
     assert ENSEMBLE.unavailable({"a": 3.0}) == ("network",)
     assert ENSEMBLE.missing({"a": 3.0}) == ()
 
 
 def test_all_experts_answer_if_none_has_a_feature() -> None:
     """Training medians are 0: plain (0 - 1) / 2 = -0.5, network (0 + 1) / 0.5 = 2. Mean 0.75."""
-    assert ENSEMBLE.score({}) == pytest.approx(0.75)
+    assert score(ENSEMBLE, {}) == pytest.approx(0.75)
     assert ENSEMBLE.unavailable({}) == ()
     assert [term.feature for term in ENSEMBLE.missing({})] == ["a", "deep:rfs"]
 
 
 def test_classes_are_averaged_one_by_one() -> None:
     """T1: (1 + 2 / 4) / 2 = 0.75. T2: (1.5 + 2 / 4) / 2 = 1. So T2, although the second expert ties."""
-    assert CLASSES.scores({"a": 1.0, "b": 2.0}) == pytest.approx({"T1": 0.75, "T2": 1.0})
-    assert CLASSES.scores({"b": 4.0}) == pytest.approx({"T1": 1.0, "T2": 0.5})
+    assert score(CLASSES, {"a": 1.0, "b": 2.0}) == pytest.approx({"T1": 0.75, "T2": 1.0})
+    assert score(CLASSES, {"b": 4.0}) == pytest.approx({"T1": 1.0, "T2": 0.5})
     assert CLASSES.unavailable({"b": 4.0}) == ("by a",)
 
 
@@ -139,7 +131,7 @@ def test_answers_of_an_ensemble() -> None:
     assert head_answer(HPV, ENSEMBLE, features).probability == pytest.approx(1 / (1 + math.exp(-4.5)))
     assert head_answer(RFS_DAYS, ENSEMBLE, features).value == SURVIVAL.restricted_mean(2.75)
     check_head(RFS_DAYS, ENSEMBLE, "rfs")
-    with pytest.raises(ModelPackageError, match="expected a head for each of 4 classes"):
+    with pytest.raises(ModelPackageError, match="expected a score for each of 4 classes"):
         check_head(T_STAGE, ENSEMBLE, "t_stage")
     with pytest.raises(ModelPackageError, match="classes T1, T2"):
         check_head(T_STAGE, CLASSES, "t_stage")
@@ -148,7 +140,7 @@ def test_answers_of_an_ensemble() -> None:
 # Documents
 
 
-@pytest.mark.parametrize("head", [LINEAR, linear(survival=SURVIVAL), STAGES, ENSEMBLE, CLASSES])
+@pytest.mark.parametrize("head", [LINEAR, linear(survival=SURVIVAL), STAGES, CUSTOM, SEVERAL, ENSEMBLE, CLASSES])
 def test_a_head_is_the_same_after_json(head: Head) -> None:
     assert read_head(json.loads(json.dumps(head.as_json())), "heads/x.json") == head
     assert "survival" not in LINEAR.as_json()
@@ -177,9 +169,13 @@ RISING = "expected ascending days and hazards above 0"
         ([], r": found \[\]"),
         (None, ": found None"),
         (changed(LINEAR, ("terms",), KeyError), r"\.terms: found nothing"),
-        (changed(LINEAR, ("intercept",), math.nan), r"\.intercept: found NaN"),
-        (changed(LINEAR, ("intercept",), 10**400), r"\.intercept: found 1000"),
-        (changed(LINEAR, ("intercept",), 1e101), r"\.intercept: found 1e\+101"),
+        ({**LINEAR.as_json(), "kind": "logit"}, ": found kind 'logit', expected a head of kind linear, custom or ens"),
+        (changed(LINEAR, ("intercepts", 0), math.nan), r"\.intercepts\[0\]: found NaN"),
+        (changed(LINEAR, ("intercepts", 0), 10**400), r"\.intercepts\[0\]: found 1000"),
+        (changed(LINEAR, ("intercepts", 0), 1e101), r"\.intercepts\[0\]: found 1e\+101"),
+        (changed(LINEAR, ("intercepts",), [0.0, 1.0]), r"expected 1 of intercepts and of each term's weights"),
+        (changed(STAGES, ("terms", 0, "weights"), [0.0, 1.0]), r"expected 3 of intercepts and of each term's weights"),
+        (changed(SEVERAL, ("fitted", 1), "T4"), "expected in fitted at least two of the classes T1, T2, T3"),
         (changed(LINEAR, ("terms", 1, "sd"), 0), r"\.terms\[1\]\.sd: found 0"),
         (changed(LINEAR, ("terms", 1, "transform"), "eval"), r"\.transform: found \"eval\""),
         (with_survival([], []), r"\.survival\.days: found \[\]"),
@@ -189,16 +185,15 @@ RISING = "expected ascending days and hazards above 0"
         (with_survival([0.0, 2.0], [0.1, 0.2]), RISING),
         (with_survival([1.0, 2.0], [0.2, 0.1]), RISING),
         (with_survival([1.0], [0.0]), RISING),
-        ({"classes": {"T1": LINEAR.as_json()}}, r"\.classes: found .* 2"),
-        ({"experts": []}, r"\.experts: found \[\]"),
+        ({**LINEAR.as_json(), "classes": ["T1"]}, "expected two different classes or more"),
+        ({"kind": "ensemble", "experts": []}, r"\.experts: found \[\]"),
         (changed(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
         (changed(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
         (changed(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
-        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.head\.experts: found .* no such key"),
-        (changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()), r"\.experts\[1\]\.head\.kind: .* no such key"),
+        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.experts\[0\]\.head: .* linear or custom"),
         (
-            changed(CLASSES, ("experts", 1, "head", "classes", "T3"), LINEAR.as_json()),
-            "the classes of the first expert",
+            changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
+            "the classes of the first expert, T1, T2, in 'by b'",
         ),
     ],
 )

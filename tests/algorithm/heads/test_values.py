@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from algorithm.heads.documents import ClassHead, Head, LinearHead
+from algorithm.heads.documents import Head, LinearHead
 from algorithm.heads.parts import Calibration, Survival
 from algorithm.heads.values import check_head, head_answer
 from contract.editions import Answer
 from contract.errors import ModelPackageError
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import class_head, linear, term
 
 SOCKET = {"slug": "slug", "title": "Title", "path": "answer.json"}
 RISK = Answer(name="risk", kind="risk", columns={"time": "RFS", "event": "Relapse"}, **SOCKET)
@@ -26,7 +26,7 @@ def head_of(weight: float, intercept: float = 0.0, **more: Any) -> LinearHead:
     return linear(term("x", weight), intercept=intercept, **more)
 
 
-STAGES = ClassHead(classes={"T2": head_of(0.0, 1.0), "T1": head_of(-1.0, 1.0), "T3": head_of(1.0)})
+STAGES = class_head({"T2": 1.0, "T1": 1.0, "T3": 0.0}, term("x", 0.0, -1.0, 1.0))
 
 
 def test_a_risk_is_the_score() -> None:
@@ -95,7 +95,7 @@ def test_a_probability_by_hand() -> None:
     [
         (POSITIVE, head_of(1.0), "head 'name': no threshold"),
         (TIME, head_of(1.0), "head 'name': no survival"),
-        (STAGE, head_of(1.0, threshold=0.0), "head 'name': a linear head"),
+        (STAGE, head_of(1.0, threshold=0.0), "head 'name': one score"),
         (RISK, STAGES, "head 'name': classes T2, T1, T3"),
         (STAGE.model_copy(update={"classes": ("T1", "T2")}), STAGES, "classes T2, T1, T3"),
     ],

@@ -13,16 +13,16 @@ import pytest
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
 from baseline.heads.models.classes import fit_multinomial
+from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.own import OwnHeads, with_own_heads
 from baseline.heads.models.risk import fit_cox
 from baseline.heads.models.selection import Family, stratified_folds
-from baseline.heads.models.targets import targets_of, with_own_features
+from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.models.terms import unchanged
 from contract.code import Code
 from contract.editions import load_edition
 from tests.baseline.heads.cohorts import head_cohort
-from tests.baseline.heads.own_code import own_head
+from tests.baseline.heads.custom_code import custom_head
 from tests.baseline.prepared import RFS
 
 FITTED: Final = "their_code:prevalence"
@@ -74,15 +74,15 @@ def test_nothing_is_known_of_a_centre_that_is_left_out(tmp_path: Path, model: st
     as the five heads share patients. The mean of 16 has 0.027. In the order of the shares the sum is 2 and C 0.66,
     which features that know the centre approach.
     """
-    target = with_own_features(PLAIN, [FITTED], [FITTED])
+    target = with_custom_features(PLAIN, [FITTED], [FITTED])
     if model == "plain features":
         target = PLAIN
     elif model == "fitted features":
         target = only(target, target.families[1:])
     else:
         seen = f'features.get("{FITTED}", features["x"]).to_numpy()'
-        code = Code.of([own_head(tmp_path, ('np.abs(features["x"].to_numpy())', seen), name="knowing_code")])
-        target = only(target, with_own_heads(PLAIN, OwnHeads(code, ("knowing_code:Head",))).families[1:])
+        code = Code.of([custom_head(tmp_path, ('np.abs(features["x"].to_numpy())', seen), name="knowing_code")])
+        target = only(target, with_custom_heads(PLAIN, CustomHeads(code, ("knowing_code:Head",))).families[1:])
     found = [left_out_metric(target, relapses(seed)) for seed in range(SEEDS)]
     assert np.mean(found) == pytest.approx(0.5, abs=0.08)
 

@@ -27,7 +27,7 @@ from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
-from baseline.heads.models.terms import with_weight
+from baseline.heads.models.terms import with_weights
 from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 
@@ -112,10 +112,10 @@ def test_coefficients_have_the_generators_signs(
     nodes for it."""
     cohort = phantoms[0]["rfs"]
     risk = fit_target(only(RFS, [FEW]), cohort, np.random.default_rng(0)).head
-    signs = {term.feature: np.sign(term.weight) for term in risk.terms}
+    signs = {term.feature: np.sign(term.weights[0]) for term in risk.terms}
     assert {signs[name] for name in ("total_volume_ml", "gtvn_count", "performance_status", "tobacco")} == {1}
     logit = fit_target(only(HPV, LOGISTIC[:1]), larger[0]["hpv"], np.random.default_rng(0)).head
-    signs = {term.feature: np.sign(term.weight) for term in logit.terms}
+    signs = {term.feature: np.sign(term.weights[0]) for term in logit.terms}
     assert {signs[name] for name in ("tobacco", "age_years", "total_volume_ml")} == {-1}
     assert signs["gtvn_cold_share"] == 1
 
@@ -130,7 +130,7 @@ def test_every_patient_is_judged_once_by_a_head_that_never_saw_them(
         assert set(np.flatnonzero(rfs.fold_of() == number)) == set(fold.held_out)
         selection = fold.ensemble.scores
         for patient in fold.held_out[:3]:
-            score = fold.head.score(cohort.rows()[patient])
+            score = fold.head.scores(cohort.pick([patient]))[0]
             assert rfs.scores[patient] == pytest.approx((score - selection.mean()) / selection.std())
 
 
@@ -147,7 +147,7 @@ def test_the_scale_of_one_folds_head_does_not_matter(phantoms: tuple[Cohorts, np
     def fit_scaled(training: HeadCohort, *rest: Any) -> list[LinearHead]:
         factor = 100 if without_first.isdisjoint(training.ids) else 1
         return [
-            head.model_copy(update={"terms": tuple(with_weight(term, factor * term.weight) for term in head.terms)})
+            head.model_copy(update={"terms": tuple(with_weights(one, [factor * one.weights[0]]) for one in head.terms)})
             for head in unfitted(training, *rest)
         ]
 

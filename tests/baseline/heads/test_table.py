@@ -13,7 +13,7 @@ import pytest
 
 from baseline import FittedTable, fit_table
 from contract.errors import HecktorError
-from tests.baseline.heads.own_code import own_head
+from tests.baseline.heads.custom_code import custom_head
 
 # Rows, and a strong feature among them.
 ROWS = 60
@@ -70,7 +70,6 @@ def test_summary(fitted: FittedTable) -> None:
     assert lines[0] == "432 rows, 114 events, 7 features"
     assert lines[1].startswith("risk: mean of Cox + signs, c_index 0.6")
     assert lines[2].startswith("risk, nested: c_index 0.6")
-    assert "over 5 splits" in lines[2]
     assert lines[3] == "risk, leave one centre out: risk: 1 centre, expected at least 2 to leave one out"
     assert lines[4].startswith("hazard ratio per SD: age 0.8")
 
@@ -157,24 +156,25 @@ REFUSED: list[tuple[Callable[[pd.DataFrame], Any], dict[str, Any], str]] = [
     (with_value("years", np.nan), SURVIVAL, "column 'years': found nan in row P3, expected a time of 0 or more"),
     (with_value("years", -1.0), SURVIVAL, "column 'years': found -1.0 in row P3, expected a time of 0 or more"),
     (with_value("years", np.inf), SURVIVAL, "column 'years': found inf in row P3, expected a time of 0 or more"),
-    (lambda f: f.assign(years=0), SURVIVAL, "column 'years': found 0 in every row, expected times above 0"),
-    (with_value("x", np.inf), SURVIVAL, "column 'x': found inf in row P3, expected a finite number, or NaN"),
-    (lambda f: f.assign(x="a"), SURVIVAL, "column 'x': found object such as 'a', expected numbers; leave the column"),
-    (lambda f: f, {"time": "years", "event": "died"}, "column 'site': found object such as 'A', expected numbers"),
+    (
+        lambda f: f.assign(years=0),
+        SURVIVAL,
+        "column 'years': found 0 in row P0 and 59 more, expected a time of 0 or more, above 0",
+    ),
+    (with_value("x", np.inf), SURVIVAL, "column 'x': found inf in row P3, expected finite numbers, NaN where missing"),
+    (lambda f: f.assign(x="a"), SURVIVAL, "column 'x': found object such as 'a', expected finite numbers"),
+    (
+        lambda f: f,
+        {"time": "years", "event": "died"},
+        "column 'site': found object such as 'A', expected finite numbers",
+    ),
     (lambda f: f.assign(died=0), SURVIVAL, "risk: 0 training patients with a died, expected at least 2"),
     (lambda f: f, {"time": "years", "features": FEATURES}, "fit_table: found time, expected time and event, or target"),
     (lambda f: f, {"features": FEATURES}, "fit_table: found no outcome, expected time and event, or target"),
     (lambda f: f, {**SURVIVAL, "target": "site"}, "fit_table: found time, event, target, expected time and event, or"),
     (lambda f: f, {**SURVIVAL, "time": "weeks"}, "table: found no column 'weeks', expected one of years, died, x"),
-    (
-        lambda f: f,
-        {**SURVIVAL, "features": ["x", "died"]},
-        "fit_table: found column 'died' twice, expected a different",
-    ),
-    (lambda f: f.rename(columns={"noise": "x"}), SURVIVAL, "table: found 2 columns 'x', expected one of"),
-    (lambda f: f.iloc[:0], SURVIVAL, "table: found an empty DataFrame, expected a pandas DataFrame with a row"),
-    (lambda f: f.to_dict("records"), SURVIVAL, "table: found list, expected a pandas DataFrame"),
-    (lambda f: f[["years", "died"]], {"time": "years", "event": "died"}, "found no column of a feature, expected one"),
+    (lambda f: f.iloc[:0], SURVIVAL, "table: found no row, expected a row for each patient"),
+    (lambda f: f[["years", "died"]], {"time": "years", "event": "died"}, "table: found no column of a feature"),
     (
         with_value("site", None),
         {**SURVIVAL, "centre": "site"},
@@ -206,7 +206,7 @@ def test_what_a_head_cannot_learn_from_is_named(
     ("change", "message"),
     [
         (lambda f: f.drop(columns="age"), "table: found no column 'age', expected one of"),
-        (lambda f: f.assign(age="27"), "column 'age': found object such as '27', expected numbers"),
+        (lambda f: f.assign(age="27"), "column 'age': found object such as '27', expected finite numbers"),
     ],
 )
 def test_a_table_that_cannot_be_predicted(
@@ -222,14 +222,14 @@ def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
     """
     x = np.random.default_rng(0).uniform(-3, 3, ROWS)
     frame = pd.DataFrame({"years": 4 - np.abs(x), "died": 1, "x": x})
-    head = fit_table(frame, time="years", event="died", code=[own_head(tmp_path)])
+    head = fit_table(frame, time="years", event="died", code=[custom_head(tmp_path)])
     nested = head.cross_validation["risk"]["nested"]
     assert nested["comparators"]["my_code:Head"]["c_index"] > 0.95  # each fold has a scale of its own
     assert "my_code:Head" in head.fitted.model
     low, middle, high = head.predict(pd.DataFrame({"x": [-2.9, 0.0, 2.9]}))["risk"]
     assert min(low, high) > middle
     sys.modules.pop("my_code")
-    folder = own_head(tmp_path / "b", ("class Head:", "class Other:"))
+    folder = custom_head(tmp_path / "b", ("class Head:", "class Other:"))
     with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing names"):
         fit_table(frame, time="years", event="died", code=[folder])
     sys.modules.pop("my_code")

@@ -22,7 +22,7 @@ from contract.packages import PostprocessingRules
 from tests.baseline.package.nnunet_results import CPU, DATASET, SPACING, TRANSPOSE, our_logits, package
 from tests.baseline.postprocessing.patients import record_json
 
-HEAD = {"kind": "test", "intercept": 0.5, "threshold": 0.0, "terms": []}
+HEAD = {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}
 
 
 def nnunet_logits(results: Path, folds: tuple[int, ...], data: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from contract.files import read_json, write_json
 from contract.patient import Patient
 from tests.baseline.postprocessing.patients import record_json
 from tests.baseline.prepared import cross_validation_json, outcomes
-from tests.conftest import head_json
+from tests.conftest import class_head_json, head_json
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
 HEAD = {"head": head_json(("total_volume_ml", 0.5), ("age_years", 0.1)), "model": "Cox, few features"}
@@ -186,9 +186,9 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     none = {"patients": [{"centre": "CHA"}] * 4, "nested": why, "leave_one_centre_out": why}
     records = {"t_stage": {**none, "nested": scored}, "n_stage": none, "rfs": none}
     write_json(work.cross_validation_json, cross_validation_json(records, no_head={"n_stage": "too few"}))
-    classes = {f"T{n}": head_json(("gtvp_diameter_mm", 0.1 * n)) for n in range(1, 5)}
+    names = dict.fromkeys(("T1", "T2", "T3", "T4"), 0.5)
     time = head_json(("age_years", 0.1)) | {"survival": {"days": [1500.0], "cumulative_hazard": [0.5]}}
-    heads = {"t_stage": {"classes": classes}, "rfs": time}
+    heads = {"t_stage": class_head_json(names, gtvp_diameter_mm=(0.1, 0.2, 0.3, 0.4)), "rfs": time}
     write_json(work.heads_json, {name: {"head": head, "model": "model"} for name, head in heads.items()})
     write_json(
         work.prepare_json, read_json(work.prepare_json) | {"options": {"release": "r", "edition": "hecktor2026"}}

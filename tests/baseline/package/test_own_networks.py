@@ -67,7 +67,9 @@ def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
     heads = tmp_path / "work" / "plans" / "other" / "heads.json"
     command = ["--code", str(code), "--weights", str(weights), "--heads", str(heads)]
     for name, head, further in (("four-answers", "survival", []), ("hecktor2025", "rfs", ["--edition", "hecktor2025"])):
-        write_json(heads, {head: {"kind": "test", "intercept": 0.5, "threshold": 0.0, "terms": []}})
+        write_json(
+            heads, {head: {"kind": "linear", "scale": "test", "intercepts": [0.5], "threshold": 0.0, "terms": []}}
+        )
         assert package_main([*command, *further, "--output", str(tmp_path / name)]) == 0
         manifest = read_manifest(tmp_path / name)
         assert (manifest.edition, manifest.own_edition) == (name, None if further else edition.content)

@@ -24,11 +24,12 @@ from contract.errors import ModelPackageError
 from tests.baseline.prepared import EDITION
 
 ORDERS = st.permutations([0, 1, 2]).map(tuple)
-TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weight": 0.2}
+TERM = {"feature": "age_years", "transform": "identity", "fill": 60.0, "mean": 61.0, "sd": 9.0, "weights": [0.2]}
 
 
 def head(**changes: Any) -> dict[str, Any]:
-    return {"kind": "test", "intercept": 0.5, "threshold": 0.25, "terms": [TERM]} | changes
+    parts = {"kind": "linear", "scale": "test", "intercepts": [0.5], "terms": [TERM], "threshold": 0.25} | changes
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -90,7 +91,8 @@ def test_heads_that_cannot_be_used(tmp_path: Path, content: object, message: str
 
 
 def n_stages(*numbers: int, **changes: Any) -> dict[str, Any]:
-    return {"classes": {f"N{number}": head(threshold=None, **changes) for number in numbers}}
+    names, several = [f"N{number}" for number in numbers], [0.5] * len(numbers)
+    return head(threshold=None, classes=names, intercepts=several, terms=[TERM | {"weights": several}]) | changes
 
 
 def test_heads_of_several_classes(tmp_path: Path) -> None:
@@ -137,11 +139,11 @@ def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:
     ("content", "message"),
     [
         ({"n_stage": n_stages(0, 1, 2)}, r"^head 'n_stage': classes N0, N1, N2, expected classes N0, N1, N2, N3"),
-        ({"n_stage": head()}, r"^head 'n_stage': a linear head, expected a head for each of 4 classes"),
-        ({"rfs": n_stages(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected a linear head for a risk"),
+        ({"n_stage": head()}, r"^head 'n_stage': one score, expected a score for each of 4 classes"),
+        ({"rfs": n_stages(0, 1, 2, 3)}, r"^head 'rfs': classes N0, .*, expected one score for a risk"),
         ({"rfs": head()}, r"^head 'rfs': no \w+, expected "),  # days need more than a score
         (
-            {"n_stage": n_stages(0, 1, 2, 3, terms=[TERM | {"feature": "m1"}])},
+            {"n_stage": n_stages(0, 1, 2, 3, terms=[TERM | {"feature": "m1", "weights": [0.2] * 4}])},
             r"^heads\.json: n_stage: feature 'm1' is unknown, expected one of",  # 2026 has no M-stage
         ),
     ],

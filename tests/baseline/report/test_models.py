@@ -17,7 +17,7 @@ from baseline.report.models import (
 )
 from tests.baseline.prepared import HPV, RFS
 from tests.baseline.report.records import PATIENTS, PERFECT, hpv_record, rfs_record
-from tests.conftest import head_json
+from tests.conftest import class_head_json, head_json
 
 
 def test_both_kinds_side_by_side() -> None:
@@ -72,7 +72,7 @@ def test_steadiness_of_coefficients() -> None:
 
 def test_a_head_of_classes_shows_the_change_from_class_to_class() -> None:
     """Weights 0.1, 0.4 and 1.3: the slope over -1, 0 and 1 is 0.6."""
-    head = {"classes": {f"T{n}": head_json(("volume", weight)) for n, weight in enumerate((0.1, 0.4, 1.3), start=1)}}
+    head = class_head_json(dict.fromkeys(("T1", "T2", "T3"), 0.5), volume=(0.1, 0.4, 1.3))
     (volume,) = coefficients(head, [{"coefficients": {"volume": 0.5}}])
     assert volume.shipped == pytest.approx(0.6)
     assert (volume.folds, volume.same_sign) == ((0.5,), 1)

@@ -1,4 +1,4 @@
-"""Ordinal and multinomial models of more than two classes, and the classes that a mask rules out."""
+"""Multinomial models of more than two classes, and the classes that a mask rules out."""
 
 from __future__ import annotations
 
@@ -8,39 +8,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from algorithm.heads.documents import ClassHead
-from algorithm.heads.own import NEVER
+from algorithm.heads.documents import NEVER, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
 from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.classes import (
-    boundaries,
-    fit_multinomial,
-    fit_ordinal,
-    predicted,
-    proportional_odds,
-    trend,
-)
+from baseline.heads.models.classes import fit_multinomial, predicted, trend
 from baseline.heads.models.kinds import only
-from baseline.heads.models.selection import Family, scores_of
+from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of
 from baseline.heads.models.terms import scaled_terms
 from baseline.heads.record import checked_document
 from contract.editions import load_edition
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import class_head, term
 from tests.baseline.heads.cohorts import head_cohort
 
 T_STAGE, N_STAGE, _ = targets_of(load_edition("hecktor2026"))
 CLASSES = ("T1", "T2", "T3", "T4")
 FEATURES = {"a": "identity", "b": "identity"}
 SETTINGS = ({"penalty": 0.1}, {"penalty": 0.01})
-FAMILIES = [
-    Family("ordinal", fit_ordinal, SETTINGS, FEATURES),
-    Family("multinomial", fit_multinomial, SETTINGS, FEATURES),
-]
+FAMILIES = [Family("multinomial", fit_multinomial, SETTINGS, FEATURES)]
 
 
 def cohort_of(columns: Floats, values: Numbers, classes: Sequence[str] = CLASSES) -> HeadCohort:
@@ -56,99 +43,27 @@ def ordinal_data(patients: int, cuts: Sequence[float], seed: int = 0) -> tuple[F
     return columns, np.digitize(latent, cuts)
 
 
-# Proportional odds
-
-
-def test_cut_points_without_features_by_hand() -> None:
-    """Classes weigh alike, so three, two and one quarters lie above the cuts: -logit(3/4), 0 and -logit(1/4)."""
-    codes = np.array([0] * 5 + [1] + [2] * 9 + [3] * 2)
-    weights, cuts = proportional_odds(np.zeros((17, 0)), codes, 4, 0.1)
-    assert weights.size == 0
-    assert cuts == pytest.approx([-np.log(3), 0, np.log(3)], abs=1e-4)
-
-
-def test_weights_and_cut_points_are_recovered() -> None:
-    """Cuts at the quartiles, so that weighting changes nothing. Standard errors of 20,000 patients are near 0.03."""
-    columns, _ = ordinal_data(20_000, (0.0,))
-    latent = columns @ [2.0, -1.0] + np.random.default_rng(1).logistic(size=len(columns))
-    cuts = np.quantile(latent, (0.25, 0.5, 0.75))
-    weights, fitted = proportional_odds(columns, np.digitize(latent, cuts), 4, 0.0)
-    assert weights == pytest.approx([2, -1], abs=0.1)
-    assert fitted == pytest.approx(cuts, abs=0.1)
-
-
-def test_the_fit_is_a_minimum() -> None:
-    """The penalised loss, written out, is higher at every neighbouring point."""
-    columns, codes = ordinal_data(300, (-2.0, 0.0, 2.0))
-    share = 1 / (4 * np.bincount(codes)[codes])
-
-    def loss(weights: Floats, cuts: Floats) -> float:
-        above = 1 / (1 + np.exp(np.append(np.insert(cuts, 0, -np.inf), np.inf) - (columns @ weights)[:, None]))
-        chance = above[:, :-1] - above[:, 1:]
-        return float(-share @ np.log(chance[np.arange(300), codes]) + 0.05 * weights @ weights)
-
-    weights, cuts = proportional_odds(columns, codes, 4, 0.1)
-    least = loss(weights, cuts)
-    for step in 1e-2 * np.concatenate([np.eye(5), -np.eye(5)]):
-        assert loss(weights + step[:2], cuts + step[2:]) > least
-
-
-@pytest.mark.parametrize(("odds", "upper"), [(3.0, np.log(7 / 3)), (5.0, np.log(4.6)), (2.0, 0.0), (1.2, 0.0)])
-def test_boundaries_by_hand(odds: float, upper: float) -> None:
-    """Cuts at +-ln A. With x = e^s the upper two classes are equally probable where A / (A + x) - 1 / (1 + A x) =
-    x / (A + x), so x = A - 2 / A. Up to A = 2 the middle class is nowhere the most probable, and both are 0."""
-    assert boundaries(np.array([-np.log(odds), np.log(odds)])) == pytest.approx([-upper, upper], abs=1e-6)
-
-
-@given(
-    st.lists(st.floats(-8, 8), min_size=1, max_size=4, unique=True).map(sorted),
-    st.lists(st.floats(-20, 20), min_size=1, max_size=9),
-)
-def test_the_highest_score_is_that_of_the_most_probable_class(cuts: list[float], scores: list[float]) -> None:
-    limits = boundaries(np.array(cuts))
-    ranks = np.arange(len(cuts) + 1)
-    for score in scores:
-        above = np.concatenate([[1.0], 1 / (1 + np.exp(np.array(cuts) - score)), [0.0]])
-        probability = above[:-1] - above[1:]
-        chosen = int(np.argmax(ranks * score - np.concatenate([[0.0], np.cumsum(limits)])))
-        assert probability[chosen] >= probability.max() - 1e-6
-
-
 # Heads
-
-
-def test_an_ordinal_head_is_k_times_one_score() -> None:
-    patients = cohort_of(*ordinal_data(200, (-2.0, 0.0, 2.0)))
-    (head,) = fit_ordinal(patients, scaled_terms(patients, FEATURES), SETTINGS[:1], np.random.default_rng(0))
-    weights = {name: {term.feature: term.weight for term in one.terms} for name, one in head.classes.items()}
-    assert weights["T1"] == {}
-    assert weights["T4"]["a"] == pytest.approx(3 * weights["T2"]["a"])
-    assert trend(head) == pytest.approx(weights["T2"])
-    cuts = -np.diff([one.intercept for one in head.classes.values()])
-    assert (np.diff(cuts) >= 0).all()
 
 
 def test_the_trend_of_a_multinomial_head_by_hand() -> None:
     """Weights 0, 1, 5 at places -1, 0, 1: (5 - 0) / 2. The class that never wins does not count."""
-    heads = {
-        name: linear(*([term("a", weight)] if weight else []), intercept=intercept)
-        for name, intercept, weight in (("N0", NEVER, 0.0), ("N1", 0.0, 0.0), ("N2", 0.0, 1.0), ("N3", 0.0, 5.0))
-    }
-    assert trend(ClassHead(classes=heads)) == {"a": 2.5}
+    head = class_head({"N0": NEVER, "N1": 0.0, "N2": 0.0, "N3": 0.0}, term("a", 0.0, 0.0, 1.0, 5.0))
+    assert trend(head) == {"a": 2.5}
 
 
-@pytest.mark.parametrize("fit", [fit_ordinal, fit_multinomial])
 @pytest.mark.parametrize("values", [[0, 1, 2, 3], [1, 3], [2]])
-def test_classes_without_patients_never_win(fit: object, values: list[int]) -> None:
+def test_classes_without_patients_never_win(values: list[int]) -> None:
     """Well separated patients of the other classes get their own."""
     truth = np.array(values * 6)
     columns = np.stack([10.0 * truth, np.arange(len(truth)) % 5], axis=1)
     patients = cohort_of(columns, truth)
-    (head,) = fit(patients, scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))  # type: ignore[operator]
-    assert list(head.classes) == list(CLASSES)
-    assert predicted(scores_of(head, patients), patients.possible).tolist() == truth.tolist()
-    absent = [one for name, one in head.classes.items() if CLASSES.index(name) not in values]
-    assert all((one.intercept, one.terms) == (NEVER, ()) for one in absent)
+    (head,) = fit_multinomial(patients, scaled_terms(patients, FEATURES), SETTINGS[1:], np.random.default_rng(0))
+    assert head.classes == CLASSES
+    assert predicted(head.scores(patients), patients.possible).tolist() == truth.tolist()
+    absent = [number for number in range(4) if number not in values]
+    assert all(head.intercepts[number] == NEVER for number in absent)
+    assert all(term.weights[number] == 0 for number in absent for term in head.terms)
 
 
 # Classes that the mask rules out
@@ -206,7 +121,7 @@ def test_the_record_of_a_cross_validation_can_be_recounted() -> None:
         assert scored["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert scored["recall"]["N0"] == 1.0
         rivals = {name: one["balanced_accuracy"] for name, one in scored["comparators"].items()}
-        assert set(rivals) == {"single_best", "clinical", "rule", "most_frequent"}
+        assert set(rivals) == {"clinical", "rule", "most_frequent"}
         assert rivals["most_frequent"] == 0.25
         assert set(scored["comparators"]["rule"]["class"]) == {"N0", "N1", "N2"}
         assert rivals["clinical"] == 0.25
@@ -225,7 +140,7 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
     document = cross_validation_document([(only(T_STAGE, FAMILIES[:1]), patients)], 0, {})
     for kind in ("nested", "leave_one_centre_out"):
         scored = document["t_stage"][kind]
-        for answers in (scored, scored["comparators"]["single_best"], scored["comparators"]["rule"]):
+        for answers in (scored, scored["comparators"]["rule"]):
             assert "T4" not in [answers["class"][n] for n in range(1, 72, 6)]
         assert scored["recall"]["T4"] == pytest.approx(2 / 3)
 
@@ -233,16 +148,7 @@ def test_no_cross_validation_gives_t4_without_a_primary() -> None:
 # Selection
 
 
-def test_ordinal_data_select_the_ordinal_model() -> None:
-    """The multinomial model has twice the weights and gains nothing; both are far above chance, 0.25."""
-    patients = cohort_of(*ordinal_data(240, (-2.0, 0.5, 2.0)))
-    fitted = fit_target(only(T_STAGE, FAMILIES), patients, np.random.default_rng(0))
-    assert fitted.model == "ordinal"
-    assert fitted.tried["ordinal"] > 0.45
-    assert fitted.head.as_json().keys() == {"classes"}
-
-
-def test_classes_without_an_order_select_the_multinomial_model() -> None:
+def test_classes_without_an_order_are_told_apart() -> None:
     """The lowest and the highest class have a high `a`; `b` tells them apart."""
     rng = np.random.default_rng(0)
     values = np.arange(240) % 4
@@ -266,7 +172,7 @@ def test_rare_classes_are_predicted_as_often_as_they_occur_in_balance() -> None:
     columns, values = ordinal_data(400, (-2.0, 0.5, 4.5))
     patients = cohort_of(columns, values)
     fitted = fit_target(only(T_STAGE, FAMILIES[:1]), patients, np.random.default_rng(0))
-    answers = predicted(scores_of(fitted.head, patients), patients.possible)
+    answers = predicted(fitted.head.scores(patients), patients.possible)
     recall = np.mean(answers[values == 3] == 3)
     assert (values == 3).mean() < 0.06
     assert recall > 0.6
@@ -282,6 +188,5 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     fitted = fit_target(only(N_STAGE, FAMILIES), patients, np.random.default_rng(0))
     assert fitted.out_of_fold == 1.0
     assert fitted.fallback == "N0"
-    head = fitted.head
-    assert isinstance(head, ClassHead)
-    assert head.classes["N0"].intercept == NEVER
+    assert isinstance(fitted.head, LinearHead)
+    assert fitted.head.intercepts[0] == NEVER

@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithm.heads.documents import ClassHead, LinearHead, Term
-from algorithm.heads.own import NEVER
+from algorithm.heads.documents import NEVER, LinearHead, Term
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.metrics import c_index
 from baseline.heads.models.ensemble import CandidateEnsemble, fit_ensemble, folded, head_of, make_ensemble, scale_of
 from baseline.heads.models.kinds import only
 from baseline.heads.models.risk import fit_cox, unfitted
-from baseline.heads.models.selection import Candidate, Family, candidates_of, scores_of
+from baseline.heads.models.selection import Candidate, Family, candidates_of
 from baseline.heads.models.targets import targets_of
 from contract.editions import load_edition
-from tests.algorithm.heads.head_parts import linear, term
+from tests.algorithm.heads.head_parts import class_head, linear, score, term
 from tests.baseline.heads.cohorts import head_cohort
 from tests.baseline.prepared import RFS
 
@@ -77,12 +76,21 @@ def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
     cohort, rng = survivors(), np.random.default_rng(0)
     ensemble = ensemble_of(FAMILIES[:2], cohort, rng)
     assert ensemble.name == "mean of x + y"
-    assert ensemble.metric > ensemble.single.metric + 0.05
-    head, single = fit_ensemble(ensemble, cohort, rng)
+    assert ensemble.metric > max(ensemble.tried.values()) + 0.05
+    head = fit_ensemble(ensemble, cohort, rng)
+    assert c_index(cohort.outcomes, head.scores(cohort)) == pytest.approx(ensemble.metric, abs=0.03)
     assert isinstance(head, LinearHead)
-    assert {term.feature: term.weight for term in head.terms} == pytest.approx({"x": 1.0, "y": 1.0}, abs=0.25)
-    assert [term.feature for term in single.terms] in (["x"], ["y"])
-    assert c_index(cohort.outcomes, scores_of(head, cohort)) == pytest.approx(ensemble.metric, abs=0.03)
+    assert {term.feature: term.weights[0] for term in head.terms} == pytest.approx({"x": 1.0, "y": 1.0}, abs=0.25)
+
+
+def test_the_best_candidate_answers_alone_where_none_is_an_expert() -> None:
+    """Four stages of which no model tells more than chance, 0.25; of the two best ones the first is used."""
+    classes = tuple(map(str, T_STAGE.answer.classes))
+    stages = head_cohort([{}] * 4, Outcomes(np.arange(4), classes=classes))
+    metrics = {"a": 0.2, "b": 0.25, "c": 0.25}
+    candidates = [Candidate(Family(name, unfitted, ({},)), {}, np.zeros((4, 4)), one) for name, one in metrics.items()]
+    ensemble = make_ensemble(T_STAGE, stages, candidates)
+    assert (ensemble.name, ensemble.metric, ensemble.tried) == ("b", 0.25, metrics)
 
 
 # The head
@@ -90,7 +98,7 @@ def test_two_experts_that_see_half_of_the_truth_are_better_together() -> None:
 
 def random_head(rng: np.random.Generator, shared: list[Term]) -> LinearHead:
     """Some of the shared terms with weights of its own, and a term that only this head has."""
-    terms = [one.model_copy(update={"weight": float(rng.normal())}) for one in shared if rng.random() < 0.7]
+    terms = [one.model_copy(update={"weights": (float(rng.normal()),)}) for one in shared if rng.random() < 0.7]
     own = term("age", float(rng.normal()), fill=1.0, mean=float(rng.normal()), sd=2.0)
     return linear(*terms, own, intercept=float(rng.normal()))
 
@@ -109,16 +117,16 @@ def test_the_folded_head_scores_as_the_mean_of_its_experts(seed: int, count: int
     for _ in range(5):
         values = rng.normal(0, 1, 3) * rng.choice([1.0, 100.0])
         row = {name: None if rng.random() < 0.2 else float(v) for name, v in zip(FEATURES, values, strict=True)}
-        naive = [(head.score(row) - mean) / sd for (mean, sd), head in zip(scales, heads, strict=True)]
-        assert one.score(row) == pytest.approx(sum(naive) / count, rel=1e-9, abs=1e-9)
+        naive = [(score(head, row) - mean) / sd for (mean, sd), head in zip(scales, heads, strict=True)]
+        assert score(one, row) == pytest.approx(sum(naive) / count, rel=1e-9, abs=1e-9)
     assert len(one.terms) <= len(FEATURES) + count
 
 
 def test_equal_terms_are_added_by_hand() -> None:
     """Weights 2 / 4 and 1 / 1, halved: 0.25 + 0.5 = 0.75. Intercepts (3 - 1) / 4 and (0 - 2) / 1, halved: -0.75."""
-    first, second = linear(term("x", 2.0), intercept=3.0, kind="a"), linear(term("x"), kind="b")
+    first, second = linear(term("x", 2.0), intercept=3.0, scale="a"), linear(term("x"), scale="b")
     head = folded([(1.0, 4.0, first), (2.0, 1.0, second)])
-    assert head == linear(term("x", 0.75), intercept=-0.75, kind="a and b")
+    assert head == linear(term("x", 0.75), intercept=-0.75, scale="a and b")
     apart = folded([(0.0, 1.0, first), (0.0, 1.0, linear(term("x", sd=1.5)))])
     assert len(apart.terms) == 2  # of another scaling
 
@@ -126,9 +134,9 @@ def test_equal_terms_are_added_by_hand() -> None:
 def test_heads_of_classes_are_folded_class_by_class() -> None:
     """T1: (1 / 2 + 3) / 2 = 1.75. T3 has no training patients in either head and never wins."""
 
-    def classes(weight: float) -> ClassHead:
-        return ClassHead(classes={"T1": linear(term("x", weight)), "T3": linear(intercept=NEVER)})
+    def classes(weight: float) -> LinearHead:
+        return class_head({"T1": 0.0, "T3": NEVER}, term("x", weight, 0.0))
 
     head = head_of([("a", 0.0, 2.0, classes(1.0)), ("b", 0.0, 1.0, classes(3.0))])
-    assert isinstance(head, ClassHead)
-    assert head.scores({"x": 1.0}) == {"T1": 1.75, "T3": NEVER}
+    assert isinstance(head, LinearHead)
+    assert score(head, {"x": 1.0}) == {"T1": 1.75, "T3": NEVER}

@@ -23,5 +23,5 @@ def test_the_penalty_of_a_logistic_regression_applies_to_the_mean_loss(patients:
     cohort = head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
     terms = scaled_terms(cohort, {"x": "identity"})
     (head,) = fit_logistic(cohort, terms, [{"penalty": 1 / (1 + np.e)}], np.random.default_rng(0))
-    assert [term.weight for term in head.terms] == pytest.approx([1.0], abs=1e-3)
-    assert head.intercept == pytest.approx(0, abs=1e-3)
+    assert [term.weights[0] for term in head.terms] == pytest.approx([1.0], abs=1e-3)
+    assert head.intercepts == pytest.approx([0], abs=1e-3)

@@ -5,18 +5,30 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithm.heads.parts import MOST_STEPS
 from baseline.heads.cohort import HeadCohort, Outcomes
+from baseline.heads.fitting import fit_target
 from baseline.heads.models.ensemble import scale_of
-from baseline.heads.models.risk import baseline_survival, cox_weights, log_hazard_slope, slope_notice
+from baseline.heads.models.kinds import only
+from baseline.heads.models.risk import (
+    baseline_survival,
+    cox_weights,
+    fit_cox,
+    fit_shipped_cox,
+    lifelines_weights,
+    log_hazard_slope,
+    slope_notice,
+)
+from baseline.heads.models.targets import RISK_FEATURES
+from baseline.heads.models.terms import scaled_terms
 from evaluation.analyses.survival import kaplan_meier, restricted_mean_years
 from evaluation.metrics.survival import DAYS_PER_YEAR
 from tests.baseline.heads.cohorts import head_cohort
+from tests.baseline.prepared import RFS
 
 
 def test_two_patients_by_hand() -> None:
@@ -37,16 +49,35 @@ def test_ties_by_hand() -> None:
 
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_lifelines_agrees(penalty: float) -> None:
-    """120 patients, whole months, so that there are many ties."""
-    lifelines = pytest.importorskip("lifelines")
+    """120 patients, whole months, so that there are many ties; columns of different scales, which lifelines equals."""
     rng = np.random.default_rng(2)
-    columns = rng.normal(size=(120, 6))
-    columns = (columns - columns.mean(0)) / columns.std(0, ddof=1)  # lifelines scales its columns so
+    columns = rng.normal(size=(120, 6)) * [1.0, 1.0, 0.5, 2.0, 1.0, 0.1]
     time = rng.exponential(20 / np.exp(columns[:, 0] - 0.5 * columns[:, 1]))
     days, event = np.ceil(np.minimum(time, 30)), (time <= 30).astype(int)
-    table = pd.DataFrame(columns).assign(days=days, event=event)
-    theirs = lifelines.CoxPHFitter(penalizer=penalty, l1_ratio=0.0).fit(table, "days", "event").params_
-    assert cox_weights(columns, Outcomes(event, days), penalty) == pytest.approx(theirs.to_numpy(), abs=1e-4)
+    ours, theirs = (fit(columns, Outcomes(event, days), penalty) for fit in (cox_weights, lifelines_weights))
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert np.abs(theirs[:2]).min() > 0.1
+
+
+def test_more_features_than_patients() -> None:
+    """The ridge has one minimum, and both find it."""
+    rng = np.random.default_rng(3)
+    columns, outcomes = rng.normal(size=(24, 60)), Outcomes(np.arange(24) % 3 == 0, np.ceil(rng.exponential(20, 24)))
+    ours, theirs = (fit(columns, outcomes, 0.03) for fit in (cox_weights, lifelines_weights))
+    assert ours == pytest.approx(theirs, abs=1e-4)
+
+
+def test_lifelines_fits_the_head_of_the_package() -> None:
+    """The weights are lifelines' to the last digit; those of the loops differ by up to 1e-4."""
+    rng = np.random.default_rng(4)
+    values = rng.normal(size=(60, 2))
+    rows = [{"total_volume_ml": float(np.exp(a)), "age_years": float(b)} for a, b in values]
+    cohort = head_cohort(rows, Outcomes(np.ones(60, np.int64), np.ceil(rng.exponential(20 / np.exp(values[:, 0])))))
+    few = only(RFS, RFS.families[:1])
+    fitted, setting = fit_target(few, cohort, np.random.default_rng(0)), np.random.default_rng(0)
+    terms, settings = scaled_terms(cohort, RISK_FEATURES), [fitted.setting]
+    (theirs,), (ours,) = (fit(cohort, terms, settings, setting) for fit in (fit_shipped_cox, fit_cox))
+    assert fitted.head == theirs != ours
 
 
 def test_nothing_to_fit() -> None:

@@ -19,14 +19,11 @@ from baseline.heads.models.selection import (
     Family,
     candidates_of,
     centre_folds,
-    scores_of,
-    single_best,
     stratified_folds,
 )
-from baseline.heads.models.terms import matrix, scaled_terms, usual_transforms, weighted, without_twins
-from tests.algorithm.heads.head_parts import linear
+from baseline.heads.models.terms import linear_head, matrix, scaled_terms, usual_transforms, without_twins
+from tests.algorithm.heads.head_parts import linear, score
 from tests.baseline.heads.cohorts import head_cohort
-from tests.baseline.prepared import HPV, RFS
 
 Rows = Sequence[dict[str, float | None]]
 
@@ -64,8 +61,8 @@ def test_the_matrix_is_what_the_shipped_head_computes(seed: int) -> None:
         for _ in range(24)
     ]
     patients = cohort_of(rows)
-    head = linear(*weighted(scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3]), intercept=0.1)
-    assert scores_of(head, patients) == pytest.approx([head.score(row) for row in rows])
+    head = linear_head("test", scaled_terms(patients, usual_transforms(patients)), [0.7, -1.3], [0.1])
+    assert head.scores(patients).tolist() == [score(head, row) for row in rows]
     assert matrix((), patients).shape == (24, 0)
 
 
@@ -119,7 +116,7 @@ def test_signs_are_recovered_and_the_scale_is_a_log_hazard() -> None:
     patients = cohort_of([{f"f{k}": float(v) for k, v in enumerate(row)} for row in values], outcomes=outcomes)
     terms = scaled_terms(patients, usual_transforms(patients))
     (head,) = fit_signs(patients, terms, [{"least_effect": 0.08}], np.random.default_rng(0))
-    found = {term.feature: term.weight for term in head.terms}
+    found = {term.feature: term.weights[0] for term in head.terms}
     assert 0.6 < found["f0"] < 1.3
     assert -1.3 < found["f1"] < -0.6
     assert max((abs(w) for f, w in found.items() if f not in ("f0", "f1")), default=0) < 0.1
@@ -192,41 +189,17 @@ def test_evaluated_patients_are_never_training_patients() -> None:
         assert train == set(patients.ids) - {patients.ids[n] for n in fold}
 
 
-def steady(name: str, values: Sequence[float]) -> tuple[Family, dict[float, float]]:
-    """A family whose settings score what is asked for, and the judge's table of intercept -> metric."""
+def test_of_equally_good_settings_the_strongest_regularisation_is_used() -> None:
+    """Settings that score 0.6, 0.7 and 0.7, judged by their intercept: the second one, with its scores."""
 
     def fit(
         _c: HeadCohort, _t: Sequence[Term], settings: Sequence[object], _r: np.random.Generator
     ) -> list[LinearHead]:
-        return [linear(intercept=float(values[n])) for n in range(len(settings))]
+        return [linear(intercept=(0.6, 0.7, 0.7)[n]) for n in range(len(settings))]
 
-    return Family(name, fit, tuple({"n": float(n)} for n in range(len(values))), {}), {v: v for v in values}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "name", "setting"),
-    [
-        ([0.7, 0.7, 0.6], [0.71], "first", 0.0),  # of equals the strongest; 0.01 more does not earn a place
-        ([0.6, 0.7], [0.73], "second", 0.0),
-        ([0.6, 0.7], [0.5, 0.4], "first", 1.0),
-    ],
-)
-def test_a_later_family_must_earn_its_place(first: list[float], second: list[float], name: str, setting: float) -> None:
     patients = cohort_of([{"x": 0.0}] * 10)
-    families = [steady("first", first)[0], steady("second", second)[0]]
+    family = Family("steady", fit, tuple({"n": float(n)} for n in range(3)), {})
     folds = [np.arange(5), np.arange(5, 10)]
-    metric = lambda _, scores: float(scores[0])  # noqa: E731
-    candidates = candidates_of(patients, families, folds, metric, np.random.default_rng(0))
-    best = single_best(candidates)
-    assert (best.name, best.setting["n"]) == (name, setting)
-    assert [one.metric for one in candidates] == [max(first), max(second)]
-
-
-def test_with_few_relapses_only_the_first_family_competes() -> None:
-    def relapsed(count: int) -> HeadCohort:
-        return cohort_of([{}] * 40, outcomes=Outcomes((np.arange(40) < count).astype(int), np.ones(40)))
-
-    assert [family.name for family in RFS.competing(relapsed(19))] == ["Cox, few features"]
-    for target in (RFS, HPV):
-        assert target.competing(relapsed(20)) == list(target.families)
-    assert len(HPV.competing(relapsed(30))) == 1
+    (chosen,) = candidates_of(patients, [family], folds, lambda _, scores: float(scores[0]), np.random.default_rng(0))
+    assert (chosen.name, chosen.setting["n"], chosen.metric) == ("steady", 1.0, 0.7)
+    assert chosen.scores.tolist() == [0.7] * 10

@@ -23,14 +23,14 @@ from contract.files import write_json
 _VERSION = 1
 
 
-class OwnFeatureRow(Document):
+class CustomFeatureRow(Document):
     """One patient's own features, and the digest of the inputs that they were measured on."""
 
     key: str
     features: dict[str, float | None]
 
 
-class OwnFeatureTable(Document):
+class CustomFeatureTable(Document):
     """The own features of a cohort, `own_features.json`.
 
     Attributes:
@@ -39,10 +39,10 @@ class OwnFeatureTable(Document):
     """
 
     code: dict[str, str]
-    rows: dict[str, OwnFeatureRow]
+    rows: dict[str, CustomFeatureRow]
 
 
-def measure_own_features(
+def measure_custom_features(
     work: WorkFolders, cases: Sequence[ReleaseCase], hooks: Sequence[FeatureHook], jobs: int = 1
 ) -> dict[str, Features]:
     """The features of the entrant's classes by patient ID; empty without one.
@@ -62,8 +62,8 @@ def measure_own_features(
     rows = {} if stored is None else {name: row for name, row in stored.rows.items() if keys.get(name) == row.key}
     waiting = [case for case in cases if case.patient_id not in rows]
     for name, features in map_items(partial(_measure, work=work, hooks=hooks), waiting, jobs, "measure own features"):
-        rows[name] = OwnFeatureRow(key=keys[name], features=features)
-    table = OwnFeatureTable(code=digests, rows={name: rows[name] for name in keys})
+        rows[name] = CustomFeatureRow(key=keys[name], features=features)
+    table = CustomFeatureTable(code=digests, rows={name: rows[name] for name in keys})
     for name in units:
         if all(row.features[name] is None for row in table.rows.values()):
             raise HecktorError(f"feature {name}", f"found missing for all {len(cases)} patients", "a value for some")
@@ -72,7 +72,7 @@ def measure_own_features(
     return {name: row.features for name, row in table.rows.items()}
 
 
-def own_features_stamp(work: WorkFolders) -> dict[str, Any]:
+def custom_features_stamp(work: WorkFolders) -> dict[str, Any]:
     """The own features' part of the heads' key; empty if there are none."""
     table = _stored(work)
     return {} if table is None else {"own_features": {name: row.key for name, row in table.rows.items()}}
@@ -84,9 +84,9 @@ def code_of_features(work: WorkFolders) -> dict[str, str]:
     return {} if table is None else table.code
 
 
-def _stored(work: WorkFolders) -> OwnFeatureTable | None:
+def _stored(work: WorkFolders) -> CustomFeatureTable | None:
     path = work.own_features_json
-    return read_document(path, OwnFeatureTable) if path.is_file() else None
+    return read_document(path, CustomFeatureTable) if path.is_file() else None
 
 
 def _sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> Sources:

@@ -1,4 +1,4 @@
-"""Entrants' own heads as families: fitted, checked and compared like our models (docs/own-model.md)."""
+"""Entrants' heads as families: fitted, checked and compared like our models (docs/own-model.md)."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from algorithm.heads.documents import ClassHead, Features, Floats, Head, LinearHead, Term
+from algorithm.heads.documents import NEVER, CustomHead, Floats, Head, LinearHead, Patients, Term
 from algorithm.heads.head_hook import (
     HeadTarget,
     call,
-    check_own_cube,
     cubes_for,
+    custom_heads,
     find_head,
-    own_heads,
     predictions,
-    replace_own,
+    replace_custom,
     table,
     with_code,
 )
-from algorithm.heads.own import NEVER, Cubes, OwnClassHead, OwnHead
 from baseline.heads.cohort import HeadCohort
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.selection import Family, SingleHead
-from contract.code import Code, code_files, files_digest, split_reference
+from contract.code import Code, code_files, split_reference
 from contract.errors import ModelPackageError
 from contract.files import whole_folder
 
@@ -38,7 +36,7 @@ _LEAST_SD: Final = 1e-6
 
 
 @dataclass(frozen=True)
-class OwnFit:
+class CustomFit:
     """Fits one entrant's class to one answer; `code` is imported where it is needed, also in another process."""
 
     code: Code
@@ -58,30 +56,27 @@ class OwnFit:
         names = cohort.outcomes.classes
         target = HeadTarget(self.name, "risk" if self.kind == "risk" else "class", tuple(names[one] for one in present))
         if len(present) == 1:
-            heads = {name: LinearHead(kind=self.reference, intercept=NEVER, terms=()) for name in names}
-            heads[names[present[0]]] = LinearHead(kind=self.reference, intercept=0.0, terms=())
-            return [ClassHead(classes=heads) for _ in settings]
+            intercepts = np.full(len(names), NEVER)
+            intercepts[present] = 0.0
+            head = LinearHead(scale=self.reference, classes=names, intercepts=tuple(intercepts.tolist()), terms=())
+            return [head for _ in settings]
         features = tuple(map(str, cohort.features.columns))
-        rows = cohort.rows()
-        head = find_head(self.code, self.reference)
-        model = call(self.reference, "made", head, target)
-        check_own_cube(model, head, f"head {self.reference}")
+        model = call(self.reference, "made", find_head(self.code, self.reference), target)
         stream = rng.spawn(1)[0]  # our own models draw the same numbers with and without this one
-        given = table(rows, features), _outcomes(cohort, present), stream
+        given = table(cohort, features), _outcomes(cohort, present), stream
         call(self.reference, "fit", model.fit, *given, *cubes_for(model, self.reference, cohort.cubes))
         parts: dict[str, Any] = {
             "hook": self.reference,
-            "code_sha256": self.code.digest(split_reference(self.reference, "head")[0]),
             "folder": f"{self.name}/{self.reference.replace(':', '.')}",
-            "files_sha256": "",
             "features": features,
+            **({"classes": names, "fitted": target.classes} if len(names) > 2 else {}),
         }
         predict = _Fitted(self.reference, model, features, target.scores)
-        if len(names) > 2:
-            return [OwnClassHead(**parts, classes=names, fitted=target.classes).bound(predict)]
-        scores = predict(rows, cohort.cubes)
-        mean, sd = float(scores.mean()), float(scores.std())
-        return [OwnHead(**parts, mean=mean, sd=sd if sd > _LEAST_SD else 1.0).bound(predict)]
+        if target.scores == 1:
+            scores = predict(cohort)
+            mean, sd = float(scores.mean()), float(scores.std())
+            parts |= {"mean": mean, "sd": sd if sd > _LEAST_SD else 1.0}
+        return [CustomHead(**parts).bound(predict)]
 
 
 @dataclass(frozen=True)
@@ -93,8 +88,8 @@ class _Fitted:
     features: tuple[str, ...]
     scores: int
 
-    def __call__(self, rows: Sequence[Features], cubes: Cubes | None) -> Floats:
-        return predictions(self.reference, self.model, table(rows, self.features), self.scores, cubes)
+    def __call__(self, patients: Patients) -> Floats:
+        return predictions(self.reference, self.model, table(patients, self.features), self.scores, patients.cubes)
 
 
 def _outcomes(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
@@ -105,7 +100,7 @@ def _outcomes(cohort: HeadCohort, present: Sequence[int]) -> pd.DataFrame:
     return pd.DataFrame({"class": np.searchsorted(present, outcomes.values)})
 
 
-def own_families(code: Code, references: Sequence[str], target: Target) -> list[Family]:
+def custom_families(code: Code, references: Sequence[str], target: Target) -> list[Family]:
     """A family for each entrant's head that can give this answer.
 
     Raises:
@@ -117,13 +112,13 @@ def own_families(code: Code, references: Sequence[str], target: Target) -> list[
         if not isinstance(kinds, list | tuple) or not kinds or not set(kinds) <= set(KINDS):
             raise ModelPackageError(f"head {reference}", f"kinds {kinds!r}", "some of 'risk', 'class'")
         if target.answer.kind in kinds:
-            fit = OwnFit(code, reference, target.name, target.answer.kind)
+            fit = CustomFit(code, reference, target.name, target.answer.kind)
             families.append(Family(reference, fit, ({},), {}))
     return families
 
 
 @dataclass(frozen=True)
-class OwnHeads:
+class CustomHeads:
     """The entrants' heads that compete, and the code in which they are found; false for none."""
 
     code: Code
@@ -142,37 +137,38 @@ class OwnHeads:
         return {(size[0], float(size[1])) for size in sizes if size is not None}
 
     def saved(self, head: Head, cohort: HeadCohort, folder: Path) -> Head:
-        """The head with the files of its own heads written below `folder`, and their code no longer in memory.
+        """The head with the files of its custom heads written below `folder`, and their code no longer in memory.
 
         Raises:
             ModelPackageError: saving or loading fails, or the loaded model predicts otherwise, or otherwise for each
                 patient alone than for all together.
         """
-        result = replace_own(head, lambda own: _save(own, folder))
-        rows, some = cohort.rows(), [cohort.pick(np.array([n])) for n in range(min(_COMPARED, len(cohort.ids)))]
-        for fitted, own in zip(own_heads(head), own_heads(with_code(result, self.code, folder)), strict=True):
-            expected = fitted.of_rows(rows, cohort.cubes)
-            alone = np.concatenate([own.of_rows(one.rows(), one.cubes) for one in some])
-            for values, name in ((own.of_rows(rows, cohort.cubes), "after load"), (alone, "for one patient alone")):
+        result = replace_custom(head, lambda custom: _save(custom, folder))
+        some = [cohort.pick(np.array([number])) for number in range(min(_COMPARED, len(cohort.ids)))]
+        loaded = custom_heads(with_code(result, self.code, folder))
+        for fitted, custom in zip(custom_heads(head), loaded, strict=True):
+            expected, alone = fitted.scores(cohort), np.concatenate([custom.scores(one) for one in some])
+            for values, name in ((custom.scores(cohort), "after load"), (alone, "for one patient alone")):
                 if not np.allclose(values, expected[: len(values)], rtol=1e-5, atol=1e-8):
                     raise ModelPackageError(
-                        f"head {own.hook}", f"{name} it predicts otherwise", "the same as after fit"
+                        f"head {custom.hook}", f"{name} it predicts otherwise", "the same as after fit"
                     )
         return result
 
 
-def _save(own: Any, folder: Path) -> Head:
-    fitted, path = own._predict, folder / own.folder
-    with whole_folder(path) as partial:
-        call(own.hook, "save", fitted.model.save, partial)
+def _save(custom: Any, folder: Path) -> CustomHead:
+    with whole_folder(folder / custom.folder) as partial:
+        call(custom.hook, "save", custom._predict.model.save, partial)
         if not code_files(partial):
-            raise ModelPackageError(f"head {own.hook}: save", "found no file", "files in the folder that it is given")
-    document: Head = own.model_copy(update={"files_sha256": files_digest(path)}).bound(None)
+            raise ModelPackageError(
+                f"head {custom.hook}: save", "found no file", "files in the folder that it is given"
+            )
+    document: CustomHead = custom.bound(None)
     return document
 
 
-def with_own_heads(target: Target, own: OwnHeads) -> Target:
+def with_custom_heads(target: Target, custom: CustomHeads) -> Target:
     """The target with entrants' heads as candidates and, each alone, as comparators. Raises `ModelPackageError`."""
-    families = own_families(own.code, own.references, target)
+    families = custom_families(custom.code, custom.references, target)
     comparators = {**target.comparators, **{family.name: family for family in families}}
     return replace(target, families=(*target.families, *families), comparators=comparators)

@@ -40,7 +40,7 @@ class Head:
 """
 
 
-def own_head(folder: Path, *changes: tuple[str, str], name: str = "my_code") -> Path:
+def custom_head(folder: Path, *changes: tuple[str, str], name: str = "my_code") -> Path:
     """A folder of code with `ABSOLUTE`, each change made to its text."""
     text = ABSOLUTE
     for before, after in changes:
