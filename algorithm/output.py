@@ -45,8 +45,8 @@ class CaseOutput:
         """The answers on disk, None before the first ones."""
         return self._answers
 
-    def write(self, answers: CaseAnswers, *, final: bool = False) -> None:
-        """Write answers, all or none; until the `final` ones the mask is compressed in memory.
+    def write(self, answers: CaseAnswers) -> None:
+        """Write answers, all or none; the mask is compressed in memory until they are final.
 
         Raises:
             OutputError: a file cannot be written.
@@ -57,9 +57,8 @@ class CaseOutput:
                 raise StoppedError("the answers are final")
             self._touched = True
             with self._stages("write"):
-                packed = self._write(answers)
-            self._packed_mask = None if final else packed
-            self._answers = answers if final else replace(answers, mask=None)
+                self._packed_mask = self._write(answers)
+            self._answers = replace(answers, mask=None)
 
     def close(self) -> CaseAnswers | None:
         """The answers on disk, which no thread replaces from now on; waits for a write in progress."""

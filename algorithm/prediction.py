@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import BASELINE, Method
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import Heads, Segmented, SegmentedBy
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import Finding
@@ -23,9 +23,8 @@ from contract.packages import PackageIdentity
 
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
-SegmentedBy = Literal["network", "PET threshold", "contours", "earlier mask", "empty mask"]
-# From the mask by a rule, the training's value in the manifest, or the edition's declaration.
-FallbackSource = Literal["PET threshold", "earlier mask", "empty mask", "rule", "training", "declaration"]
+# Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
+FallbackSource = SegmentedBy | Literal["rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,6 @@ class PredictRequest:
         time_limit_s: seconds for the case, of which `spent_s` are already used.
         strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
-        uncertainty_dir: folder for the uncertainty (`algorithm.uncertainty.record`); None computes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
@@ -61,7 +59,6 @@ class PredictRequest:
     strict: bool = False
     spent_s: float = 0.0
     most_passes: int | None = None
-    uncertainty_dir: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
     is_shipped: bool = False
@@ -82,7 +79,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class Fallback:
-    """How an answer was replaced, and why; the reason is empty until a fault makes a prepared fallback final."""
+    """How an answer was replaced, and why; the reason is empty until an early end makes a declared value final."""
 
     by: FallbackSource
     why: str = ""
@@ -93,10 +90,9 @@ class CaseAnswers:
     """The answers of a case.
 
     Attributes:
-        segmented: the case with the segmentation behind the answers.
+        segmented: the case with the segmentation behind the answers, and what it comes from.
         mask: labels on the CT's grid, None for an algorithm without a mask.
         values: risks and classes by name.
-        by_head: names of the values that a head gave.
         fallbacks: the fallbacks by the name of the answer.
         notes: lines for the log, such as features that are missing.
         probabilities: of the second of two classes, by name, from a head with calibration.
@@ -105,7 +101,6 @@ class CaseAnswers:
     segmented: Segmented
     mask: npt.NDArray[np.uint8] | None
     values: Mapping[str, HeadValue]
-    by_head: tuple[str, ...] = ()
     fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
@@ -115,13 +110,10 @@ class CaseAnswers:
         """The CT's grid."""
         return self.segmented.case.ct.geometry
 
-    @property
-    def is_prepared(self) -> bool:
-        """True for fallbacks that were made from the CT's grid alone, before the case was read."""
-        return "" in (fallback.why for fallback in self.fallbacks.values())
-
     def because_of(self, why: str) -> CaseAnswers:
-        """The same answers, with `why` as reason of prepared fallbacks."""
+        """The same answers, with `why` as reason of declared values."""
+        if self.segmented.heads is not Heads.DECLARED:
+            return self
         fallbacks = {name: Fallback(one.by, one.why or why) for name, one in self.fallbacks.items()}
         return replace(self, fallbacks=fallbacks)
 

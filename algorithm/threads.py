@@ -13,12 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import SimpleITK as sitk
+
 from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
 
 THREADS_VARIABLE: Final = "OMP_NUM_THREADS"
 LOAD: Final = Path("/proc/loadavg")
+
+
+def limit_image_threads() -> None:
+    """Let SimpleITK use as many threads as this process may use CPUs, of which it takes the host's otherwise."""
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
 
 
 def use_chosen_threads() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +73,6 @@ class Case:
     def scans(self) -> dict[str, Volume | None]:
         """CT and PET, or MR, by their names; None for a PET that cannot be used."""
         return {"MR": self.ct} if self.is_mr else {"CT": self.ct, "PET": self.pet}
-
-    @property
-    def fallback(self) -> Literal["PET threshold", "earlier mask", "empty mask"]:
-        """The mask where no network answers."""
-        if not self.is_mr:
-            return "PET threshold"
-        return "empty mask" if self.earlier is None else "earlier mask"
 
     @property
     def outside(self) -> float:
@@ -176,7 +169,7 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
 
 
 def air_case(source: CaseSource, edition: Edition) -> Case:
-    """A case of air on the CT's grid, which takes no memory; the CT's pixels are not read. Raises `InputError`."""
+    """A case of air on the CT's grid, which takes no memory; its header alone is read. Raises `InputError`."""
     if isinstance(source, CaseVolumes):
         grid = source.ct.geometry
     elif isinstance(source, CaseFiles):

@@ -1,9 +1,10 @@
-"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and removed lesions."""
+"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and what made it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,30 @@ _SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 _Float = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8]
+
+
+class SegmentedBy(StrEnum):
+    """What the mask of a case's answers comes from."""
+
+    HEADER = "header"  # an empty mask on the grid of the CT, which is not read yet
+    NOTHING = "nothing"  # the method segments nothing, or the scan shows no body
+    CONTOURS = "contours"  # given with the case
+    PET_THRESHOLD = "PET threshold"
+    EARLIER_MASK = "earlier mask"
+    EMPTY_MASK = "empty mask"  # of MR without an earlier mask
+    NETWORK = "network"
+
+
+# What answers where no network does, in this order: of PET/CT, of MR with a mask of the earlier visit, of other MR.
+STAND_INS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
+
+
+class Heads(Enum):
+    """What the risks and classes of a case's answers come from."""
+
+    DECLARED = auto()  # values of the training or the declaration: nothing is measured yet
+    OURS = auto()  # features and heads without an entrant's code
+    ALL = auto()  # an entrant's code, too
 
 
 @dataclass(frozen=True)
@@ -90,7 +115,7 @@ class Postprocessed:
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty for a threshold. `restoration` is nnU-Net's
+    `plan` and `device` describe the passes of the network; both are empty without one. `restoration` is nnU-Net's
     way back to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a
     package without rules; the logits are those of the postprocessed mask.
     """
@@ -107,13 +132,13 @@ class Segmentation:
     postprocessed: Postprocessed | None = None
 
     @property
-    def by_network(self) -> bool:
-        """True for passes of a network, False for a threshold."""
-        return bool(self.plan)
+    def is_first_of_several(self) -> bool:
+        """True for the first pass of a network of which more are planned."""
+        return self.passes_done == 1 < self.passes_planned
 
     @property
     def how(self) -> str:
-        """Plan and device in one line, empty for a threshold."""
+        """Plan and device in one line, empty without a network."""
         return f"{self.plan} on {self.device}" if self.device else self.plan
 
     @classmethod
@@ -135,25 +160,16 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class Segmented:
-    """A case with its segmentation and region, both None for a method that uses clinical variables alone.
+    """A case with its segmentation and region, both None for a method that segments nothing and before it is read.
 
-    `by_contours` is True for contours that came with the case.
+    `heads` says what answers its risks and classes.
     """
 
     case: Case
-    segmentation: Segmentation | None
+    by: SegmentedBy
+    segmentation: Segmentation | None = None
     region: Region | None = None
-    by_contours: bool = False
-
-    @property
-    def by_network(self) -> bool:
-        """True if passes of a network made the segmentation."""
-        return self.segmentation is not None and self.segmentation.by_network
-
-    @property
-    def without_body(self) -> bool:
-        """True if the scan shows neither a body nor uptake; nothing was segmented then."""
-        return self.region is not None and self.region.is_empty
+    heads: Heads = Heads.OURS
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
@@ -179,7 +195,7 @@ def log_probabilities(probabilities: _Float) -> _Float:
     return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
 
 
-def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmented:
+def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmentation:
     """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
 
     The grid covers the region and all contours.
@@ -193,5 +209,4 @@ def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[
     grid = upright_grid(case.ct.geometry, grids.triple(low), grids.triple(high), spacing_mm)
     ct = grids.resample(case.ct, grid, AIR_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
-    segmentation = Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
-    return Segmented(case, segmentation, region, by_contours=True)
+    return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from algorithm.case.read import AIR_HU, Case
-from algorithm.masks.segmentation import ANY_CORNER, Segmentation
+from algorithm.masks.segmentation import ANY_CORNER, Segmentation, SegmentedBy
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract import labels
@@ -29,6 +29,13 @@ NECK_BELOW_APEX_MM: Final = 30.0
 
 _Float = npt.NDArray[np.float32]
 _Mask = npt.NDArray[np.bool_]
+
+
+def stand_in_of(case: Case) -> SegmentedBy:
+    """What `threshold_segmentation` takes for a case."""
+    if not case.is_mr:
+        return SegmentedBy.PET_THRESHOLD
+    return SegmentedBy.EMPTY_MASK if case.earlier is None else SegmentedBy.EARLIER_MASK
 
 
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:

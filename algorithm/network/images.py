@@ -109,7 +109,7 @@ class GridImage(MemberImage):
         case: Case,
         region: Region,
         package: ModelPackage,
-        lesions: Callable[[], Segmentation],
+        lesions: Callable[[], Segmentation | None],
         answer: Geometry | None = None,
     ) -> None:
         self._case, self._package, self._lesions = case, package, lesions
@@ -182,7 +182,7 @@ def network_image(
     case: Case,
     region: Region,
     package: ModelPackage,
-    lesions: Callable[[], Segmentation],
+    lesions: Callable[[], Segmentation | None],
     answer: Geometry | None = None,
 ) -> GridImage:
     """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
@@ -191,7 +191,7 @@ def network_image(
 
 
 def other_images(
-    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
+    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation | None]
 ) -> dict[str, MemberImage]:
     """The images of configurations with another spacing or normalisation than the answer's, over the same region.
 
@@ -255,10 +255,9 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | Non
     return network_channels(case, grid)
 
 
-def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
+def focus_box(lesions: Segmentation | None, grid: Geometry) -> Box | None:
     """The box of `grid` (z, y, x) around all lesions, with a margin, or None; the lesions' grid is axis-aligned."""
-    hot = np.argwhere(lesions.mask())[:, ::-1]
-    if not len(hot):
+    if lesions is None or not len(hot := np.argwhere(lesions.mask())[:, ::-1]):
         return None
     spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
     low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM

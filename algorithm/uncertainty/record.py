@@ -64,14 +64,14 @@ def describe(segmentation: Segmentation, disagreement: Disagreement) -> dict[str
     listed. `postprocessing`, only with a package that has such rules, lists the lesions that they removed.
     """
     mask = segmentation.mask()
-    known = disagreement if segmentation.by_network and disagreement.passes else None
+    known = disagreement if segmentation.plan and disagreement.passes else None
     lesions = [lesion for label in labels.FOREGROUND for lesion in _lesions(mask, label, segmentation.grid, known)]
     return {
         "format_version": FORMAT_VERSION,
         "segmented_by": segmentation.how or "PET threshold",
         "passes": {
             "done": 0 if known is None else len(known.passes),
-            "planned": segmentation.passes_planned if segmentation.by_network else 0,
+            "planned": segmentation.passes_planned if segmentation.plan else 0,
             "made": [] if known is None else [{"fold": p.fold, "mirrored": list(p.axes)} for p in known.passes],
         },
         "why_not": disagreement.fault or (None if known else "no pass of the network was made"),

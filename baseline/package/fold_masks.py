@@ -15,7 +15,7 @@ from algorithm.deadline import Deadline
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
-from algorithm.network.passes import Ensemble, planned_passes, segment
+from algorithm.network.passes import Ensemble, NoPassFitsError, planned_passes, segment
 from baseline.cache import cache, load_cached
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.package.nnunet_results import NnunetResults, read_results
@@ -203,8 +203,9 @@ class _Segmenter:
         images, region = read_training_case(case, Notices())
         if region.is_empty:
             raise HecktorError(case.ct.name, "neither a body nor uptake in view", "a scan of head and neck")
-        segmentation = segment(images, region, ensemble, Deadline(_NO_LIMIT_S))
-        if not segmentation.by_network:
-            raise HecktorError(case.patient_id, "no pass of the network fits the memory", "one; the log has the reason")
+        try:
+            *_, segmentation = segment(images, region, ensemble, Deadline(_NO_LIMIT_S))
+        except NoPassFitsError as reason:
+            raise HecktorError(case.patient_id, f"no pass of the network fits the memory ({reason})", "one") from None
         write_mask(self.path(case), segmentation.mask_on(images.ct.geometry), images.ct.geometry)
         cache(self._note(case), key, segmentation.how)  # last: it stands for a whole mask

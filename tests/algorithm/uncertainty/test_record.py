@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
-from algorithm import conclude, pipeline
-from algorithm.deadline import Deadline, Termination
-from algorithm.heads.methods import METHODS
 from algorithm.masks.confidence import expected_dsc, lesions_of
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.passes import NoPassFitsError, Passes
-from algorithm.network.resident import Resident
 from algorithm.network.windows import Pass
-from algorithm.pipeline import predict
-from algorithm.prediction import PredictRequest
 from algorithm.region.grids import restore_bytes
 from algorithm.uncertainty.disagreement import Disagreement
 from algorithm.uncertainty.record import (
     describe,
-    prepare_folder,
 )
-from contract.editions import Algorithm
-from contract.errors import OutputError
-from contract.files import read_json
 from contract.images.geometry import Geometry
-from contract.images.volumes import read_volume
-from tests.algorithm.edition import EDITION, HPV, RFS, SEGMENTATION
+from tests.algorithm.edition import SEGMENTATION
 from tests.algorithm.uncertainty.two_passes import FIRST, SECOND
 
 MASK = f"{SEGMENTATION.answers[0].socket.relative_path}/output.mha"
@@ -109,199 +92,3 @@ def test_a_map_on_the_cts_grid_is_in_hundredths_of_a_bit() -> None:
     assert found.ravel().tolist() == [150, 119, 56, 25, 0]
     far = Geometry((2, 1, 1), (1.0, 3.0, 4.0), (900.0, 20.0, 30.0))
     assert not restore_bytes(values, GRID, far, 100).any()
-
-
-# End to end
-
-
-@pytest.mark.parametrize("task", ["segmentation", "rfs", "hpv"])
-def test_the_answer_is_the_same_with_and_without_uncertainty(
-    predict: Any, case_folder: Any, tmp_path: Path, task: str
-) -> None:
-    """Two folds and one mirror axis are four passes; the output folder holds the socket and nothing else."""
-    case_folder.write()
-    plain = predict(task)
-    before = {name: (tmp_path / "output" / name).read_bytes() for name in plain.files}
-    folder = tmp_path / "beside"
-    asked = predict(task, "--uncertainty", str(folder), "--time-limit", "300")
-    assert asked.status == 0
-    assert {name: (tmp_path / "output" / name).read_bytes() for name in asked.files} == before
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "disagreement.mha",
-        "uncertainty.json",
-        "uncertainty.mha",
-    ]
-    record = read_json(folder / "uncertainty.json")
-    assert [(row["fold"], row["mirrored"]) for row in record["passes"]["made"]] == [
-        (0, []),
-        (1, []),
-        (0, [2]),
-        (1, [2]),
-    ]
-    for name in ("uncertainty.mha", "disagreement.mha"):
-        shown = read_volume(folder / name)
-        assert shown.geometry.differences(case_folder.ct.geometry) == []
-        assert shown.array.dtype == np.uint8
-        assert 0 < shown.array.max() <= 159
-    for label in ("GTVp", "GTVn"):
-        row = record["labels"][label]
-        assert row["expected_dsc"] is None or 0 <= row["expected_dsc"] <= 1
-    assert any(row["expected_dsc"] is not None for row in record["labels"].values())
-
-
-def test_with_one_pass_nothing_is_compared(predict: Any, case_folder: Any, tmp_path: Path) -> None:
-    """No map of disagreement; what an earlier run left is gone."""
-    case_folder.write()
-    folder = tmp_path / "beside"
-    assert predict("rfs", "--uncertainty", str(folder)).status == 0
-    assert predict("rfs", "--uncertainty", str(folder), "--passes", "1").status == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["uncertainty.json", "uncertainty.mha"]
-    record = read_json(folder / "uncertainty.json")
-    assert all(row["pairwise_dsc"] is None for row in record["labels"].values())
-    assert all(row["found_by"] is None and row["mean_probability"] is not None for row in record["lesions"])
-
-
-@pytest.mark.parametrize("place", ["output", "output/images", "input", "output/../input/images"])
-def test_socket_folders_are_refused(predict: Any, case_folder: Any, tmp_path: Path, place: str) -> None:
-    case_folder.write()
-    before = sorted(tmp_path.rglob("*"))
-    refused = predict("segmentation", "--uncertainty", str(tmp_path / place))
-    assert refused.status == 1
-    assert "which may hold the platform's sockets only, expected a path outside" in refused.lines[-1]
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_the_platforms_folder_and_links_into_sockets_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "output").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "output")
-    for folder in (tmp_path / "link" / "more", Path("/output/more")):
-        with pytest.raises(OutputError, match="expected a path outside"):
-            prepare_folder(folder, [tmp_path / "input"], tmp_path / "output")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match=r"file cannot be used"):
-        prepare_folder(tmp_path / "file", [tmp_path / "input"], tmp_path / "output")
-
-
-@pytest.mark.parametrize(
-    ("task", "options", "message"),
-    [
-        ("segmentation", ("--serve",), "found with --serve, expected one of them"),
-        ("segmentation", ("--method", "threshold"), "method 'threshold' makes no passes, expected 'baseline'"),
-        ("rfs", ("--method", "clinical"), "method 'clinical' makes no passes, expected 'baseline'"),
-    ],
-)
-def test_the_uncertainty_is_refused_without_passes_or_with_a_server(
-    predict: Any, case_folder: Any, tmp_path: Path, task: str, options: tuple[str, ...], message: str
-) -> None:
-    case_folder.write()
-    refused = predict(task, "--uncertainty", str(tmp_path / "beside"), *options)
-    assert refused.status == 1
-    assert message in refused.lines[-1]
-    assert refused.files == []
-
-
-# Early ends and faults
-
-
-@pytest.fixture
-def request_for(case_folder: Any, tmp_path: Path) -> Callable[..., PredictRequest]:
-    case_folder.write()
-
-    def make(task: Algorithm = SEGMENTATION, time_limit_s: float = 600.0) -> PredictRequest:
-        return PredictRequest(
-            EDITION,
-            task,
-            METHODS["baseline"],
-            case_folder.input,
-            case_folder.output,
-            "cpu",
-            time_limit_s,
-            uncertainty_dir=tmp_path / "beside",
-        )
-
-    return make
-
-
-@pytest.fixture
-def resident(tiny_package: Path) -> Resident:
-    return Resident(tiny_package, "cpu")
-
-
-def answered(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> dict[str, Any]:
-    """The uncertainty beside an answer, which must be there."""
-    predict(request, resident, termination)
-    assert request.algorithm.answers[0].socket.path_under(request.output_dir).exists()
-    assert request.uncertainty_dir is not None
-    found: dict[str, Any] = read_json(request.uncertainty_dir / "uncertainty.json")
-    return found
-
-
-def test_the_threshold_has_no_uncertainty(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def nothing(self: Passes) -> None:
-        raise NoPassFitsError("no time")
-
-    monkeypatch.setattr(Passes, "run", nothing)
-    record = answered(request_for(HPV), resident)
-    assert record["why_not"] == "no pass of the network was made"
-    assert record["segmented_by"] == "PET threshold"
-    assert record["passes"] == {"done": 0, "planned": 0, "made": []}
-    assert any(row["volume_ml"] > 0 for row in record["labels"].values())
-    assert {row["expected_dsc"] for row in record["labels"].values()} == {None}
-    assert {row["mean_probability"] for row in record["lesions"]} == {None}
-
-
-def test_an_early_end_describes_the_completed_passes(
-    request_for: Callable[..., PredictRequest], resident: Resident, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The end is asked for in the second pass, which is not made: one pass of four counts."""
-    termination, real = Termination(), Passes._whole_pass
-
-    def second_hangs(self: Passes, step: Any) -> Any:
-        if step != self.passes[0]:
-            termination.request()
-            while not self.deadline.stopped():
-                time.sleep(0.01)
-        return real(self, step)
-
-    monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
-    request = request_for(RFS)
-    record = answered(request, resident, termination)
-    assert (record["passes"]["done"], record["passes"]["planned"]) == (1, 4)
-
-
-def test_only_the_record_is_written_when_time_is_up(
-    request_for: Callable[..., PredictRequest],
-    resident: Resident,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    request, real = request_for(RFS), pipeline.write_uncertainty
-
-    def late(*arguments: Any) -> None:
-        monkeypatch.setattr(Deadline, "overdue", lambda _: True)
-        real(*arguments)
-
-    monkeypatch.setattr(pipeline, "write_uncertainty", late)
-    record = answered(request, resident)
-    assert record["labels"]["GTVp"]["volume_ml"] is not None
-    assert request.uncertainty_dir is not None
-    assert [path.name for path in request.uncertainty_dir.iterdir()] == ["uncertainty.json"]
-    assert "no time for the maps" in caplog.text
-
-
-def test_an_uncertainty_that_cannot_be_written_leaves_the_answer(
-    request_for: Callable[..., PredictRequest],
-    resident: Resident,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OutputError("uncertainty.json: no space left")
-
-    monkeypatch.setattr(conclude, "write_json", refuse)
-    request = request_for()
-    predict(request, resident)
-    assert (request.output_dir / MASK).is_file()
-    assert "the uncertainty is incomplete: uncertainty.json: no space left" in caplog.text
