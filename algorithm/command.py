@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import LISTING, CaseFiles, plain_case
-from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
 from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
-from algorithm.output import remove_answers
+from algorithm.output import PROBABILITIES, remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
@@ -110,6 +109,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         strict=arguments.strict,
         spent_s=spent_s,
         most_passes=arguments.passes,
+        probabilities_path=None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES,
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
         code=tuple(arguments.code),
@@ -214,13 +214,19 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
     if request.mask_path is not None:
         _check_not_an_input(request.mask_path, inputs)
     _check_contours(arguments, request)
+    if arguments.probabilities is not None and arguments.serve:
+        raise HecktorError("--probabilities", "found with --serve", "one of them: a server answers many cases")
     if arguments.port is not None and not arguments.serve:
         raise HecktorError("--port", "found without --serve", "both")
-    if arguments.passes is not None and request.method.segmenter != "network":
-        raise HecktorError("--passes", f"method {arguments.method!r} makes no passes", "'baseline'")
+    for option in () if request.method.segmenter == "network" else ("passes", "probabilities"):
+        if getattr(arguments, option) is not None:
+            raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
+    if request.probabilities_path is not None:
+        _check_outside_sockets("--probabilities", request.probabilities_path, inputs, arguments.output)
+        remove_earlier("--probabilities", request.probabilities_path)
     if arguments.record is not None:
         _check_outside_sockets("--record", arguments.record, inputs, arguments.output)
-        remove_record(arguments.record)
+        remove_earlier("--record", arguments.record)
 
 
 def _check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], output: Path) -> None:
@@ -253,7 +259,7 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
         raise HecktorError("--contours", f"found with task {request.algorithm.name}, which answers a mask", expected)
     if request.method.segmenter != "network":
         raise HecktorError("--contours", f"found with method {request.method.name!r}", "'baseline'")
-    for option in ("serve", "passes"):
+    for option in ("serve", "passes", "probabilities"):
         if getattr(arguments, option):
             raise HecktorError(f"--{option}", "found with --contours", "one of them")
     if not arguments.contours.is_file():

@@ -14,7 +14,9 @@ from scipy import ndimage
 
 from algorithm.case.notices import Notices
 from algorithm.heads.features.structure import components
+from algorithm.masks.confidence import expected_dsc
 from algorithm.masks.segmentation import STAND_INS, Heads, SegmentedBy
+from algorithm.output import write_probabilities
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from algorithm.steps import RunContext
 from contract import labels
@@ -59,11 +61,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     for line in _fallback_lines(run, answers):
         LOGGER.warning("*** FALLBACK *** %s", line)
     _log_answers(run, record)
-    if run.request.record_path is not None:
-        try:
-            write_json(run.request.record_path, record.as_json())
-        except OutputError as problem:
-            LOGGER.warning("the record of the run is not written: %s", problem)
+    _write_beside(run, answers, record)
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
     return Prediction(
         answers.mask,
@@ -72,6 +70,21 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
         {name: value for name, value in answers.values.items() if kinds[name] == "class"},
         record,
     )
+
+
+def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
+    """Write the probabilities and the record, if requested; a failure goes to the log, since the answers stand."""
+    request, segmented = run.request, answers.segmented
+    try:
+        if request.record_path is not None:
+            write_json(request.record_path, record.as_json())
+        if request.probabilities_path is not None and segmented.segmentation is not None:
+            if segmented.by is not SegmentedBy.NETWORK:
+                LOGGER.warning("no probabilities are written: no pass of the network was made")
+            elif not run.deadline.stopped():
+                write_probabilities(request.probabilities_path, segmented.segmentation)
+    except OutputError as problem:
+        LOGGER.warning("not written beside the answers: %s", problem)
 
 
 def _note_implausible(lesions: Mapping[str, Mapping[str, float]], notices: Notices) -> None:
@@ -84,14 +97,6 @@ def _note_implausible(lesions: Mapping[str, Mapping[str, float]], notices: Notic
 
 def _is_too_large(lesions: Mapping[str, float]) -> bool:
     return lesions["volume_ml"] > LARGEST_PLAUSIBLE_ML
-
-
-def remove_record(record: Path) -> None:
-    """Remove an earlier case's record, which would look like this one's if the case fails. Raises `OutputError`."""
-    try:
-        record.unlink(missing_ok=True)
-    except OSError as problem:
-        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None
 
 
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
@@ -180,6 +185,7 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         probabilities=answers.probabilities,
         images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
         lesions=lesions,
+        expected_dsc={} if network is None or run.deadline.stopped() else expected_dsc(network.logits),
     )
 
 

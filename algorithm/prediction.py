@@ -41,6 +41,7 @@ class PredictRequest:
         time_limit_s: seconds for the case, of which `spent_s` are already used.
         strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
+        probabilities_path: file for the class probabilities (`algorithm.output.write_probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
@@ -59,6 +60,7 @@ class PredictRequest:
     strict: bool = False
     spent_s: float = 0.0
     most_passes: int | None = None
+    probabilities_path: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
     is_shipped: bool = False
@@ -152,7 +154,8 @@ class RunRecord:
 
     `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
     `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
-    lesions of each label in the written mask, or in the segmentation where no mask is written. `fallbacks` names the
+    lesions of each label in the written mask, or in the segmentation where no mask is written; `expected_dsc` that of
+    each label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the
     answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
     "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
     (`Region.as_json`), None for a method without images. `device` and `plan` describe the passes and are None without
@@ -184,6 +187,7 @@ class RunRecord:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)
     lesions: Mapping[str, Any] = field(default_factory=dict)
+    expected_dsc: Mapping[str, float | None] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""

@@ -24,10 +24,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.network.resident import Resident
-from algorithm.output import remove_answers
+from algorithm.output import remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
@@ -202,7 +201,7 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
 
     def answer_or_leave_nothing() -> str:
         if request.record_path is not None:
-            remove_record(request.record_path)
+            remove_earlier("--record", request.record_path)
         remove_answers(request)
         return predict(replace(request, spent_s=0.0), resident, termination).record.summary()
 

@@ -55,6 +55,7 @@ class RunContext:
         self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.output = CaseOutput(request, self.stages)
+        self.has_measured = False  # features, of which answers are on disk
         self._traced: set[str] = set()
 
     @property
@@ -197,7 +198,7 @@ class Measured:
 
 
 def measure(run: RunContext, segmented: Segmented) -> Measured:
-    """Features of lesions and patient for the heads; a bug leaves none if all heads have a fallback.
+    """Features of lesions and patient for the heads; the first fault leaves none if all heads have a fallback.
 
     Features of hooks are measured only for heads that ask an entrant's code, and fitted ones not for masks of the PET
     threshold.
@@ -216,13 +217,15 @@ def measure(run: RunContext, segmented: Segmented) -> Measured:
                 with run.stages(hook.title):
                     hooked |= _hooked(run, hook, seen)
         with run.stages("measure"):
-            return Measured({**image_features(*images, run.smallest_lesions), **clinical, **hooked}, cubes=seen.cubes)
+            measured = image_features(*images, run.smallest_lesions)
     except Exception as problem:
-        if any(answer.fallback is None for answer in heads):
+        if run.has_measured or any(answer.fallback is None for answer in heads):
             raise
         fault = f"the features cannot be measured ({type(problem).__name__})"
         run.trace(fault, problem)
         return Measured(fault=fault)
+    run.has_measured = True
+    return Measured({**measured, **clinical, **hooked}, cubes=seen.cubes)
 
 
 def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:

@@ -1,33 +1,29 @@
-"""How sure a mask is by the probabilities of its networks: expected DSC, and the lesions of a label."""
+"""How sure a mask is by the probabilities of its networks."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
-from algorithm.masks.segmentation import ANY_CORNER
+from algorithm.masks.segmentation import argmax, softmax
+from contract import labels
 
 
-def expected_dsc(mask: npt.NDArray[np.bool_], probability: npt.NDArray[np.float32]) -> float | None:
-    """Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p); None for an empty `mask`.
+def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
+    """The DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax, by the label's name.
 
-    With independent voxels it is close to the expected DSC of `mask` against the truth (soft Dice confidence, Borges,
-    Pacheco and Silva 2024, arXiv 2402.10665). Both arrays have one shape.
+    Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p), with p the softmax and A the
+    label's voxels; None without any. With independent voxels it is close to the expected DSC of A against the truth
+    (soft Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
     """
-    size = int(np.count_nonzero(mask))
-    if size == 0:
-        return None
-    inside, everywhere = probability[mask].sum(dtype=np.float64), probability.sum(dtype=np.float64)
-    return float(2 * inside / (size + everywhere))
-
-
-def lesions_of(mask: npt.NDArray[np.uint8], label: int) -> list[npt.NDArray[np.intp]]:
-    """The voxels of each 26-connected lesion of a label as indices into the flattened mask, largest lesion first."""
-    numbered, count = ndimage.label(mask == label, structure=ANY_CORNER)
-    if not count:
-        return []
-    places = np.flatnonzero(numbered)
-    number = numbered.ravel()[places]
-    order = np.argsort(number, kind="stable")
-    return sorted(np.split(places[order], np.flatnonzero(np.diff(number[order])) + 1), key=len, reverse=True)
+    size, inside, everywhere = np.zeros((3, len(labels.NAMES)))
+    for z in range(logits.shape[1]):  # probabilities of the whole grid at once would be the peak of memory
+        probability, mask = softmax(logits[:, z]), argmax(logits[:, z])
+        size += np.bincount(mask.ravel(), minlength=size.size)
+        everywhere += probability.sum((1, 2), dtype=np.float64)
+        for label in labels.FOREGROUND:
+            inside[label] += probability[label][mask == label].sum(dtype=np.float64)
+    return {
+        labels.NAMES[label]: float(2 * inside[label] / (size[label] + everywhere[label])) if size[label] else None
+        for label in labels.FOREGROUND
+    }

@@ -30,7 +30,11 @@ STAGES: Final = {
     "write": "contract.files:_link 3",
 }
 # Fallbacks of four answers come first, and once more beside the threshold's mask; each time four files.
-STAGES_OF_FOUR: Final = STAGES | {"head": "algorithm.pipeline:answer 5", "write": "contract.files:_link 17"}
+STAGES_OF_FOUR: Final = STAGES | {
+    "restore": "algorithm.region.grids:restore_labels 4",
+    "head": "algorithm.pipeline:answer 5",
+    "write": "contract.files:_link 17",
+}
 NO_ANSWER: Final = ("read", "localise")
 BY_THRESHOLD: Final = ("load", "first pass")
 # The stages in which the last answers are made; they are waited for.
