@@ -91,7 +91,7 @@ class CaseOutput:
             if request.algorithm.mask is not None and packed is not None:
                 contents[paths[request.algorithm.mask.name]] = packed
             contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
-        write_files(contents)
+        write_files(contents, partials=request.output_dir)  # in the folders of answers the platform expects no others
         return packed
 
 

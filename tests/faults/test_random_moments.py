@@ -36,7 +36,7 @@ BEGINNINGS: Final = {
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.steps:image_features 3",
     "head": "algorithm.pipeline:answer 3",
-    "write": "contract.files:_link 3",
+    "write": "contract.files:_give_name 3",
 }
 
 
