@@ -44,7 +44,7 @@ def restore(run: RunContext, segmented: Segmented) -> Restored:
     Raises:
         Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
     """
-    request, grid, segmentation = run.request, segmented.case.ct.geometry, segmented.segmentation
+    request, grid, segmentation = run.request, segmented.case.scan.geometry, segmented.segmentation
     stands_in = request.method.segmenter == "network" and segmented.by in STAND_INS
     fallback = Fallback(segmented.by, "no pass of the network") if stands_in else None
     if request.algorithm.mask is None:
@@ -123,7 +123,7 @@ def _classes_left(
     declared = [one for one in heads if one.without or one.rule]
     if mask is None or not declared:
         return {}
-    grid, has_segmentation = segmented.case.ct.geometry, segmented.segmentation is not None
+    grid, has_segmentation = segmented.case.scan.geometry, segmented.segmentation is not None
     absent = {
         labels.NAMES[label]
         for label in labels.FOREGROUND
@@ -139,8 +139,8 @@ def _by_head(
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
     head, lines = run.head(declared), []
-    if heads is not Heads.ALL and (own := own_heads(head)):
-        names = " and ".join(one.hook for one in own)
+    if heads is not Heads.ALL and (custom := own_heads(head)):
+        names = " and ".join(one.hook for one in custom)
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
         head, lines = left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]

@@ -1,4 +1,4 @@
-"""What `hecktor predict` and `python -m algorithm` do: checks of the paths, one case or a server, SIGTERM."""
+"""`hecktor predict` and `python -m algorithm`: checks of the paths, one case or a server, SIGTERM."""
 
 from __future__ import annotations
 

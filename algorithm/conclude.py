@@ -65,7 +65,7 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
     return Prediction(
         answers.mask,
-        answers.segmented.case.ct.geometry,
+        answers.segmented.case.scan.geometry,
         {name: float(value) for name, value in answers.values.items() if kinds[name] == "risk"},
         {name: value for name, value in answers.values.items() if kinds[name] == "class"},
         record,

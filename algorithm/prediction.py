@@ -81,7 +81,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class Fallback:
-    """How an answer was replaced, and why; the reason is empty until an early end makes a declared value final."""
+    """The source of what replaced an answer, and the reason, which is empty until an early end makes it final."""
 
     by: FallbackSource
     why: str = ""
@@ -110,7 +110,7 @@ class CaseAnswers:
     @property
     def geometry(self) -> Geometry:
         """The CT's grid."""
-        return self.segmented.case.ct.geometry
+        return self.segmented.case.scan.geometry
 
     def because_of(self, why: str) -> CaseAnswers:
         """The same answers, with `why` as reason of declared values."""
@@ -150,7 +150,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """How a case was answered.
+    """The record of a case: its answers, what they come from, and what they took.
 
     `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
     `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of

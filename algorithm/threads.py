@@ -1,4 +1,4 @@
-"""How many threads a case takes: those that the control group and the load of the machine leave.
+"""The threads of a case: those that the control group and the load of the machine leave.
 
 With more busy threads than CPUs each step of a network waits for its slowest thread: a prediction of 3 s took 54 s
 beside four busy loops, and 12 s with a single thread.

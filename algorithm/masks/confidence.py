@@ -1,4 +1,4 @@
-"""How sure a mask is by the probabilities of its networks."""
+"""The expected DSC of a mask, by the probabilities of its networks."""
 
 from __future__ import annotations
 

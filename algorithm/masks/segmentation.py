@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import AIR_HU, Case
+from algorithm.case.read import PADDING_HU, Case
 from algorithm.region import grids
 from algorithm.region.lattice import Restoration, restored_labels, upright_grid
 from algorithm.region.localise import Region
@@ -28,7 +28,7 @@ _Labels = npt.NDArray[np.uint8]
 
 
 class SegmentedBy(StrEnum):
-    """What the mask of a case's answers comes from."""
+    """The source of the mask of a case's answers."""
 
     HEADER = "header"  # an empty mask on the grid of the CT, which is not read yet
     NOTHING = "nothing"  # the method segments nothing, or the scan shows no body
@@ -44,7 +44,7 @@ STAND_INS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, Segment
 
 
 class Heads(Enum):
-    """What the risks and classes of a case's answers come from."""
+    """The source of the risks and classes of a case's answers."""
 
     DECLARED = auto()  # values of the training or the declaration: nothing is measured yet
     OURS = auto()  # features and heads without an entrant's code
@@ -175,7 +175,7 @@ def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[
         size = (last - first + 1).tolist()
         corners = contours.geometry.cropped(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
         low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
-    grid = upright_grid(case.ct.geometry, grids.triple(low), grids.triple(high), spacing_mm)
-    ct = grids.resample(case.ct, grid, AIR_HU)
+    grid = upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
+    ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)

@@ -119,7 +119,7 @@ class GridImage(MemberImage):
 
     def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
         """The image's grid, and its part over the region alone."""
-        grid = upright_grid(self._case.ct.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
+        grid = upright_grid(self._case.scan.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
         return grid, grid
 
     @property
@@ -227,7 +227,7 @@ def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
     """
     _, *others = case.channels
     rest = (np.zeros(grid.array_shape, np.float32) if one is None else grids.resample(one, grid, 0.0) for one in others)
-    return grids.resample(case.ct, grid, case.outside), *rest
+    return grids.resample(case.scan, grid, case.outside), *rest
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
@@ -250,7 +250,7 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | Non
     """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
     if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
         return None
-    corners = case.ct.geometry.corners_mm()
+    corners = case.scan.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
     return network_channels(case, grid)
 

@@ -207,5 +207,5 @@ class _Segmenter:
             *_, segmentation = segment(images, region, ensemble, Deadline(_NO_LIMIT_S))
         except NoPassFitsError as reason:
             raise HecktorError(case.patient_id, f"no pass of the network fits the memory ({reason})", "one") from None
-        write_mask(self.path(case), segmentation.mask_on(images.ct.geometry), images.ct.geometry)
+        write_mask(self.path(case), segmentation.mask_on(images.scan.geometry), images.scan.geometry)
         cache(self._note(case), key, segmentation.how)  # last: it stands for a whole mask

@@ -132,8 +132,8 @@ def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
 
 
 def test_sigterm_twice(run: Runs) -> None:
-    """The second comes while the answer that the first asked for is being written."""
-    faults = pause(SEGMENTATION, "later pass", 0.5), pause(SEGMENTATION, "restore", 1)
+    """The second comes when the answers that the first one ended with are being recorded."""
+    faults = pause(SEGMENTATION, "later pass", 0.5), "pause algorithm.pipeline:conclude 1 1"
     running = run(SEGMENTATION, *faults).at_pause().send(signal.SIGTERM).pause()
     ended = running.send(signal.SIGTERM).end()
     assert ended.status == 0, ended.said

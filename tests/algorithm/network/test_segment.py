@@ -58,7 +58,7 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     grid = grid_over((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), (3.0, 3.0, 3.0))
     ct, pet = network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
-    assert not network_channels(Case(case.ct, None, case.patient), grid)[1].any()
+    assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
 
 
 def test_an_unknown_normalisation(package: ModelPackage) -> None:
