@@ -14,8 +14,7 @@ from scipy import ndimage
 
 from algorithm.case.notices import Notices
 from algorithm.heads.features.structure import components
-from algorithm.masks.confidence import expected_dsc
-from algorithm.masks.segmentation import STAND_INS, Heads, SegmentedBy
+from algorithm.masks.segmentation import STAND_INS, Heads, SegmentedBy, expected_dsc
 from algorithm.output import write_probabilities
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from algorithm.steps import RunContext

@@ -16,7 +16,7 @@ from algorithm.masks.threshold import stand_in_of, threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.output import watch
 from algorithm.prediction import Prediction, PredictRequest
-from algorithm.steps import RunContext, localise, measure, read, segment
+from algorithm.steps import RunContext, by_networks, find_region, measure, read
 from contract import platform
 from contract.errors import Finding, HecktorError
 
@@ -101,7 +101,7 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
     if segmenter is None:
         yield Segmented(case, SegmentedBy.NOTHING)
         return
-    case, region = localise(run, case)
+    case, region = find_region(run, case)
     if region.is_empty:
         yield Segmented(case, SegmentedBy.NOTHING, threshold_segmentation(case, region), region)
     elif case.contours is not None and segmenter == "network":
@@ -120,7 +120,7 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
         else:
             yield Segmented(case, stand_in_of(case), threshold, region)
         if segmenter == "network":
-            for segmentation in segment(run, case, region, threshold):
+            for segmentation in by_networks(run, case, region, threshold):
                 yield Segmented(case, SegmentedBy.NETWORK, segmentation, region)
 
 

@@ -26,8 +26,7 @@ from algorithm.masks.threshold import stand_in_of
 from algorithm.network.resident import Resident
 from algorithm.output import CaseOutput
 from algorithm.prediction import PredictRequest, Stages
-from algorithm.region.localise import Region
-from algorithm.region.localise import localise as head_and_neck
+from algorithm.region.localise import Region, localise
 from algorithm.threads import use_chosen_threads
 from contract.editions import Answer
 from contract.errors import Finding, ModelPackageError
@@ -101,10 +100,10 @@ def read(run: RunContext) -> Case:
     return case
 
 
-def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
+def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
     """The case with the region of head and neck; a PET that covers little of its height is left out."""
     with run.stages("localise"):
-        region = head_and_neck(case)
+        region = localise(case)
         LOGGER.info("region: %s", region.summary())
         name = next(iter(case.scans))
         if region.is_empty:
@@ -122,7 +121,7 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
         return case, region
 
 
-def segment(run: RunContext, case: Case, region: Region, threshold: Segmentation | None) -> Iterator[Segmentation]:
+def by_networks(run: RunContext, case: Case, region: Region, threshold: Segmentation | None) -> Iterator[Segmentation]:
     """Segmentations of the region by the package's networks: of the first pass, and of all that fit the time.
 
     There is none if no pass fits, or no network sees a case without a PET: `threshold` stands, and the log says so.

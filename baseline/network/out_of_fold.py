@@ -18,8 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
-from algorithm.masks.confidence import expected_dsc
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 # The later stages are those of the last answers: the ones of the threshold and of the first pass come before.
 STAGES: Final = {
     "read": "algorithm.case.read:clean_pet 1",
-    "localise": "algorithm.pipeline:localise 1",
+    "localise": "algorithm.pipeline:find_region 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 3",
     "later pass": "algorithm.network.windows:_tile_logits 11",

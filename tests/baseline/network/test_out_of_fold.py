@@ -14,8 +14,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.features import intensity
 from algorithm.heads.measure import image_feature_names
-from algorithm.masks.confidence import expected_dsc
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
 from algorithm.network.images import ReadyImage, normalise, other_images, resampled_logits
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package

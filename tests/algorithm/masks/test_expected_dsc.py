@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.masks.confidence import expected_dsc
+from algorithm.masks.segmentation import expected_dsc
 
 
 def test_four_voxels_by_hand() -> None:
