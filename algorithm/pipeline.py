@@ -73,13 +73,12 @@ def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
             mask = restore(run, segmented)
             features = measure(run, segmented)
             run.output.write(answer(run, segmented, mask, features))
+            failed = None
         except (HecktorError, StoppedError):
             raise
         except Exception as problem:  # noqa: BLE001  better answers may follow
             run.trace(f"no answer by {segmented.by} ({type(problem).__name__})", problem)
             failed = problem
-        else:
-            failed = None
     if failed is not None:
         raise failed
 

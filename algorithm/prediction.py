@@ -45,7 +45,7 @@ class PredictRequest:
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
-        code: folders of an entrant's own code; none takes that of the image.
+        code: folders of an entrant's code; none takes that of the image.
         limits_card: take no more of a card than the platform's has, as the edition's limit demands.
         contours_path: mask of the lesions in place of those that the network would find; None without one.
     """
