@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from algorithm.heads.features.structure import components
 from algorithm.heads.head_hook import custom_heads, without_code
 from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import HeadAnswer, head_answer
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import STAND_INS, Heads, Segmented, SegmentedBy
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from algorithm.steps import Measured, RunContext
 from contract import labels
@@ -31,27 +30,24 @@ class _NoFeaturesError(Exception):
     """A fault left no features; the message is the reason."""
 
 
-@dataclass(frozen=True)
-class RestoredMask:
-    """The mask on the CT's grid, None if the algorithm has none, and what stands in for the network, if anything."""
+class Restored(NamedTuple):
+    """The mask on the scan's grid, None if the algorithm has none, and what stands in for the network, if anything."""
 
-    segmented: Segmented
-    array: _Mask | None
+    mask: _Mask | None
     fallback: Fallback | None = None
 
 
-def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
-    """The mask on the CT's grid; an empty one if there is no segmentation or it cannot be restored.
+def restore(run: RunContext, segmented: Segmented) -> Restored:
+    """The mask on the scan's grid; an empty one if there is no segmentation or it cannot be restored.
 
     Raises:
         Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
     """
-    request, grid, segmentation = run.request, segmented.case.ct.geometry, segmented.segmentation
-    by_threshold = segmentation is not None and not segmented.by_network and not segmented.without_body
-    stands_in = request.method.segmenter == "network" and by_threshold and not segmented.by_contours
-    fallback = Fallback(segmented.case.fallback, "no pass of the network") if stands_in else None
+    request, grid, segmentation = run.request, segmented.case.scan.geometry, segmented.segmentation
+    stands_in = request.method.segmenter == "network" and segmented.by in STAND_INS
+    fallback = Fallback(segmented.by, "no pass of the network") if stands_in else None
     if request.algorithm.mask is None:
-        return RestoredMask(segmented, None, fallback)
+        return Restored(None, fallback)
     why = "" if request.method.segmenter else "the method makes no mask"
     if segmentation is not None:
         try:
@@ -59,37 +55,37 @@ def restore(run: RunContext, segmented: Segmented) -> RestoredMask:
                 mask = segmentation.mask_on(grid)
             _check_mask(mask, grid.array_shape)
         except Exception as problem:
-            if not request.always_answers or run.is_retried(problem) or _has_mask(run):
+            if not request.always_answers or _has_mask(run):
                 raise
             why = f"the mask cannot be restored ({type(problem).__name__})"
             run.trace(why, problem)
         else:
-            return RestoredMask(segmented, mask, fallback)
-    empty = np.zeros(grid.array_shape, dtype=np.uint8)
-    return RestoredMask(segmented, empty, Fallback("empty mask", why))
+            return Restored(mask, fallback)
+    return Restored(np.zeros(grid.array_shape, dtype=np.uint8), Fallback(SegmentedBy.EMPTY_MASK, why))
 
 
 def _has_mask(run: RunContext) -> bool:
-    """True if answers with a segmentation are written already."""
-    written = run.output.answers
-    return written is not None and written.segmented.segmentation is not None
+    """True if a mask is written that was restored."""
+    answers, mask = run.output.answers, run.request.algorithm.mask
+    if answers is None or mask is None or answers.segmented.segmentation is None:
+        return False
+    return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not SegmentedBy.EMPTY_MASK
 
 
-def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswers:
+def answer(run: RunContext, segmented: Segmented, restored: Restored, measured: Measured) -> CaseAnswers:
     """All answers of the algorithm, by their kinds.
 
     Raises:
-        Exception: an answer without a fallback fails, or memory runs out for the first time.
+        Exception: an answer without a fallback fails.
     """
     algorithm = run.request.algorithm
     values: dict[str, HeadValue] = {}
-    by_head: list[str] = []
     fallbacks: dict[str, Fallback] = {}
     notes: list[str] = []
     probabilities: dict[str, float] = {}
-    if algorithm.mask is not None and mask.fallback is not None:
-        fallbacks[algorithm.mask.name] = mask.fallback
-    possible = _classes_left(algorithm.heads, mask, run.smallest_lesions)
+    if algorithm.mask is not None and restored.fallback is not None:
+        fallbacks[algorithm.mask.name] = restored.fallback
+    possible = _classes_left(algorithm.heads, segmented, restored.mask, run.smallest_lesions)
     for declared in algorithm.heads:
         with run.stages("head"):
             left = possible.get(declared.name, declared.classes)
@@ -98,21 +94,20 @@ def answer(run: RunContext, mask: RestoredMask, measured: Measured) -> CaseAnswe
                 continue
             excluded = tuple(value for value in declared.classes if value not in left)
             try:
-                given, lines = _by_head(run, declared, measured, excluded)
+                given, lines = _by_head(run, declared, segmented.heads, measured, excluded)
             except Exception as problem:
-                if not _may_fall_back(run, declared, problem):
+                if not _may_fall_back(declared, problem):
                     raise
                 value, fallback = _fall_back(run, declared, measured.features, excluded, problem)
                 values[declared.name], fallbacks[declared.name] = value, fallback
             else:
                 values[declared.name] = given.value
-                by_head.append(declared.name)
-                if algorithm.mask is None and mask.fallback is not None:
-                    fallbacks[declared.name] = mask.fallback  # the head saw another mask than the network's
+                if algorithm.mask is None and restored.fallback is not None:
+                    fallbacks[declared.name] = restored.fallback  # the head saw another mask than the network's
                 notes += lines
                 if given.probability is not None:
                     probabilities[declared.name] = given.probability
-    return CaseAnswers(mask.segmented, mask.array, values, tuple(by_head), fallbacks, tuple(notes), probabilities)
+    return CaseAnswers(segmented, restored.mask, values, fallbacks, tuple(notes), probabilities)
 
 
 def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
@@ -121,31 +116,30 @@ def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
 
 
 def _classes_left(
-    heads: Sequence[Answer], restored: RestoredMask, smallest: SmallestLesions
+    heads: Sequence[Answer], segmented: Segmented, mask: _Mask | None, smallest: SmallestLesions
 ) -> dict[str, tuple[ClassValue, ...]]:
     """The classes that the written mask leaves to each class answer on which it has a bearing, by name."""
     declared = [one for one in heads if one.without or one.rule]
-    if restored.array is None or not declared:
+    if mask is None or not declared:
         return {}
-    grid = restored.segmented.case.ct.geometry
+    grid, has_segmentation = segmented.case.scan.geometry, segmented.segmentation is not None
     absent = {
         labels.NAMES[label]
         for label in labels.FOREGROUND
-        if all(part.volume_ml < smallest.of(label) for part in components(restored.array == label, grid))
+        if all(part.volume_ml < smallest.of(label) for part in components(mask == label, grid))
     }
-    segmented = restored.segmented.segmentation is not None
-    return {one.name: classes_left(one, absent, segmented=segmented) for one in declared}
+    return {one.name: classes_left(one, absent, segmented=has_segmentation) for one in declared}
 
 
 def _by_head(
-    run: RunContext, declared: Answer, measured: Measured, excluded: Collection[ClassValue]
+    run: RunContext, declared: Answer, heads: Heads, measured: Measured, excluded: Collection[ClassValue]
 ) -> tuple[HeadAnswer, list[str]]:
     """The head's answer, and lines: what it goes without, and what its days mean."""
     if measured.features is None:
         raise _NoFeaturesError(measured.fault)
     head, lines = run.head(declared), []
-    if measured.is_early and (own := custom_heads(head)):
-        names = " and ".join(one.hook for one in own)
+    if heads is not Heads.ALL and (custom := custom_heads(head)):
+        names = " and ".join(one.hook for one in custom)
         if (left := without_code(head)) is None:
             raise _NoFeaturesError(f"{names} has not answered yet")
         head, lines = left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
@@ -172,10 +166,10 @@ def _missing(name: str, head: Head, features: Features) -> Iterator[str]:
         yield f"{name}: {len(missing)} features are missing, their training medians are used: {medians}"
 
 
-def _may_fall_back(run: RunContext, declared: Answer, problem: Exception) -> bool:
+def _may_fall_back(declared: Answer, problem: Exception) -> bool:
     """True after a fault of the head or a bug, if a fallback is declared; a bad case stays an error."""
     is_bad_case = isinstance(problem, HecktorError) and not isinstance(problem, ModelPackageError)
-    return declared.fallback is not None and not is_bad_case and not run.is_retried(problem)
+    return declared.fallback is not None and not is_bad_case
 
 
 def _fall_back(

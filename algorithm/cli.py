@@ -70,10 +70,10 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
     add_code_option(parser, " that the model package names, such as my_model (default: that of the image)")
     parser.add_argument("--require-model", action="store_true", help="refuse to answer with the shipped model package")
     parser.add_argument(
-        "--uncertainty",
+        "--probabilities",
         type=Path,
         metavar="DIR",
-        help="also write uncertainty maps and values to this folder, outside --output",
+        help="also write the networks' class probabilities to this folder, outside --output",
     )
     parser.add_argument(
         "--record",

@@ -1,4 +1,4 @@
-"""What `hecktor predict` and `python -m algorithm` do: checks of the paths, one case or a server, SIGTERM."""
+"""`hecktor predict` and `python -m algorithm`: checks of the paths, one case or a server, SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from pathlib import Path
 from typing import Final
 
 from algorithm.case.inputs import LISTING, CaseFiles, plain_case
-from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
 from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
-from algorithm.output import remove_answers
+from algorithm.output import PROBABILITIES, remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
-from algorithm.uncertainty.record import check_outside_sockets, prepare_folder
+from algorithm.threads import limit_image_threads
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
 from contract.entry import MarkedFormatter
@@ -46,6 +45,7 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    limit_image_threads()
     if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
         arguments.record = Path(path)
     request = _request(parser, arguments, spent_s)
@@ -109,7 +109,7 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         strict=arguments.strict,
         spent_s=spent_s,
         most_passes=arguments.passes,
-        uncertainty_dir=arguments.uncertainty,
+        probabilities_path=None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES,
         record_path=arguments.record,
         is_shipped=arguments.model is None and uploaded_package() is None,
         code=tuple(arguments.code),
@@ -206,7 +206,7 @@ def _terminated_by_signal() -> Iterator[Termination]:
 
 
 def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> None:
-    """Check the paths to write and create the folder of the uncertainty, before any work. Raises `HecktorError`."""
+    """Check the paths to write, before any work. Raises `HecktorError`."""
     source = request.source
     inputs = source.paths if isinstance(source, CaseFiles) else [source] if isinstance(source, Path) else []
     if arguments.serve and (request.mask_path is not None or isinstance(source, CaseFiles)):
@@ -214,19 +214,32 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
     if request.mask_path is not None:
         _check_not_an_input(request.mask_path, inputs)
     _check_contours(arguments, request)
+    if arguments.probabilities is not None and arguments.serve:
+        raise HecktorError("--probabilities", "found with --serve", "one of them: a server answers many cases")
     if arguments.port is not None and not arguments.serve:
         raise HecktorError("--port", "found without --serve", "both")
-    for option in () if request.method.segmenter == "network" else ("passes", "uncertainty"):
+    for option in () if request.method.segmenter == "network" else ("passes", "probabilities"):
         if getattr(arguments, option) is not None:
             raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
-    if arguments.uncertainty is not None and arguments.serve:
-        expected = "one of them: a server writes no uncertainty"
-        raise HecktorError("--uncertainty", "found with --serve", expected)
+    if request.probabilities_path is not None:
+        _check_outside_sockets("--probabilities", request.probabilities_path, inputs, arguments.output)
+        remove_earlier("--probabilities", request.probabilities_path)
     if arguments.record is not None:
-        check_outside_sockets("--record", arguments.record, inputs, arguments.output)
-        remove_record(arguments.record)
-    if arguments.uncertainty is not None:
-        prepare_folder(arguments.uncertainty, inputs, arguments.output)
+        _check_outside_sockets("--record", arguments.record, inputs, arguments.output)
+        remove_earlier("--record", arguments.record)
+
+
+def _check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], output: Path) -> None:
+    """Raise `OutputError` if a path lies in a folder of the platform's sockets.
+
+    `inputs` and `output` are folders, or files that the path must not name.
+    """
+    for root in (output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR):
+        if root.is_file() and path.resolve() == root.resolve():
+            raise OutputError(option, f"{path} is a file of the case", "another file")
+        if path.resolve().is_relative_to(root.resolve()):
+            fault = f"{path} lies within {root}, which may hold the platform's sockets only"
+            raise OutputError(option, fault, "a path outside")
 
 
 def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
@@ -246,7 +259,7 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
         raise HecktorError("--contours", f"found with task {request.algorithm.name}, which answers a mask", expected)
     if request.method.segmenter != "network":
         raise HecktorError("--contours", f"found with method {request.method.name!r}", "'baseline'")
-    for option in ("serve", "passes", "uncertainty"):
+    for option in ("serve", "passes", "probabilities"):
         if getattr(arguments, option):
             raise HecktorError(f"--{option}", "found with --contours", "one of them")
     if not arguments.contours.is_file():

@@ -1,4 +1,4 @@
-"""The end of a case: log lines, the uncertainty, the run record and the prediction."""
+"""The end of a case: log lines, the run record and the prediction."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scipy import ndimage
 
 from algorithm.case.notices import Notices
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import Segmented
-from algorithm.prediction import CaseAnswers, Prediction, RunRecord, SegmentedBy
+from algorithm.masks.segmentation import STAND_INS, Heads, SegmentedBy, expected_dsc
+from algorithm.output import write_probabilities
+from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from algorithm.steps import RunContext
-from algorithm.uncertainty.record import RECORD, describe, write_maps
 from contract import labels
 from contract.errors import Finding, OutputError
 from contract.files import write_json
@@ -27,46 +27,24 @@ LOGGER = logging.getLogger("hecktor")
 
 # Training's median GTVp is 7 to 11 ml; no tumour of head and neck, and no patient's nodes together, reach this volume.
 LARGEST_PLAUSIBLE_ML: Final = 500.0
+_WITHOUT_MASK: Final = (SegmentedBy.HEADER, SegmentedBy.NOTHING)
 
 
-def explain(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
-    """The answers, with the reason for an early end in the log, in the notices and in prepared fallbacks."""
+def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAnswers:
+    """The answers, with the reason for an early end in the log, in the notices and in declared values."""
     segmented, segmentation = answers.segmented, answers.segmented.segmentation
     if not reason:
         return answers
-    if answers.is_prepared:
-        what = "an empty mask and fallbacks" if segmentation is None else "fallbacks"
+    if segmented.heads is Heads.DECLARED:
+        what = "an empty mask and fallbacks" if segmented.by is SegmentedBy.HEADER else "fallbacks"
         run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
-    elif segmentation is None or segmented.without_body:
+    elif segmented.by in STAND_INS:
+        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the %s answers", reason, segmented.by)
+    elif segmentation is None or segmented.by is SegmentedBy.NOTHING:
         LOGGER.warning("*** EARLY END *** %s", reason)
-    elif not segmentation.by_network and not segmented.by_contours:
-        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the %s answers", reason, segmented.case.fallback)
     elif segmentation.passes_done < segmentation.passes_planned:
         LOGGER.warning("*** EARLY END *** %s: the best answer so far is written", reason)
     return answers.because_of(reason)
-
-
-def write_uncertainty(run: RunContext, answers: CaseAnswers) -> None:
-    """Write the uncertainty, if requested, as far as the time allows. A failure goes to the log: the answer stands."""
-    folder, disagreement, segmentation = run.request.uncertainty_dir, run.disagreement, answers.segmented.segmentation
-    if folder is None or disagreement is None or segmentation is None:
-        return
-    disagreement.close()
-    try:
-        with run.stages("uncertainty"):
-            record = describe(segmentation, disagreement)
-            if answers.segmented.without_body:
-                record["segmented_by"] = None
-            elif answers.segmented.by_contours:
-                record["segmented_by"] = "contours"
-            by_passes = record["why_not"] is None
-            write_json(folder / RECORD, record)
-            if by_passes and not run.deadline.overdue():
-                write_maps(folder, segmentation.grid, answers.segmented.case.ct.geometry, disagreement)
-            elif by_passes:
-                LOGGER.warning("no time for the maps of the uncertainty")
-    except Exception as problem:
-        LOGGER.warning("the uncertainty is incomplete: %s", problem, exc_info=problem)
 
 
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
@@ -82,19 +60,30 @@ def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     for line in _fallback_lines(run, answers):
         LOGGER.warning("*** FALLBACK *** %s", line)
     _log_answers(run, record)
-    if run.request.record_path is not None:
-        try:
-            write_json(run.request.record_path, record.as_json())
-        except OutputError as problem:
-            LOGGER.warning("the record of the run is not written: %s", problem)
+    _write_beside(run, answers, record)
     kinds = {declared.name: declared.kind for declared in run.request.algorithm.heads}
     return Prediction(
         answers.mask,
-        answers.segmented.case.ct.geometry,
+        answers.segmented.case.scan.geometry,
         {name: float(value) for name, value in answers.values.items() if kinds[name] == "risk"},
         {name: value for name, value in answers.values.items() if kinds[name] == "class"},
         record,
     )
+
+
+def _write_beside(run: RunContext, answers: CaseAnswers, record: RunRecord) -> None:
+    """Write the probabilities and the record, if requested; a failure goes to the log, since the answers stand."""
+    request, segmented = run.request, answers.segmented
+    try:
+        if request.record_path is not None:
+            write_json(request.record_path, record.as_json())
+        if request.probabilities_path is not None and segmented.segmentation is not None:
+            if segmented.by is not SegmentedBy.NETWORK:
+                LOGGER.warning("no probabilities are written: no pass of the network was made")
+            elif not run.deadline.stopped():
+                write_probabilities(request.probabilities_path, segmented.segmentation)
+    except OutputError as problem:
+        LOGGER.warning("not written beside the answers: %s", problem)
 
 
 def _note_implausible(lesions: Mapping[str, Mapping[str, float]], notices: Notices) -> None:
@@ -109,20 +98,12 @@ def _is_too_large(lesions: Mapping[str, float]) -> bool:
     return lesions["volume_ml"] > LARGEST_PLAUSIBLE_ML
 
 
-def remove_record(record: Path) -> None:
-    """Remove an earlier case's record, which would look like this one's if the case fails. Raises `OutputError`."""
-    try:
-        record.unlink(missing_ok=True)
-    except OSError as problem:
-        raise OutputError("--record", f"{record.name} cannot be replaced ({problem.strerror})", "a file") from None
-
-
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:
     mask = run.request.algorithm.mask
     for name, fallback in answers.fallbacks.items():
         if mask is None or name != mask.name:
             what = f"{answers.values[name]!r} is written, by the {fallback.by}"
-        elif fallback.by == "empty mask" and answers.segmented.segmentation is not None:
+        elif fallback.by is SegmentedBy.EMPTY_MASK and answers.segmented.segmentation is not None:
             what = "an empty mask is written"
         else:
             continue
@@ -177,14 +158,14 @@ def _lesions(answers: CaseAnswers) -> dict[str, Any]:
 
 def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -> RunRecord:
     request, segmented = run.request, answers.segmented
-    network = segmented.segmentation if segmented.by_network else None
+    network = segmented.segmentation if segmented.by is SegmentedBy.NETWORK else None
     return RunRecord(
         edition=request.edition.name,
         task=request.algorithm.name,
         method=request.method.name,
         device=None if network is None else network.device,
         region=None if segmented.region is None else segmented.region.as_json(),
-        segmented_by=_segmented_by(segmented),
+        segmented_by=None if segmented.by in _WITHOUT_MASK else segmented.by,
         passes_done=0 if network is None else network.passes_done,
         passes_planned=0 if network is None else network.passes_planned,
         plan=None if network is None else network.plan,
@@ -203,15 +184,8 @@ def _record(run: RunContext, answers: CaseAnswers, lesions: Mapping[str, Any]) -
         probabilities=answers.probabilities,
         images={name: None if one is None else _size(one.geometry) for name, one in segmented.case.scans.items()},
         lesions=lesions,
+        expected_dsc={} if network is None or run.deadline.stopped() else expected_dsc(network.logits),
     )
-
-
-def _segmented_by(segmented: Segmented) -> SegmentedBy | None:
-    if segmented.by_network:
-        return "network"
-    if segmented.by_contours and not segmented.without_body:
-        return "contours"
-    return None if segmented.segmentation is None or segmented.without_body else segmented.case.fallback
 
 
 def reset_peaks() -> None:

@@ -12,17 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from algorithm.deadline import Deadline, StoppedError, Termination
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
-from contract import platform
+from contract import labels, platform
 from contract.editions import Algorithm
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
-from contract.files import json_text, write_files
+from contract.files import atomic_path, json_text, write_files
 from contract.images.metaimage import unpacked
 from contract.images.volumes import packed_mask, write_mask
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
+PROBABILITIES: Final = "probabilities.npz"
 # Seconds to wait for better answers after SIGTERM; the platform kills 5 s after it.
 PATIENCE_S: Final = 3.0
 
@@ -45,8 +49,8 @@ class CaseOutput:
         """The answers on disk, None before the first ones."""
         return self._answers
 
-    def write(self, answers: CaseAnswers, *, final: bool = False) -> None:
-        """Write answers, all or none; until the `final` ones the mask is compressed in memory.
+    def write(self, answers: CaseAnswers) -> None:
+        """Write answers, all or none; the mask is compressed in memory until they are final.
 
         Raises:
             OutputError: a file cannot be written.
@@ -57,9 +61,8 @@ class CaseOutput:
                 raise StoppedError("the answers are final")
             self._touched = True
             with self._stages("write"):
-                packed = self._write(answers)
-            self._packed_mask = None if final else packed
-            self._answers = answers if final else replace(answers, mask=None)
+                self._packed_mask = self._write(answers)
+            self._answers = replace(answers, mask=None)
 
     def close(self) -> CaseAnswers | None:
         """The answers on disk, which no thread replaces from now on; waits for a write in progress."""
@@ -88,7 +91,7 @@ class CaseOutput:
             if request.algorithm.mask is not None and packed is not None:
                 contents[paths[request.algorithm.mask.name]] = packed
             contents |= {paths[name]: json_text(value).encode() for name, value in answers.values.items()}
-        write_files(contents)
+        write_files(contents, partials=request.output_dir)  # in the folders of answers the platform expects no others
         return packed
 
 
@@ -118,6 +121,38 @@ def remove_answers(request: PredictRequest) -> None:
         if folder is not None and path.parent != folder:
             with suppress(OSError):  # not empty, or absent
                 path.parent.rmdir()
+
+
+def remove_earlier(option: str, path: Path) -> None:
+    """Remove what an earlier case wrote, which would look like this one's if the case fails. Raises `OutputError`."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as problem:
+        raise OutputError(option, f"{path.name} cannot be replaced ({problem.strerror})", "a file") from None
+
+
+def write_probabilities(path: Path, segmentation: Segmentation) -> None:
+    """Write the probabilities of a segmentation as `.npz`, with the grid on which they are.
+
+    `probabilities` is float16 (label, z, y, x), the softmax of the averaged logits, of which the mask is the argmax;
+    `labels` are their names, `origin_mm` and `spacing_mm` (x, y, z) and `direction` (3, 3) the grid in LPS.
+
+    Raises:
+        OutputError: the file cannot be written.
+    """
+    logits, grid = segmentation.logits, segmentation.grid
+    probabilities = np.empty(logits.shape, np.float16)
+    for z in range(logits.shape[1]):
+        probabilities[:, z] = softmax(logits[:, z])
+    with atomic_path(path) as partial, partial.open("wb") as file:
+        np.savez_compressed(
+            file,
+            probabilities=probabilities,
+            labels=np.array([labels.NAMES[label] for label in sorted(labels.NAMES)]),
+            origin_mm=np.array(grid.origin_mm),
+            spacing_mm=np.array(grid.spacing_mm),
+            direction=np.array(grid.direction).reshape(3, 3),
+        )
 
 
 def watch(

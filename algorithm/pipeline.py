@@ -1,30 +1,22 @@
-"""The way of one case: read, localise, segment, restore, measure, answer, write."""
+"""The way of one case: better and better segmentations, and the answers by each of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 
 from algorithm.answers import answer, restore
 from algorithm.case.read import air_case
-from algorithm.conclude import conclude, explain, reset_peaks, write_uncertainty
-from algorithm.deadline import Termination
-from algorithm.masks.segmentation import Segmentation, Segmented, by_contours
-from algorithm.masks.threshold import threshold_segmentation
+from algorithm.conclude import conclude, log_early_end, reset_peaks
+from algorithm.deadline import StoppedError, Termination
+from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy, by_contours
+from algorithm.masks.threshold import stand_in_of, threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.output import watch
-from algorithm.prediction import CaseAnswers, Prediction, PredictRequest
-from algorithm.steps import (
-    Measured,
-    RunContext,
-    images_threads,
-    localise,
-    measure,
-    note_empty_mask,
-    read,
-    segment,
-)
+from algorithm.prediction import Prediction, PredictRequest
+from algorithm.steps import RunContext, by_networks, find_region, measure, read
 from contract import platform
 from contract.errors import Finding, HecktorError
 
@@ -32,33 +24,28 @@ LOGGER = logging.getLogger("hecktor")
 
 
 def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
-    """Answer one case before its time is up; the uncertainty and the run record, if requested, follow the answer.
+    """Answer one case before its time is up; the probabilities and the run record, if requested, follow the answer.
 
-    Valid answers are written as soon as there are any, and better ones replace them: fallbacks from the CT's header, if
-    the edition declares one for every answer; those of the PET threshold; of the first pass; of all passes. One thread
-    does all of this, and this thread watches the clock and `termination`.
+    Valid answers are written as soon as there are any, and better ones replace them (`segmentations`). One thread does
+    all of this but the first ones, and this thread watches the clock and `termination`.
 
     Raises:
         HecktorError: model or output is unusable; or input is, or the end came before there was an answer. No file is
             left then.
         Exception: a bug, before there was an answer; no file is left then either.
     """
-    with images_threads():
-        reset_peaks()
-        run = RunContext(request, resident)
-        if request.uses_package:
-            name_package(run)
-        try:
-            if request.always_answers:
-                prepared = Segmented(air_case(request.source, request.edition), None)
-                run.output.write(answer(run, restore(run, prepared), Measured()))
-            answers, reason = watch(partial(answer_case, run), run.output, run.deadline, termination or Termination())
-        except BaseException:
-            run.output.remove()
-            raise
-        answers = explain(run, answers, reason)
-        write_uncertainty(run, answers)
-        return conclude(run, answers)
+    reset_peaks()
+    run = RunContext(request, resident)
+    if request.uses_package:
+        name_package(run)
+    try:
+        answer_each(run, before_reading(run))
+        work = partial(answer_each, run, with_heads(run, segmentations(run)))
+        answers, reason = watch(work, run.output, run.deadline, termination or Termination())
+    except BaseException:
+        run.output.remove()
+        raise
+    return conclude(run, log_early_end(run, answers, reason))
 
 
 def name_package(run: RunContext) -> None:
@@ -72,75 +59,76 @@ def name_package(run: RunContext) -> None:
         run.notices.note(Finding("model package", found, "the package of a submission", action))
 
 
-def answer_case(run: RunContext) -> None:
-    """Write better and better answers to the case, the best ones last."""
-    case = read(run)
-    if run.request.method.segmenter is None:
-        write_best(run, Segmented(case, None))
-        return
-    case, region = localise(run, case)
-    if case.contours is not None and run.request.method.segmenter == "network":
-        with run.stages("contours"):
-            segmented = by_contours(case, case.contours, region, run.resident.package.spacing_mm)
-        write_best(run, segmented)
-        return
+def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
+    """Measure, answer and write each case of `better` in turn; a fault costs one that a better one follows alone.
 
-    @cache
-    def by_threshold() -> Segmentation:
-        with run.stages("threshold"):
-            return threshold_segmentation(case, region)
-
-    if region.is_empty or run.request.method.segmenter == "threshold":
-        write_best(run, Segmented(case, by_threshold(), region))
-        return
-    write_early(run, lambda: Segmented(case, by_threshold(), region))
-    segmentation = segment(
-        run, case, region, by_threshold, lambda first: write_early(run, lambda: Segmented(case, first, region))
-    )
-    if case.pet is not None and not segmentation.mask().any() and by_threshold().mask().any():
-        note_empty_mask(run, by_threshold())
-    written = run.output.answers
-    if (
-        written is None
-        or written.is_prepared
-        or written.segmented.segmentation is not segmentation
-        or run.calls_own_code
-    ):
-        write_best(run, Segmented(case, segmentation, region))
-
-
-def write_early(run: RunContext, make: Callable[[], Segmented]) -> None:
-    """Write answers that better ones will replace; a fault costs them alone, unless the package or disk is unusable."""
-    try:
-        segmented = make()
-        mask = restore(run, segmented)
-        if run.output.answers is not None and run.output.answers.is_prepared:
-            run.output.write(answer(run, mask, Measured()))  # should the features or a head never end
-        run.output.write(answer(run, mask, measure(run, segmented, is_early=True)))
-    except HecktorError:
-        raise
-    except Exception as problem:  # noqa: BLE001  better answers follow
-        run.trace(f"no early answer ({type(problem).__name__})", problem)
-
-
-def write_best(run: RunContext, segmented: Segmented) -> None:
-    """Write the best answers; after a lack of memory once more, with fallbacks.
-
-    Before entrants' code is called, the answers without it are written.
+    Raises:
+        HecktorError: package or output is unusable.
+        StoppedError: the answers on disk are final.
+        Exception: a fault in the last one.
     """
-    if run.calls_own_code:
-        write_early(run, lambda: segmented)
-    try:
-        answers = answers_of(run, segmented)
-    except MemoryError as problem:
-        run.trace("too little memory for the answers, which are made once more", problem)
-        run.out_of_memory = True
-    else:
-        run.output.write(answers, final=True)
+    failed: Exception | None = None
+    for segmented in better:
+        try:
+            mask = restore(run, segmented)
+            features = measure(run, segmented)
+            run.output.write(answer(run, segmented, mask, features))
+            failed = None
+        except (HecktorError, StoppedError):
+            raise
+        except Exception as problem:  # noqa: BLE001  better answers may follow
+            run.trace(f"no answer by {segmented.by} ({type(problem).__name__})", problem)
+            failed = problem
+    if failed is not None:
+        raise failed
+
+
+def before_reading(run: RunContext) -> Iterator[Segmented]:
+    """The empty mask on the grid of the CT's header, where the edition declares a value for every other answer."""
+    if run.request.always_answers:
+        case = air_case(run.request.source, run.request.edition)
+        yield Segmented(case, SegmentedBy.HEADER, heads=Heads.DECLARED)
+
+
+def segmentations(run: RunContext) -> Iterator[Segmented]:
+    """The case with better and better segmentations: the PET threshold, the first pass, all passes that fit the time.
+
+    In place of the PET threshold an edition of MR has the mask of the earlier visit. There is a single one for given
+    contours, for a scan without a body, and for methods without a network.
+    """
+    case, segmenter = read(run), run.request.method.segmenter
+    if segmenter is None:
+        yield Segmented(case, SegmentedBy.NOTHING)
         return
-    run.output.write(answers_of(run, segmented), final=True)
+    case, region = find_region(run, case)
+    if region.is_empty:
+        yield Segmented(case, SegmentedBy.NOTHING, threshold_segmentation(case, region), region)
+    elif case.contours is not None and segmenter == "network":
+        with run.stages("contours"):
+            segmentation = by_contours(case, case.contours, region, run.resident.package.spacing_mm)
+        yield Segmented(case, SegmentedBy.CONTOURS, segmentation, region)
+    else:
+        threshold: Segmentation | None = None
+        try:
+            with run.stages("threshold"):
+                threshold = threshold_segmentation(case, region)
+        except Exception as problem:
+            if segmenter == "threshold":
+                raise
+            run.trace(f"no {stand_in_of(case)} ({type(problem).__name__})", problem)
+        else:
+            yield Segmented(case, stand_in_of(case), threshold, region)
+        if segmenter == "network":
+            for segmentation in by_networks(run, case, region, threshold):
+                yield Segmented(case, SegmentedBy.NETWORK, segmentation, region)
 
 
-def answers_of(run: RunContext, segmented: Segmented) -> CaseAnswers:
-    """All answers of a case, from its segmentation."""
-    return answer(run, restore(run, segmented), measure(run, segmented))
+def with_heads(run: RunContext, better: Iterable[Segmented]) -> Iterator[Segmented]:
+    """Each of `better`, the first one with declared values before, and the last one with an entrant's code after it."""
+    segmented: Segmented | None = None
+    for number, segmented in enumerate(better):
+        if number == 0 and run.request.always_answers:  # should the features or a head never end
+            yield replace(segmented, heads=Heads.DECLARED)
+        yield segmented
+    if segmented is not None and run.asks_code:
+        yield replace(segmented, heads=Heads.ALL)

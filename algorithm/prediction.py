@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import CaseSource
 from algorithm.heads.methods import BASELINE, Method
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import Heads, Segmented, SegmentedBy
 from contract.editions import Algorithm, Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import Finding
@@ -23,9 +23,8 @@ from contract.packages import PackageIdentity
 
 RECORD_VERSION: Final = 2
 HeadValue = float | ClassValue
-SegmentedBy = Literal["network", "PET threshold", "contours", "earlier mask", "empty mask"]
-# From the mask by a rule, the training's value in the manifest, or the edition's declaration.
-FallbackSource = Literal["PET threshold", "earlier mask", "empty mask", "rule", "training", "declaration"]
+# Of a risk or class: from the mask by a rule, the training's value in the manifest, or the edition's declaration.
+FallbackSource = SegmentedBy | Literal["rule", "training", "declaration"]
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,11 @@ class PredictRequest:
         time_limit_s: seconds for the case, of which `spent_s` are already used.
         strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
-        uncertainty_dir: folder for the uncertainty (`algorithm.uncertainty.record`); None computes none.
+        probabilities_path: file for the class probabilities (`algorithm.output.write_probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
         mask_path: image file for the mask, for an algorithm with a mask alone and no `output_dir`.
         is_shipped: no model package was given, so the shipped one answers.
-        code: folders of an entrant's own code; none takes that of the image.
+        code: folders of an entrant's code; none takes that of the image.
         limits_card: take no more of a card than the platform's has, as the edition's limit demands.
         contours_path: mask of the lesions in place of those that the network would find; None without one.
     """
@@ -61,7 +60,7 @@ class PredictRequest:
     strict: bool = False
     spent_s: float = 0.0
     most_passes: int | None = None
-    uncertainty_dir: Path | None = None
+    probabilities_path: Path | None = None
     record_path: Path | None = None
     mask_path: Path | None = None
     is_shipped: bool = False
@@ -82,7 +81,7 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class Fallback:
-    """How an answer was replaced, and why; the reason is empty until a fault makes a prepared fallback final."""
+    """The source of what replaced an answer, and the reason, which is empty until an early end makes it final."""
 
     by: FallbackSource
     why: str = ""
@@ -93,10 +92,9 @@ class CaseAnswers:
     """The answers of a case.
 
     Attributes:
-        segmented: the case with the segmentation behind the answers.
+        segmented: the case with the segmentation behind the answers, and what it comes from.
         mask: labels on the CT's grid, None for an algorithm without a mask.
         values: risks and classes by name.
-        by_head: names of the values that a head gave.
         fallbacks: the fallbacks by the name of the answer.
         notes: lines for the log, such as features that are missing.
         probabilities: of the second of two classes, by name, from a head with calibration.
@@ -105,7 +103,6 @@ class CaseAnswers:
     segmented: Segmented
     mask: npt.NDArray[np.uint8] | None
     values: Mapping[str, HeadValue]
-    by_head: tuple[str, ...] = ()
     fallbacks: Mapping[str, Fallback] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     probabilities: Mapping[str, float] = field(default_factory=dict)
@@ -113,15 +110,12 @@ class CaseAnswers:
     @property
     def geometry(self) -> Geometry:
         """The CT's grid."""
-        return self.segmented.case.ct.geometry
-
-    @property
-    def is_prepared(self) -> bool:
-        """True for fallbacks that were made from the CT's grid alone, before the case was read."""
-        return "" in (fallback.why for fallback in self.fallbacks.values())
+        return self.segmented.case.scan.geometry
 
     def because_of(self, why: str) -> CaseAnswers:
-        """The same answers, with `why` as reason of prepared fallbacks."""
+        """The same answers, with `why` as reason of declared values."""
+        if self.segmented.heads is not Heads.DECLARED:
+            return self
         fallbacks = {name: Fallback(one.by, one.why or why) for name, one in self.fallbacks.items()}
         return replace(self, fallbacks=fallbacks)
 
@@ -156,11 +150,12 @@ class Stages:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """How a case was answered.
+    """The record of a case: its answers, what they come from, and what they took.
 
     `answers` holds risks and classes by answer, None for a mask, and `probabilities` that of the second of two classes;
     `images` sizes and spacings (x, y, z) of CT and PET, None for a PET that is not used; `lesions` volume and number of
-    lesions of each label in the written mask, or in the segmentation where no mask is written. `fallbacks` names the
+    lesions of each label in the written mask, or in the segmentation where no mask is written; `expected_dsc` that of
+    each label by the networks' probabilities, empty without them and after an early end. `fallbacks` names the
     answers given by a fallback, `fallback_by` which one ("PET threshold", "earlier mask", "empty mask", "rule",
     "training", "declaration"), and `fallback_why` the reason. `region` describes the region that was searched
     (`Region.as_json`), None for a method without images. `device` and `plan` describe the passes and are None without
@@ -192,6 +187,7 @@ class RunRecord:
     probabilities: Mapping[str, float] = field(default_factory=dict)
     images: Mapping[str, Any] = field(default_factory=dict)
     lesions: Mapping[str, Any] = field(default_factory=dict)
+    expected_dsc: Mapping[str, float | None] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The record as plain data, with its format version."""

@@ -17,17 +17,16 @@ import signal
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from http import HTTPStatus
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from algorithm.conclude import remove_record
 from algorithm.deadline import Termination
 from algorithm.network.resident import Resident
-from algorithm.output import remove_answers
+from algorithm.output import remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.errors import HecktorError
@@ -37,109 +36,77 @@ from contract.servers import RequestHandler
 LOGGER = logging.getLogger("hecktor")
 _METHODS: Final = {"/health": "GET", "/invoke": "POST"}
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+# A caller may send the next case while the reply to the one before is still on its way out.
+_PATIENCE_S: Final = 0.2
+
+_Reply = tuple[HTTPStatus, str]
 
 
-class Reply(NamedTuple):
-    """Status of a reply, and one line of text."""
-
-    status: HTTPStatus
-    text: str
-
-
-class Service:
-    """The server's behaviour apart from HTTP; not ready until `open`.
+class Server(ThreadingHTTPServer):
+    """Listens on all interfaces; port 0 chooses a free one. Cases are taken from `is_ready` to `drain`.
 
     Args:
         answer: answers the case in the input folder, from any thread, and returns a summary in one line; raises
             HecktorError if it cannot.
-        end_case: asks the current case to end with its best answer so far; called once, from another thread.
+        port: the port.
+
+    Raises:
+        HecktorError: the port is not available.
     """
 
-    def __init__(self, answer: Callable[[], str], end_case: Callable[[], None]) -> None:
-        self._answer, self._end_case = answer, end_case
-        self._is_ready, self._is_draining = threading.Event(), threading.Event()
-        self._in_work = threading.Lock()
-        self._owed, self._replied = 0, threading.Condition()
-
-    def open(self) -> None:
-        self._is_ready.set()
-
-    def health(self) -> Reply:
-        """OK if the service accepts cases, also while it works on one."""
-        if self._is_draining.is_set():
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "ending, no further case is accepted")
-        if not self._is_ready.is_set():
-            return Reply(HTTPStatus.SERVICE_UNAVAILABLE, "the model is being loaded")
-        return Reply(HTTPStatus.OK, "ready")
-
-    def invoke(self) -> Reply:
-        """Answer the case in the input folder; call it within `owing_a_reply`."""
-        if not self._in_work.acquire(blocking=False):
-            return Reply(HTTPStatus.CONFLICT, "a case is in work, expected one call at a time")
+    def __init__(self, answer: Callable[[], str], port: int) -> None:
+        self.answer = answer
+        self.is_ready, self.is_draining = threading.Event(), threading.Event()
+        self.in_work = threading.Lock()  # held from a case's beginning until its reply is sent
         try:
-            health = self.health()
-            return self._answered() if health.status is HTTPStatus.OK else health
-        finally:  # before the reply is sent, since the caller may send the next case at once
-            self._in_work.release()
+            super().__init__(("", port), _Handler)
+        except OSError as problem:
+            raise HecktorError(f"port {port}", f"cannot listen ({problem.strerror})", "a free port") from None
 
-    @contextmanager
-    def owing_a_reply(self) -> Iterator[None]:
-        """While the block runs, `drain` waits for its reply to be sent."""
-        with self._replied:
-            self._owed += 1
-        try:
-            yield
-        finally:
-            with self._replied:
-                self._owed -= 1
-                self._replied.notify_all()
+    def server_bind(self) -> None:
+        """Bind without looking up this host's name, which can take seconds without a network."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = "", int(self.server_address[1])
 
-    def _answered(self) -> Reply:
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
+        """Log one line for a lost connection; its case, if any, is answered all the same."""
+        problem = sys.exc_info()[1]
+        LOGGER.warning("a connection was lost (%s)", type(problem).__name__)
+
+    def health(self) -> _Reply:
+        """OK if cases are accepted, also while one is answered."""
+        if self.is_draining.is_set():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "ending, no further case is accepted"
+        if not self.is_ready.is_set():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "the model is being loaded"
+        return HTTPStatus.OK, "ready"
+
+    def invoke(self) -> _Reply:
+        """Answer the case in the input folder, with `in_work` held."""
+        health = self.health()
+        if health[0] is not HTTPStatus.OK:
+            return health
         try:
-            summary = self._answer()
+            summary = self.answer()
         except HecktorError as problem:
             return _failed(problem.message)
         except Exception as problem:  # a bug in one case must not cost the next ones
             LOGGER.exception("a bug, not the case's fault")
             return _failed(f"internal error ({type(problem).__name__})")
         LOGGER.info("%s", summary)
-        return Reply(HTTPStatus.CREATED, summary)
+        return HTTPStatus.CREATED, summary
 
-    def drain(self) -> None:
-        """Reject further cases, and return when the current one is answered and its reply sent."""
-        self._is_draining.set()
-        self._end_case()
-        with self._replied:
-            self._replied.wait_for(lambda: self._owed == 0)
+    def drain(self, end_case: Callable[[], None]) -> None:
+        """Reject further cases, and return when the current one, which `end_case` asks to end, has its reply."""
+        self.is_draining.set()
+        end_case()
+        with self.in_work:
+            pass
 
 
-def _failed(message: str) -> Reply:
+def _failed(message: str) -> _Reply:
     LOGGER.error("error: %s", message)
-    return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, message)
-
-
-class Server(socketserver.ThreadingTCPServer):
-    """The service over HTTP on all interfaces; port 0 chooses a free one."""
-
-    allow_reuse_address = True
-    daemon_threads = True
-
-    def __init__(self, service: Service, port: int) -> None:
-        """Start to listen. Raises HecktorError if the port is not available."""
-        self.service = service
-        try:
-            super().__init__(("", port), _Handler)
-        except OSError as problem:
-            raise HecktorError(f"port {port}", f"cannot listen ({problem.strerror})", "a free port") from None
-
-    @property
-    def port(self) -> int:
-        return int(self.server_address[1])
-
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        """Log one line for a lost connection; its case, if any, is answered all the same."""
-        problem = sys.exc_info()[1]
-        LOGGER.warning("a connection was lost (%s)", type(problem).__name__)
+    return HTTPStatus.INTERNAL_SERVER_ERROR, message
 
 
 class _Handler(RequestHandler):
@@ -155,20 +122,24 @@ class _Handler(RequestHandler):
         path = address.path
         method = _METHODS.get(path)
         if method is None:
-            self._send(Reply(HTTPStatus.NOT_FOUND, f"expected {' or '.join(_METHODS)}"))
+            self._send((HTTPStatus.NOT_FOUND, f"expected {' or '.join(_METHODS)}"))
         elif self.command != method:
-            self._send(Reply(HTTPStatus.METHOD_NOT_ALLOWED, f"expected {method} {path}"), {"Allow": method})
+            self._send((HTTPStatus.METHOD_NOT_ALLOWED, f"expected {method} {path}"), {"Allow": method})
         elif path == "/health":
-            self._send(self.server.service.health())
+            self._send(self.server.health())
+        elif not self.server.in_work.acquire(timeout=_PATIENCE_S):
+            self._send((HTTPStatus.CONFLICT, "another case is being answered, expected one call at a time"))
         else:
-            with self.server.service.owing_a_reply():
-                self._send(self.server.service.invoke())
+            try:
+                self._send(self.server.invoke())
+            finally:
+                self.server.in_work.release()
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _route  # noqa: N815
 
-    def _send(self, reply: Reply, headers: dict[str, str] | None = None) -> None:
-        content = f"{reply.text}\n".encode()
-        self.send_response(reply.status)
+    def _send(self, reply: _Reply, headers: dict[str, str] | None = None) -> None:
+        content = f"{reply[1]}\n".encode()
+        self.send_response(reply[0])
         for name, value in {"Content-Type": "text/plain; charset=utf-8", **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
@@ -202,22 +173,23 @@ def serve(request: PredictRequest, model_dir: Path, port: int = INVOKE_PORT) -> 
 
     def answer_or_leave_nothing() -> str:
         if request.record_path is not None:
-            remove_record(request.record_path)
+            remove_earlier("--record", request.record_path)
         remove_answers(request)
         return predict(replace(request, spent_s=0.0), resident, termination).record.summary()
 
-    run_server(Service(answer_or_leave_nothing, termination.request), load, port)
+    run_server(answer_or_leave_nothing, termination.request, load, port)
 
 
-def run_server(service: Service, load: Callable[[], object], port: int) -> None:
+def run_server(answer: Callable[[], str], end_case: Callable[[], None], load: Callable[[], object], port: int) -> None:
     """Listen, load, accept cases, and return after SIGTERM or SIGINT, once the current case is answered.
 
     Both signals are blocked and waited for, which also works in the first process of a container; a signal during
     `load` takes effect after it.
 
     Args:
-        service: answers the calls.
-        load: makes the service ready, in this thread; its exceptions end the server.
+        answer: answers the calls, see `Server`.
+        end_case: asks the current case to end with its best answer so far; called once.
+        load: makes the server ready, in this thread; its exceptions end the server.
         port: see `Server`.
 
     Raises:
@@ -225,14 +197,14 @@ def run_server(service: Service, load: Callable[[], object], port: int) -> None:
     """
     former = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
-        with Server(service, port) as server:
+        with Server(answer, port) as server:
             threading.Thread(target=server.serve_forever, args=(0.05,), name="http", daemon=True).start()
             try:
                 load()
-                service.open()
-                LOGGER.info("ready for cases on port %d", server.port)
+                server.is_ready.set()
+                LOGGER.info("ready for cases on port %d", server.server_port)
                 LOGGER.info("%s: draining", signal.Signals(signal.sigwait(_STOP_SIGNALS)).name)
-                service.drain()
+                server.drain(end_case)
             finally:
                 server.shutdown()
     finally:

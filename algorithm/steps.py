@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 
 from algorithm.case.notices import Notices
 from algorithm.case.read import CT_ALONE, Case, covered_height, read_case
@@ -19,21 +18,18 @@ from algorithm.deadline import Deadline
 from algorithm.heads.cube import absent_cube
 from algorithm.heads.documents import Cubes, Features, Head
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
-from algorithm.heads.head_hook import custom_heads
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.values import check_head
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import STAND_INS, Heads, Segmentation, Segmented, SegmentedBy
+from algorithm.masks.threshold import stand_in_of
 from algorithm.network.resident import Resident
 from algorithm.output import CaseOutput
 from algorithm.prediction import PredictRequest, Stages
-from algorithm.region.localise import Region
-from algorithm.region.localise import localise as head_and_neck
+from algorithm.region.localise import Region, localise
 from algorithm.threads import use_chosen_threads
-from algorithm.uncertainty.disagreement import Disagreement
 from contract.editions import Answer
 from contract.errors import Finding, ModelPackageError
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
-from contract.processes import usable_cpus
 
 if TYPE_CHECKING:
     from algorithm.network.windows import Pass
@@ -57,9 +53,7 @@ class RunContext:
         self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
         self.stages, self.notices = Stages(), Notices(request.strict)
         self.output = CaseOutput(request, self.stages)
-        self.disagreement = None if request.uncertainty_dir is None else Disagreement()
-        self.hooked: Features = {}  # features of hooks, once they are measured
-        self.out_of_memory = False
+        self.has_measured = False  # features, of which answers are on disk
         self._traced: set[str] = set()
 
     @property
@@ -74,28 +68,12 @@ class RunContext:
         check_head(answer, head, name)
         return head
 
-    def feature_hooks(self, *, by_threshold: bool) -> list[FeatureHook]:
-        """The hooks that measure features of the package's heads; fitted ones not for masks of the PET threshold."""
-        if by_threshold and not self._may_name_code:
-            return []
-        return [hook for hook in self.resident.package.features if not (by_threshold and hook.folds)]
-
     @property
-    def calls_own_code(self) -> bool:
-        """True if an entrant's code answers or measures, which may never end."""
-        if not self._may_name_code:
+    def asks_code(self) -> bool:
+        """True if an entrant's code answers or measures, which it does after all others."""
+        if not (self.request.uses_package and self.request.algorithm.heads):
             return False
-        package = self.resident.package
-        return bool(package.features) or any(custom_heads(head) for head in package.heads.values())
-
-    @property
-    def _may_name_code(self) -> bool:
-        """False if no entrant's code is named, as the manifest tells without the rest of the package."""
-        return self.request.uses_package and bool(self.request.algorithm.heads) and bool(self.resident.manifest.code)
-
-    def is_retried(self, problem: Exception) -> bool:
-        """True for a first lack of memory: the answers are made once more before fallbacks replace them."""
-        return isinstance(problem, MemoryError) and not self.out_of_memory
+        return bool(self.resident.manifest.code)  # which tells even if the rest of the package cannot be read
 
     def trace(self, message: str, problem: BaseException | None = None) -> None:
         """Log a warning with the trace of an exception; once, although the answers of a case are made several times."""
@@ -121,10 +99,10 @@ def read(run: RunContext) -> Case:
     return case
 
 
-def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
+def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
     """The case with the region of head and neck; a PET that covers little of its height is left out."""
     with run.stages("localise"):
-        region = head_and_neck(case)
+        region = localise(case)
         LOGGER.info("region: %s", region.summary())
         name = next(iter(case.scans))
         if region.is_empty:
@@ -142,21 +120,18 @@ def localise(run: RunContext, case: Case) -> tuple[Case, Region]:
         return case, region
 
 
-def segment(
-    run: RunContext,
-    case: Case,
-    region: Region,
-    by_threshold: Callable[[], Segmentation],
-    on_first_pass: Callable[[Segmentation], None],
-) -> Segmentation:
-    """Segment the region by the package's networks; `by_threshold` answers if no pass of them fits the time.
+def by_networks(run: RunContext, case: Case, region: Region, threshold: Segmentation | None) -> Iterator[Segmentation]:
+    """Segmentations of the region by the package's networks: of the first pass, and of all that fit the time.
+
+    There is none if no pass fits, or no network sees a case without a PET: `threshold` stands, and the log says so.
 
     Raises:
         ModelPackageError: the package cannot be used.
+        NoPassFitsError: no pass fits, and there is no `threshold`.
         StoppedError: the watchdog stopped the passes before the first one was complete.
     """
     run.deadline.check()
-    resident = run.resident
+    resident, segmentation = run.resident, None
     with resident.in_use, ExitStack() as settings:
         with run.stages("load"):
             from algorithm.network import passes  # imports torch, which only a network needs
@@ -170,74 +145,85 @@ def segment(
             ensemble = passes.Ensemble(resident.networks, resident.device, steps)
         with run.stages("segment"):
             use_chosen_threads()
-            given = case, region, ensemble, run.deadline, on_first_pass, _observer(run, len(steps)), by_threshold
-            return passes.segment(*given, notices=run.notices)
+            observer = _observer(len(steps))
+            try:
+                given = case, region, ensemble, run.deadline, threshold, observer, run.notices
+                for segmentation in passes.segment(*given):
+                    if segmentation.is_first_of_several:
+                        yield segmentation
+            except passes.NoPassFitsError as reason:
+                if threshold is None:
+                    raise
+                stand_in = stand_in_of(case)
+                LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, stand_in)
+    if segmentation is None:
+        return
+    if case.pet is not None and threshold is not None and not segmentation.mask().any():
+        _note_uptake(run, threshold)
+    if not segmentation.is_first_of_several:
+        yield segmentation
 
 
-def _observer(run: RunContext, planned: int) -> Callable[[Pass, npt.NDArray[np.float32]], None]:
-    """Logs each pass with the seconds since the one before, and adds it to the uncertainty, if that is computed."""
+def _observer(planned: int) -> Callable[[Pass, npt.NDArray[np.float32]], None]:
+    """Logs each pass with the seconds since the one before."""
     begun_s, done = time.monotonic(), 0
 
-    def observe(step: Pass, logits: npt.NDArray[np.float32]) -> None:
+    def observe(_step: Pass, _logits: npt.NDArray[np.float32]) -> None:
         nonlocal begun_s, done
         now_s, done = time.monotonic(), done + 1
         LOGGER.info("pass %d of %d: %.1f s", done, planned, now_s - begun_s)
         begun_s = now_s
-        if run.disagreement is not None:
-            run.disagreement.add(step, logits)
 
     return observe
 
 
-def note_empty_mask(run: RunContext, by_threshold: Segmentation) -> None:
-    """Note that the network finds nothing, with the uptake that the PET threshold finds there."""
-    hot = by_threshold.mask() > 0
-    volume_ml = np.count_nonzero(hot) * by_threshold.grid.voxel_volume_mm3 / 1000
-    suv_max = 0.0 if by_threshold.pet is None else float(by_threshold.pet[hot].max())
-    found = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
-    run.notices.note(Finding("mask", found, "a lesion", WITH_NECK))
+def _note_uptake(run: RunContext, threshold: Segmentation) -> None:
+    """Note that the network finds nothing where the PET threshold finds uptake, if it does."""
+    if (hot := threshold.mask() > 0).any():
+        volume_ml = np.count_nonzero(hot) * threshold.grid.voxel_volume_mm3 / 1000
+        suv_max = 0.0 if threshold.pet is None else float(threshold.pet[hot].max())
+        found = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
+        run.notices.note(Finding("mask", found, "a lesion", WITH_NECK))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure. `cubes` are its images.
-
-    An early answer goes without entrants' code, which may never end.
-    """
+    """Features of a case for the heads; None if a fault, `fault`, left nothing to measure. `cubes` are its images."""
 
     features: Features | None = None
     fault: str = ""
-    is_early: bool = False
     cubes: Cubes | None = None
 
 
-def measure(run: RunContext, segmented: Segmented, *, is_early: bool = False) -> Measured:
-    """Features of lesions and patient for the heads; a bug leaves none if all heads have a fallback.
+def measure(run: RunContext, segmented: Segmented) -> Measured:
+    """Features of lesions and patient for the heads; the first fault leaves none if all heads have a fallback.
 
-    Features of hooks are measured only for the best answers, because they take time.
+    Features of hooks are measured only for heads that ask an entrant's code, and fitted ones not for masks of the PET
+    threshold.
     """
     heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
-    if not heads:
+    if not heads or segmented.heads is Heads.DECLARED:
         return Measured()
     clinical = clinical_features(case.patient, run.request.edition.clinical)
-    if segmentation is None or segmented.without_body:
-        return Measured(clinical, is_early=is_early, cubes=absent_cube)
+    if segmentation is None or segmented.by is SegmentedBy.NOTHING:
+        return Measured(clinical, cubes=absent_cube)
     try:
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
-        seen = FeatureImages(*images, clinical)
-        by_threshold = not segmented.by_network and not segmented.by_contours
-        for hook in [] if is_early else run.feature_hooks(by_threshold=by_threshold):
-            with run.stages(hook.title):
-                run.hooked = {**run.hooked, **_hooked(run, hook, seen)}
+        seen, hooked = FeatureImages(*images, clinical), dict[str, float | None]()
+        for hook in run.resident.package.features if segmented.heads is Heads.ALL else ():
+            if not (hook.folds and segmented.by in STAND_INS):
+                with run.stages(hook.title):
+                    hooked |= _hooked(run, hook, seen)
         with run.stages("measure"):
             measured = image_features(*images, run.smallest_lesions)
-            return Measured({**measured, **clinical, **run.hooked}, is_early=is_early, cubes=seen.cubes)
     except Exception as problem:
-        if run.is_retried(problem) or any(answer.fallback is None for answer in heads):
+        if run.has_measured or any(answer.fallback is None for answer in heads):
             raise
         fault = f"the features cannot be measured ({type(problem).__name__})"
         run.trace(fault, problem)
         return Measured(fault=fault)
+    run.has_measured = True
+    return Measured({**measured, **clinical, **hooked}, cubes=seen.cubes)
 
 
 def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
@@ -258,19 +244,6 @@ def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Featur
             run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
             return hook.measured(images, run.deadline)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
-        if run.is_retried(problem):
-            raise
         found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
         run.notices.note(Finding(hook.title, found, action="the heads take their training medians"))
         return {}
-
-
-@contextmanager
-def images_threads() -> Iterator[None]:
-    """Let SimpleITK use as many threads as this process may use CPUs, of which it takes the host's otherwise."""
-    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
-    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
-    try:
-        yield
-    finally:
-        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(threads)

@@ -98,7 +98,7 @@ class WorkFolders:
         return self.measured / "features" / f"{patient_id}.json"
 
     def uncertainty(self, patient_id: str) -> Path:
-        """The uncertainty record of a patient's out-of-fold mask."""
+        """The expected DSC of a patient's out-of-fold mask, by label."""
         return self.measured / "uncertainty" / f"{patient_id}.json"
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:

@@ -12,8 +12,8 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +45,13 @@ def atomic_path(target: Path) -> Iterator[Path]:
     Raises:
         OutputError: the file cannot be created, written or renamed.
     """
-    try:
+    with _refusing(target):
         partial = _new_partial(target)
         try:
             yield partial
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
-    except OSError as problem:
-        raise _refused(target, problem) from None
 
 
 def _new_partial(target: Path) -> Path:
@@ -85,84 +83,47 @@ def write_bytes(target: Path, content: bytes) -> None:
     write_files({target: content})
 
 
-def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False) -> None:
-    """Write files, each atomically, even if the process is killed: all get their names when all are complete.
+def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False, partials: Path | None = None) -> None:
+    """Write files: all get their names when all are complete, each at once.
 
-    A failure to write one of them leaves earlier files of these names unchanged. On a file system without O_TMPFILE
-    temporary names are used, as in `atomic_path`. With `as_one` earlier files are removed before the first new one
-    gets its name, so that a process that is killed in between never leaves files of two runs.
+    A failure to write one of them leaves earlier files of these names unchanged. Until then they have temporary names
+    beside them, or in the folder `partials` on the same file system, where a process that is killed leaves them. With
+    `as_one` earlier files are removed before the first new one gets its name, so that a process that is killed in
+    between never leaves files of two runs.
 
     Raises:
-        OutputError: a file cannot be created, written or linked.
+        OutputError: a file cannot be created, written or renamed.
     """
-    with ExitStack() as stack:
-        complete = {target: stack.enter_context(_unnamed(target, content)) for target, content in contents.items()}
-        for target in contents if as_one else ():
-            _remove(target)
-        for target, give_name in complete.items():
-            try:
-                give_name()
-            except OSError as problem:
-                raise _refused(target, problem) from None
-
-
-def _remove(target: Path) -> None:
+    partial_of: dict[Path, Path] = {}
     try:
-        target.unlink(missing_ok=True)
-    except OSError as problem:
-        raise _refused(target, problem) from None
+        for target, content in contents.items():
+            with _refusing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                partial_of[target] = _new_partial(target if partials is None else partials / target.name)
+                partial_of[target].write_bytes(content)
+        for target in contents if as_one else ():
+            with _refusing(target):
+                target.unlink(missing_ok=True)
+        for target, partial in partial_of.items():
+            with _refusing(target):
+                _give_name(partial, target)
+    finally:
+        for partial in partial_of.values():
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+def _give_name(partial: Path, target: Path) -> None:
+    partial.replace(target)
 
 
 @contextmanager
-def _unnamed(target: Path, content: bytes) -> Iterator[Callable[[], object]]:
-    """A complete file without its name, and the function that names it; without that call nothing is left."""
-    with ExitStack() as stack:
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            give_name = _in_unnamed_file(target, content, stack) or _in_partial_file(target, content, stack)
-        except OSError as problem:
-            raise _refused(target, problem) from None
-        yield give_name
-
-
-def _in_unnamed_file(target: Path, content: bytes, stack: ExitStack) -> Callable[[], object] | None:
-    """Write to a file without a name (O_TMPFILE); None if the file system cannot."""
+def _refusing(target: Path) -> Iterator[None]:
+    """Turn an OSError of the block into the `OutputError` of `target`."""
     try:
-        file = os.open(target.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
+        yield
     except OSError as problem:
-        if problem.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT):
-            return None
-        raise
-    stack.callback(os.close, file)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    stack.callback(os.close, folder)
-    remaining = memoryview(content)
-    while remaining:
-        remaining = remaining[os.write(file, remaining) :]
-    os.fsync(file)
-    return lambda: _link(file, folder, target)
-
-
-def _in_partial_file(target: Path, content: bytes, stack: ExitStack) -> Callable[[], object]:
-    partial = _new_partial(target)
-    stack.callback(partial.unlink, missing_ok=True)
-    partial.write_bytes(content)
-    return lambda: partial.replace(target)
-
-
-def _link(file: int, folder: int, target: Path) -> None:
-    """Link the unnamed file as `target`; an existing file is replaced atomically."""
-    unnamed = f"/proc/self/fd/{file}"
-    try:
-        os.link(unnamed, target.name, dst_dir_fd=folder, follow_symlinks=True)
-    except FileExistsError:
-        complete = f".complete-{secrets.token_hex(8)}{target.suffix}"
-        os.link(unnamed, complete, dst_dir_fd=folder, follow_symlinks=True)
-        try:
-            os.replace(complete, target.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
-            os.unlink(complete, dir_fd=folder)
-            raise
+        raise _refused(target, problem) from None
 
 
 def _refused(target: Path, problem: OSError) -> OutputError:

@@ -11,7 +11,8 @@ from scipy import ndimage
 
 from contract.errors import Finding
 
-AIR_HU: Final = -1024
+# The lowest value of a CT: what scanners and resampling fill in beyond the image.
+PADDING_HU: Final = -1024
 # Intercepts in use: DICOM files store HU + 1024, some converters HU + 1000.
 INTERCEPTS: Final = (1024, 1000)
 MUSCLE_HU: Final = 50
@@ -41,7 +42,7 @@ class Peak:
 def find_peaks(array: _Array) -> list[Peak]:
     """Peaks of the histogram from -1024 HU on (below lies padding), from low to high; every n-th voxel counts."""
     values = _sample(array)
-    values = np.minimum(values[values >= AIR_HU], 5000)
+    values = np.minimum(values[values >= PADDING_HU], 5000)
     if not values.size:
         return []
     edges = np.arange(_LOWEST_EDGE_HU, 5000 + 2 * _BIN_HU, _BIN_HU)
@@ -87,7 +88,7 @@ def is_without_air_and_fat(array: _Array) -> bool:
     -1024 is no air: it may be what resampling fills in. An image of nothing else is empty, and no other scan.
     """
     values = _sample(array)
-    shares = (_share(values, *limits) for limits in ((AIR_HU, _BODY_HU), _FAT_HU))
+    shares = (_share(values, *limits) for limits in ((PADDING_HU, _BODY_HU), _FAT_HU))
     return max(shares) < _LEAST_SHARE and values.max() > _BODY_HU and missing_intercept(array) is None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 LOGGER = logging.getLogger("hecktor")
 
-AIR_HU: Final = hounsfield.AIR_HU
+PADDING_HU: Final = hounsfield.PADDING_HU
 BODY_HU: Final = -300
 _NECK_MM: Final = 120.0
 SMALLEST_SIZE: Final = (16, 16, 4)
@@ -44,18 +44,18 @@ class WrongScanError(InputError):
 
 @dataclass(frozen=True)
 class Case:
-    """One patient: CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
+    """One patient: `scan`, the CT in HU (int16, air where it was padded), PET in SUV (float32, finite, not negative).
 
     `pet` is None if the PET is useless for this CT (all zero, or no overlap): the CT alone is used. `dose` is the
     planned dose in Gy on its own grid, None if there is none; `contours` is a mask of the lesions on the CT's grid that
     comes with the case, None if the algorithm looks for them.
 
-    A case of an edition of MR has no PET, and `ct` is its MR (float32, finite), whose grid the answer takes.
+    A case of an edition of MR has no PET, and `scan` is its MR (float32, finite), whose grid the answer takes.
     `registered` are the further channels of the networks: MR images, and one image of 0 and 1 for each structure of a
     mask; `earlier` is the mask of the earlier visit.
     """
 
-    ct: Volume
+    scan: Volume
     pet: Volume | None
     patient: Patient
     dose: Volume | None = None
@@ -67,24 +67,17 @@ class Case:
     @property
     def channels(self) -> tuple[Volume | None, ...]:
         """The networks' images in the order of `Algorithm.channels`; None for a PET that cannot be used."""
-        return (self.ct, *self.registered) if self.is_mr else (self.ct, self.pet)
+        return (self.scan, *self.registered) if self.is_mr else (self.scan, self.pet)
 
     @property
     def scans(self) -> dict[str, Volume | None]:
         """CT and PET, or MR, by their names; None for a PET that cannot be used."""
-        return {"MR": self.ct} if self.is_mr else {"CT": self.ct, "PET": self.pet}
-
-    @property
-    def fallback(self) -> Literal["PET threshold", "earlier mask", "empty mask"]:
-        """The mask where no network answers."""
-        if not self.is_mr:
-            return "PET threshold"
-        return "empty mask" if self.earlier is None else "earlier mask"
+        return {"MR": self.scan} if self.is_mr else {"CT": self.scan, "PET": self.pet}
 
     @property
     def outside(self) -> float:
-        """The value of `ct` beyond its grid: air in HU, or no signal."""
-        return 0 if self.is_mr else AIR_HU
+        """The value of `scan` beyond its grid: air in HU, or no signal."""
+        return 0 if self.is_mr else PADDING_HU
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ def read_case(
         case = reader.from_files(source.ct, source.pet, source.ehr)
     else:
         case = reader.from_folder(source)
-    return replace(case, contours=reader.contours(source, case.ct.geometry, contours))
+    return replace(case, contours=reader.contours(source, case.scan.geometry, contours))
 
 
 def _read_mr(source: CaseSource, algorithm: Algorithm, notices: Notices) -> Case:
@@ -176,14 +169,14 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
 
 
 def air_case(source: CaseSource, edition: Edition) -> Case:
-    """A case of air on the CT's grid, which takes no memory; the CT's pixels are not read. Raises `InputError`."""
+    """A case of air on the CT's grid, which takes no memory; its header alone is read. Raises `InputError`."""
     if isinstance(source, CaseVolumes):
         grid = source.ct.geometry
     elif isinstance(source, CaseFiles):
         grid = read_header(source.ct).geometry
     else:
         grid = read_header(single_image(input_path(source, edition.inputs[CT], Notices()))).geometry
-    return Case(Volume(np.broadcast_to(np.int16(AIR_HU), grid.array_shape), grid), None, Patient())
+    return Case(Volume(np.broadcast_to(np.int16(PADDING_HU), grid.array_shape), grid), None, Patient())
 
 
 @dataclass(frozen=True)
@@ -282,17 +275,17 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
 
     A missing rescale intercept gives a notice, too.
     """
-    array = _finite(ct, AIR_HU, name, "air", notices).array
+    array = _finite(ct, PADDING_HU, name, "air", notices).array
     if finding := hounsfield.implausible_hu(array, name):
         notices.warn(finding)
-    low = array[array < AIR_HU]
+    low = array[array < PADDING_HU]
     if array.dtype == np.int16 and not low.size:
         return ct
     if low.size:
-        LOGGER.info("%s: %d voxels below %d HU (lowest %.6g) counted as air", name, low.size, AIR_HU, low.min())
+        LOGGER.info("%s: %d voxels below %d HU (lowest %.6g) counted as air", name, low.size, PADDING_HU, low.min())
     if not np.can_cast(np.int16, array.dtype):  # unsigned types cannot hold the HU of air
         array = array.astype(np.float32)
-    return Volume(np.rint(np.clip(array, AIR_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
+    return Volume(np.rint(np.clip(array, PADDING_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
 
 
 def check_tissue(ct: Volume, name: str) -> None:

@@ -61,7 +61,7 @@ class TissueUptake:
 
     @property
     def ratio(self) -> float:
-        """How many times the expected SUV."""
+        """The ratio to the expected SUV."""
         return self.median / self.expected_suv
 
 
@@ -103,7 +103,7 @@ def is_a_ct(array: _Array) -> bool:
 
 
 def factor_fault(factor: float, highest: float, tissues: tuple[TissueUptake, ...]) -> str:
-    """Why a factor from Bq/ml to SUV cannot be right for a PET with this highest value; empty if it can."""
+    """The reason why a factor from Bq/ml to SUV cannot be right for a PET with this highest value; empty if it can."""
     estimate = suv_scale(tissues)
     if estimate and not 1 / MOST_FACTOR_RATIO <= factor / estimate[0] <= MOST_FACTOR_RATIO:
         return f"is {factor / estimate[0]:.3g} times the scale that muscle and fat suggest ({estimate[0]:.4g})"

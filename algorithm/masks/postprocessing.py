@@ -41,7 +41,7 @@ class LesionMeasures:
     """The 26-connected lesions of each label of a mask: first each GTVp, then each GTVn.
 
     `numbers` (z, y, x) is 0 outside and n in lesion n; the other arrays start with lesion 1. `mean_probability` is that
-    of the foreground, `suv_max` NaN without a PET in SUV, `centre` (lesions, 3) an index (z, y, x).
+    of the foreground, `suv_max` NaN without a PET in SUV.
     """
 
     numbers: npt.NDArray[np.int32]
@@ -50,7 +50,6 @@ class LesionMeasures:
     volume_ml: _Measures
     mean_probability: _Measures
     suv_max: _Measures
-    centre: _Measures
 
 
 def postprocessed(segmentation: Segmentation, rules: PostprocessingRules | None) -> Segmentation:
@@ -80,7 +79,7 @@ def apply_rules(
     reasons = removal_reasons(lesions, rules)
     removed = np.array([False, *map(bool, reasons)])[lesions.numbers]
     places = np.where(removed, REMOVED, np.append(0, lesions.label)[lesions.numbers]).astype(np.uint8)
-    rows = tuple(_removed(lesions, row, rule, rules, grid) for row, rule in enumerate(reasons) if rule)
+    rows = tuple(RemovedLesion(int(lesions.label[row]), rule) for row, rule in enumerate(reasons) if rule)
     skipped = ("gtvn_suv_max",) if pet is None and rules.gtvn_suv_max > 0 else ()
     result = Postprocessed(places, rows, len(reasons) - len(rows), skipped)
     return (_without(moved, removed) if rows else moved), result
@@ -120,7 +119,6 @@ def measure_lesions(logits: _Float, pet: _Float | None, grid: Geometry) -> Lesio
         voxels.astype(np.float64) * (grid.voxel_volume_mm3 / 1000),
         mean,
         suv_max[1:],
-        np.stack([np.bincount(lesion, axis, total + 1)[1:] for axis in np.nonzero(inside)], axis=1) / voxels[:, None],
     )
 
 
@@ -140,15 +138,6 @@ def removal_reasons(lesions: LesionMeasures, rules: PostprocessingRules) -> list
         for row in primaries:
             reasons[row] = "" if row == largest else "largest_gtvp_only"
     return reasons
-
-
-def _removed(lesions: LesionMeasures, row: int, rule: str, rules: PostprocessingRules, grid: Geometry) -> RemovedLesion:
-    label = int(lesions.label[row])
-    volume, probability = float(lesions.volume_ml[row]), float(lesions.mean_probability[row])
-    value = float(getattr(lesions, _LOWEST[label].get(rule, "volume_ml"))[row])
-    matrix = grid.index_to_physical_matrix()
-    x, y, z = (float(place) for place in matrix[:3, :3] @ lesions.centre[row, ::-1] + matrix[:3, 3])
-    return RemovedLesion(label, volume, probability, (x, y, z), rule, value, getattr(rules, rule))
 
 
 def _without(logits: _Float, removed: npt.NDArray[np.bool_]) -> _Float:

@@ -1,16 +1,16 @@
-"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and removed lesions."""
+"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and what made it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import Enum, StrEnum, auto
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import ndimage
 
-from algorithm.case.read import AIR_HU, Case
+from algorithm.case.read import PADDING_HU, Case
 from algorithm.region import grids
 from algorithm.region.lattice import Restoration, restored_labels, upright_grid
 from algorithm.region.localise import Region
@@ -20,8 +20,6 @@ from contract.images.volumes import Volume
 
 # In `Postprocessed.places`, beside the labels.
 REMOVED: Final = 3
-# Far more than a patient has: a mask full of noise.
-MOST_LISTED: Final = 500
 ANY_CORNER: Final = np.ones((3, 3, 3), dtype=np.bool_)
 _SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
@@ -29,20 +27,35 @@ _Float = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True)
-class RemovedLesion:
-    """A removed lesion; `centroid_mm` is (x, y, z) in LPS, `rule` the name of the rule and `limit` its value."""
+class SegmentedBy(StrEnum):
+    """The source of the mask of a case's answers."""
+
+    HEADER = "header"  # an empty mask on the grid of the CT, which is not read yet
+    NOTHING = "nothing"  # the method segments nothing, or the scan shows no body
+    CONTOURS = "contours"  # given with the case
+    PET_THRESHOLD = "PET threshold"
+    EARLIER_MASK = "earlier mask"
+    EMPTY_MASK = "empty mask"  # of MR without an earlier mask
+    NETWORK = "network"
+
+
+# What answers where no network does, in this order: of PET/CT, of MR with a mask of the earlier visit, of other MR.
+STAND_INS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
+
+
+class Heads(Enum):
+    """The source of the risks and classes of a case's answers."""
+
+    DECLARED = auto()  # values of the training or the declaration: nothing is measured yet
+    OURS = auto()  # features and heads without an entrant's code
+    ALL = auto()  # an entrant's code, too
+
+
+class RemovedLesion(NamedTuple):
+    """A removed lesion, and the name of the rule that removed it."""
 
     label: int
-    volume_ml: float
-    mean_probability: float
-    centroid_mm: tuple[float, float, float]
     rule: str
-    value: float
-    limit: float | bool
-
-    def as_json(self) -> dict[str, Any]:
-        return {**vars(self), "label": labels.NAMES[self.label], "centroid_mm": list(self.centroid_mm)}
 
 
 @dataclass(frozen=True)
@@ -57,12 +70,6 @@ class Postprocessed:
     remaining: int
     skipped: tuple[str, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """For the record of the uncertainty, with the `MOST_LISTED` largest removed lesions."""
-        largest = sorted(self.removed, key=lambda lesion: -lesion.volume_ml)[:MOST_LISTED]
-        listed = [lesion.as_json() for lesion in sorted(largest, key=lambda lesion: lesion.label)]
-        return {"remaining": self.remaining, "removed": listed, "skipped": list(self.skipped)}
-
     def summary(self) -> str:
         """One line for the log."""
         counts = Counter(f"{labels.NAMES[lesion.label]} by {lesion.rule}" for lesion in self.removed)
@@ -72,25 +79,12 @@ class Postprocessed:
         end += "".join(f"; {rule} not applied without a PET in SUV" for rule in self.skipped)
         return f"{len(self.removed)} of {total} lesions removed{reasons}{end}"
 
-    def applied_to(self, mask: _Labels) -> _Labels:
-        """Another mask of the case on the same grid, such as that of a single network, with the same lesions removed.
-
-        A component that touches removed lesions alone is removed.
-        """
-        result = mask.copy()
-        numbered, _ = ndimage.label(mask > 0, structure=ANY_CORNER)
-        for number, box in enumerate(ndimage.find_objects(numbered), start=1):
-            inside = numbered[box] == number
-            if set(np.unique(self.places[box][inside]).tolist()) - {0} == {REMOVED}:
-                result[box][inside] = 0
-        return result
-
 
 @dataclass(frozen=True)
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty for a threshold. `restoration` is nnU-Net's
+    `plan` and `device` describe the passes of the network; both are empty without one. `restoration` is nnU-Net's
     way back to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a
     package without rules; the logits are those of the postprocessed mask.
     """
@@ -107,13 +101,13 @@ class Segmentation:
     postprocessed: Postprocessed | None = None
 
     @property
-    def by_network(self) -> bool:
-        """True for passes of a network, False for a threshold."""
-        return bool(self.plan)
+    def is_first_of_several(self) -> bool:
+        """True for the first pass of a network of which more are planned."""
+        return self.passes_done == 1 < self.passes_planned
 
     @property
     def how(self) -> str:
-        """Plan and device in one line, empty for a threshold."""
+        """Plan and device in one line, empty without a network."""
         return f"{self.plan} on {self.device}" if self.device else self.plan
 
     @classmethod
@@ -135,25 +129,16 @@ class Segmentation:
 
 @dataclass(frozen=True)
 class Segmented:
-    """A case with its segmentation and region, both None for a method that uses clinical variables alone.
+    """A case with its segmentation and region, both None for a method that segments nothing and before it is read.
 
-    `by_contours` is True for contours that came with the case.
+    `heads` says what answers its risks and classes.
     """
 
     case: Case
-    segmentation: Segmentation | None
+    by: SegmentedBy
+    segmentation: Segmentation | None = None
     region: Region | None = None
-    by_contours: bool = False
-
-    @property
-    def by_network(self) -> bool:
-        """True if passes of a network made the segmentation."""
-        return self.segmentation is not None and self.segmentation.by_network
-
-    @property
-    def without_body(self) -> bool:
-        """True if the scan shows neither a body nor uptake; nothing was segmented then."""
-        return self.region is not None and self.region.is_empty
+    heads: Heads = Heads.OURS
 
 
 def argmax(logits: _Float) -> npt.NDArray[np.uint8]:
@@ -179,7 +164,27 @@ def log_probabilities(probabilities: _Float) -> _Float:
     return np.log(np.maximum(probabilities, _SMALLEST_PROBABILITY))
 
 
-def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmented:
+def expected_dsc(logits: npt.NDArray[np.float32]) -> dict[str, float | None]:
+    """The DSC that `logits` (label, z, y, x) predict for each lesion label of their argmax, by the label's name.
+
+    Twice the expected overlap over the sum of both sizes: 2 sum_A p / (|A| + sum p), with p the softmax and A the
+    label's voxels; None without any. With independent voxels it is close to the expected DSC of A against the truth
+    (soft Dice confidence, Borges, Pacheco and Silva 2024, arXiv 2402.10665).
+    """
+    size, inside, everywhere = np.zeros((3, len(labels.NAMES)))
+    for z in range(logits.shape[1]):  # probabilities of the whole grid at once would be the peak of memory
+        probability, mask = softmax(logits[:, z]), argmax(logits[:, z])
+        size += np.bincount(mask.ravel(), minlength=size.size)
+        everywhere += probability.sum((1, 2), dtype=np.float64)
+        for label in labels.FOREGROUND:
+            inside[label] += probability[label][mask == label].sum(dtype=np.float64)
+    return {
+        labels.NAMES[label]: float(2 * inside[label] / (size[label] + everywhere[label])) if size[label] else None
+        for label in labels.FOREGROUND
+    }
+
+
+def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[float, float, float]) -> Segmentation:
     """The contours on the grid that training uses to measure features of reference masks, `spacing_mm` (x, y, z).
 
     The grid covers the region and all contours.
@@ -190,8 +195,7 @@ def by_contours(case: Case, contours: Volume, region: Region, spacing_mm: tuple[
         size = (last - first + 1).tolist()
         corners = contours.geometry.cropped(tuple(first.tolist()), (size[0], size[1], size[2])).corners_mm()
         low, high = np.minimum(low, corners.min(0)), np.maximum(high, corners.max(0))
-    grid = upright_grid(case.ct.geometry, grids.triple(low), grids.triple(high), spacing_mm)
-    ct = grids.resample(case.ct, grid, AIR_HU)
+    grid = upright_grid(case.scan.geometry, grids.triple(low), grids.triple(high), spacing_mm)
+    ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
-    segmentation = Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)
-    return Segmented(case, segmentation, region, by_contours=True)
+    return Segmentation.from_mask(grids.resample_mask(contours, grid), ct, pet, grid)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.read import AIR_HU, Case
-from algorithm.masks.segmentation import ANY_CORNER, Segmentation
+from algorithm.case.read import PADDING_HU, Case
+from algorithm.masks.segmentation import ANY_CORNER, Segmentation, SegmentedBy
 from algorithm.region import grids
 from algorithm.region.localise import Region
 from contract import labels
@@ -31,6 +31,13 @@ _Float = npt.NDArray[np.float32]
 _Mask = npt.NDArray[np.bool_]
 
 
+def stand_in_of(case: Case) -> SegmentedBy:
+    """The source of the mask of `threshold_segmentation` for a case."""
+    if not case.is_mr:
+        return SegmentedBy.PET_THRESHOLD
+    return SegmentedBy.EMPTY_MASK if case.earlier is None else SegmentedBy.EARLIER_MASK
+
+
 def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     """Everything in the neck above 41% of its SUVmax; the largest 26-connected part is GTVp, the others are GTVn.
 
@@ -39,11 +46,11 @@ def threshold_segmentation(case: Case, region: Region) -> Segmentation:
     earlier visit on the scan's grid, or empty without one.
     """
     if case.is_mr:
-        empty = np.zeros(case.ct.geometry.array_shape, np.uint8)
-        mask = empty if case.earlier is None else grids.resample_mask(case.earlier, case.ct.geometry)
-        return Segmentation.from_mask(mask, case.ct.array, None, case.ct.geometry)
+        empty = np.zeros(case.scan.geometry.array_shape, np.uint8)
+        mask = empty if case.earlier is None else grids.resample_mask(case.earlier, case.scan.geometry)
+        return Segmentation.from_mask(mask, case.scan.array, None, case.scan.geometry)
     grid = grids.grid_over(region.lower_mm, region.upper_mm, SPACING_MM)
-    ct = grids.resample(case.ct, grid, AIR_HU)
+    ct = grids.resample(case.scan, grid, PADDING_HU)
     pet = None if case.pet is None else grids.resample(case.pet, grid, 0.0)
     if pet is None or region.is_empty:
         return Segmentation.from_mask(np.zeros(grid.array_shape, np.uint8), ct, pet, grid)

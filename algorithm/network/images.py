@@ -109,7 +109,7 @@ class GridImage(MemberImage):
         case: Case,
         region: Region,
         package: ModelPackage,
-        lesions: Callable[[], Segmentation],
+        lesions: Callable[[], Segmentation | None],
         answer: Geometry | None = None,
     ) -> None:
         self._case, self._package, self._lesions = case, package, lesions
@@ -119,7 +119,7 @@ class GridImage(MemberImage):
 
     def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
         """The image's grid, and its part over the region alone."""
-        grid = upright_grid(self._case.ct.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
+        grid = upright_grid(self._case.scan.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
         return grid, grid
 
     @property
@@ -182,7 +182,7 @@ def network_image(
     case: Case,
     region: Region,
     package: ModelPackage,
-    lesions: Callable[[], Segmentation],
+    lesions: Callable[[], Segmentation | None],
     answer: Geometry | None = None,
 ) -> GridImage:
     """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
@@ -191,7 +191,7 @@ def network_image(
 
 
 def other_images(
-    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
+    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation | None]
 ) -> dict[str, MemberImage]:
     """The images of configurations with another spacing or normalisation than the answer's, over the same region.
 
@@ -227,7 +227,7 @@ def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
     """
     _, *others = case.channels
     rest = (np.zeros(grid.array_shape, np.float32) if one is None else grids.resample(one, grid, 0.0) for one in others)
-    return grids.resample(case.ct, grid, case.outside), *rest
+    return grids.resample(case.scan, grid, case.outside), *rest
 
 
 def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
@@ -250,15 +250,14 @@ def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | Non
     """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
     if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
         return None
-    corners = case.ct.geometry.corners_mm()
+    corners = case.scan.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
     return network_channels(case, grid)
 
 
-def focus_box(lesions: Segmentation, grid: Geometry) -> Box | None:
+def focus_box(lesions: Segmentation | None, grid: Geometry) -> Box | None:
     """The box of `grid` (z, y, x) around all lesions, with a margin, or None; the lesions' grid is axis-aligned."""
-    hot = np.argwhere(lesions.mask())[:, ::-1]
-    if not len(hot):
+    if lesions is None or not len(hot := np.argwhere(lesions.mask())[:, ::-1]):
         return None
     spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
     low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM

@@ -132,7 +132,7 @@ def nonzero_part(case: Case) -> Geometry:
     A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box. Its axes run
     nearest to LPS, as the axes of the training's images do.
     """
-    ct = oriented(case.ct)
+    ct = oriented(case.scan)
     readers = [_reader_of(one, ct.geometry) for one in case.channels[1:]]
 
     def has_values(axis: int, number: int) -> bool:
@@ -153,7 +153,7 @@ _Reader = Callable[[tuple[slice, ...]], _Float]
 
 def _ct_reader(case: Case, scan: Geometry) -> _Reader:
     """Reader of a box (z, y, x) of the part `scan` of the CT, in HU."""
-    ct = oriented(case.ct)
+    ct = oriented(case.scan)
     z, y, x = first_voxel(scan, ct.geometry)
     array = ct.array[z:, y:, x:]
     return lambda box: np.asarray(array[box], dtype=np.float32)

@@ -12,9 +12,9 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final
 
 import numpy as np
@@ -27,7 +27,6 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError
 from algorithm.masks.postprocessing import postprocessed
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
-from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
 from algorithm.network.images import MemberImage, network_image, other_images
 from algorithm.network.networks import Networks
@@ -126,10 +125,9 @@ class _Member:
 class Passes:
     """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
-    `on_progress` is called after every pass with the progress so far, `on_pass` with each pass and its own logits
-    (label, z, y, x) on the answer's grid, which it must not change; it must not fail. `others` are the images of
-    configurations that do not see `image`. `notices` take what differs from the intended way: networks that are left
-    out, devices that failed, a smaller plan.
+    `on_pass` is called with each pass and its own logits (label, z, y, x) on the answer's grid, which it must not
+    change; it must not fail. `others` are the images of configurations that do not see `image`. `notices` take what
+    differs from the intended way: networks that are left out, devices that failed, a smaller plan.
     """
 
     image: MemberImage
@@ -137,7 +135,6 @@ class Passes:
     networks: Networks
     deadline: Deadline
     device: torch.device
-    on_progress: Callable[[Progress], None] = lambda _: None
     on_pass: PassObserver | None = None
     others: Mapping[str, MemberImage] = field(default_factory=dict)
     notices: Notices = field(default_factory=Notices)
@@ -160,13 +157,18 @@ class Passes:
         self._begun_s = self._warm_s = self.deadline.clock()
 
     def run(self) -> Progress:
-        """Make passes until all are complete or time is up.
+        """The last of `progress`."""
+        return deque(self.progress(), maxlen=1).pop()
+
+    def progress(self) -> Iterator[Progress]:
+        """Make passes until all are complete or time is up; the progress after each of them, at least one.
 
         Raises:
             NoPassFitsError: there is too little time or memory for a single pass, even by the smallest plan.
             StoppedError: the deadline stopped the passes before the first one was complete.
         """
         progress, others = self._first_progress()
+        yield progress
         for step in others:
             if self.deadline.stopped():
                 break
@@ -181,10 +183,10 @@ class Passes:
                 break
             else:
                 progress = self._with_pass(progress, step, logits)
+                yield progress
         if progress.done < progress.planned:
             left_s = self.deadline.left_s()
             LOGGER.info("stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, left_s)
-        return progress
 
     def _first_progress(self) -> tuple[Progress, Sequence[Pass]]:
         """The progress after the first pass, and the passes after it; a member that fails is left out."""
@@ -249,16 +251,14 @@ class Passes:
             self._shown = image
 
     def _with_pass(self, before: Progress | None, step: Pass, logits: _Float) -> Progress:
-        """The progress with one more pass, reported to `on_progress`."""
+        """The progress with one more pass."""
         of_probabilities = self._package.averages_probabilities
         total, done = softmax(logits) if of_probabilities else logits, 1
         if before is not None:
             total, done = before.total + total, before.done + 1
         self._member(step).backend = str(self._member(step).backends[0])
         used = " and ".join(dict.fromkeys(one.backend for one in self._members.values() if one.backend))
-        progress = Progress(total, done, len(self.passes), self._plan.name, used, of_probabilities)
-        self.on_progress(progress)
-        return progress
+        return Progress(total, done, len(self.passes), self._plan.name, used, of_probabilities)
 
     def _first_pass(self, step: Pass) -> _Float:
         while True:
@@ -340,54 +340,47 @@ def segment(
     region: Region,
     ensemble: Ensemble,
     deadline: Deadline,
-    on_first_pass: Callable[[Segmentation], None] = lambda _: None,
+    lesions: Segmentation | None = None,
     on_pass: PassObserver | None = None,
-    by_threshold: Callable[[], Segmentation] | None = None,
     notices: Notices | None = None,
-) -> Segmentation:
-    """Run the ensemble's networks over `region`, with as many passes as the deadline allows.
+) -> Iterator[Segmentation]:
+    """Segmentations by the ensemble's networks: of the first pass, if more are made, and of all that fit the deadline.
 
-    If not even the smallest plan fits, or networks of the PET alone have none, the PET threshold answers, and the log
-    says so. `on_first_pass` is called with the result of the first pass if more are planned, `on_pass` as in `Passes`.
-    `by_threshold` returns the segmentation by PET threshold, which is made here otherwise; `notices` as in `Passes`.
-    Raises `StoppedError` if the deadline stops the first pass.
+    `lesions` are suspected, for the box of a smaller plan, such as those of the PET threshold; None sees the whole
+    region alone. `on_pass` and `notices` are as in `Passes`.
+
+    Raises:
+        NoPassFitsError: not even the smallest plan fits, or networks of the PET alone have none.
+        StoppedError: the deadline stopped the first pass.
     """
-    package = ensemble.networks.package
-    lesions = by_threshold or cache(lambda: threshold_segmentation(case, region))
+    package, notices = ensemble.networks.package, notices or Notices()
     passes = [one for one in ensemble.passes if case.pet is not None or not package.sees_pet_alone(one.fold)]
-    notices = notices or Notices()
     if without := len(ensemble.passes) - len(passes):
         action = f"{without} of {len(ensemble.passes)} passes left out"
         notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
     if not passes:
-        LOGGER.warning("*** FALLBACK *** no network without a PET: the PET threshold answers")
-        return lesions()
-    image = network_image(case, region, package, lesions)
+        raise NoPassFitsError("none answers without a PET")
+    image = network_image(case, region, package, lambda: lesions)
     (ct, *others), restoration = image.scans, image.restoration
     pet = others[0] if not case.is_mr and others[0].any() else None
-
-    def segmentation(progress: Progress) -> Segmentation:
-        made = progress.done, progress.planned, progress.plan, progress.backend
-        raw = Segmentation(progress.logits, ct, pet, image.answer_grid, *made, restoration)
-        return postprocessed(raw, package.manifest.postprocessing)
-
-    def on_progress(progress: Progress) -> None:
-        if progress.done == 1 < progress.planned:
-            on_first_pass(segmentation(progress))
-
     run = Passes(
         image,
         passes,
         ensemble.networks,
         deadline,
         ensemble.device,
-        on_progress=on_progress,
         on_pass=on_pass,
-        others=other_images(case, region, package, image.answer_grid, lesions),
+        others=other_images(case, region, package, image.answer_grid, lambda: lesions),
         notices=notices,
     )
-    try:
-        return segmentation(run.run())
-    except NoPassFitsError as reason:
-        LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, case.fallback)
-        return lesions()
+
+    def segmentation(progress: Progress) -> Segmentation:
+        made = progress.done, progress.planned, progress.plan, progress.backend
+        raw = Segmentation(progress.logits, ct, pet, image.answer_grid, *made, restoration)
+        return postprocessed(raw, package.manifest.postprocessing)
+
+    for progress in run.progress():
+        if progress.done == 1:
+            yield segmentation(progress)
+    if progress.done > 1:
+        yield segmentation(progress)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.read import AIR_HU, BODY_HU, Case
+from algorithm.case.read import BODY_HU, PADDING_HU, Case
 from algorithm.region import grids
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
@@ -69,9 +69,9 @@ class Coarse:
 
 def coarse_picture(case: Case) -> Coarse:
     """Both images over the CT's field of view."""
-    corners = case.ct.geometry.corners_mm()
+    corners = case.scan.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (COARSE_MM, COARSE_MM, COARSE_MM))
-    ct = grids.resample(_thinned(case.ct), grid, AIR_HU)
+    ct = grids.resample(_thinned(case.scan), grid, PADDING_HU)
     suv = np.full_like(ct, OUTSIDE_PET_SUV) if case.pet is None else grids.resample(case.pet, grid, OUTSIDE_PET_SUV)
     return Coarse(ct, suv, _body(ct, suv), grid)
 

@@ -87,19 +87,6 @@ def restore_labels(logits: _Float, grid: Geometry, ct: Geometry) -> npt.NDArray[
     return result
 
 
-def restore_bytes(values: _Float, grid: Geometry, ct: Geometry, steps_a_unit: float) -> npt.NDArray[np.uint8]:
-    """A map (z, y, x) on `grid`, not negative, interpolated at every CT voxel and rounded to steps, at most 255.
-
-    A unit has `steps_a_unit` steps; beyond `grid` the map is 0.
-    """
-    result = np.zeros(ct.array_shape, dtype=np.uint8)
-    window = _window(ct, grid)
-    if window is not None:
-        part = resample(Volume(values, grid), ct.cropped(*window), 0.0)
-        result[slices(*window)] = np.clip(np.rint(part * np.float32(steps_a_unit)), 0, 255)
-    return result
-
-
 def _around_foreground(logits: _Float, grid: Geometry, ct: Geometry) -> Geometry | None:
     """The part of the grid outside which no CT voxel can get a label; None without a labelled voxel.
 

@@ -111,8 +111,8 @@ def localise(case: Case) -> Region:
     Of an MR it is the box of all values that are not zero, to which nnU-Net crops an image, too.
     """
     if case.is_mr:
-        return _with_values(case.ct)
-    corners = case.ct.geometry.corners_mm()
+        return _with_values(case.scan)
+    corners = case.scan.geometry.corners_mm()
     field_low, field_high = corners.min(0), corners.max(0)
     coarse = coarse_picture(case)
     apex_mm = lung_apex_mm(coarse)

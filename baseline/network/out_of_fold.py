@@ -1,4 +1,4 @@
-"""Segment each training patient with networks that never saw it; measure lesions and uncertainty."""
+"""Segment each training patient with networks that never saw it; measure lesions, and how sure the masks are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
-from algorithm.masks.confidence import lesions_of
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
@@ -29,14 +28,11 @@ from algorithm.network.passes import Passes, planned_passes
 from algorithm.network.windows import Pass
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
-from algorithm.uncertainty.disagreement import Disagreement
-from algorithm.uncertainty.record import MOST_LESIONS, describe
 from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import (
     image_path,
     image_paths,
-    label_path,
     prepared_ct_and_pet,
     read_dose,
     read_training_case,
@@ -44,7 +40,6 @@ from baseline.release.data_set import (
 from baseline.release.keys import Sources, digest, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
-from contract import labels
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import atomic_path
@@ -60,8 +55,8 @@ _Scans = Callable[[], tuple[Case, Region]]
 _NO_LIMIT_S = 1e9
 # Increment when the same networks and images give other masks.
 MEASURE_VERSION: Final = 3
-# Increment when they give another uncertainty.
-_UNCERTAINTY_VERSION = 1
+# Increment when they give another expected DSC.
+_UNCERTAINTY_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -94,8 +89,8 @@ def segment_out_of_fold(
 
     These are the networks of the fold that held the patient out, each as it is and mirrored along each axis. If no
     network has seen a patient, all of them make all passes of inference. The mean of the passes is the mask, measured
-    on the network's grid, and their disagreement the uncertainty. Masks are unfiltered: `hecktor train postprocess`
-    reads them and the probabilities. Cached results of the same networks and images are reused; stored masks whose
+    on the network's grid, with its expected DSC. Masks are unfiltered: `hecktor train postprocess` reads them and the
+    probabilities. Cached results of the same networks and images are reused; stored masks whose
     features are of another version are measured again in `jobs` processes.
 
     Raises:
@@ -108,9 +103,7 @@ def segment_out_of_fold(
     smallest = smallest_lesions_of(work)
     version = features_version(smallest)
     keys = {name: digest({"mask": key, "features": version}) for name, key in mask_keys.items()}
-    uncertainty_keys = keys_of(
-        work, {case.patient_id: _of_uncertainty(case, work, mask_keys[case.patient_id]) for case in cases}
-    )
+    uncertainty_keys = {name: digest({"version": _UNCERTAINTY_VERSION, "mask": key}) for name, key in mask_keys.items()}
     cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
     rows: dict[str, Features] = {
         name: row for name, row in cached.items() if row is not None and is_segmented(work, name)
@@ -131,14 +124,14 @@ def segment_out_of_fold(
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
             with as_inference(device):
-                segmentation, passes = _segment(case, run.fold(name), networks, work, device)
+                segmentation = _segment(case, run.fold(name), networks, work, device)
             if name not in rows:
                 grid = read_header(case.ct).geometry
                 write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
                 write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
                 rows[name] = features_of(case, segmentation, smallest)
                 cache(work.features(name), keys[name], rows[name])
-            cache(work.uncertainty(name), uncertainty_keys[name], _uncertainty(case, work, segmentation, passes))
+            cache(work.uncertainty(name), uncertainty_keys[name], expected_dsc(segmentation.logits))
     return {case.patient_id: rows[case.patient_id] for case in cases}
 
 
@@ -168,29 +161,22 @@ def _sources(case: ReleaseCase, work: WorkFolders, made_from: str) -> Sources:
     return files, {"version": MEASURE_VERSION, "networks": made_from}
 
 
-def _of_uncertainty(case: ReleaseCase, work: WorkFolders, mask_key: str) -> Sources:
-    reference = None if case.mask is None else label_path(work.raw, case)
-    return (reference,), {"version": _UNCERTAINTY_VERSION, "mask": mask_key}
-
-
 def _segment(
     case: ReleaseCase, fold: int | None, networks: Networks, work: WorkFolders, device: torch.device
-) -> tuple[Segmentation, Disagreement]:
-    """The mean of the fold's passes, or of all networks' without a fold, as in inference; and their disagreement."""
+) -> Segmentation:
+    """The mean of the fold's passes, or of all networks' without a fold, as in inference."""
     ct, usable_pet = prepared_ct_and_pet(work.raw, case)
     images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
     others = _others(scans, networks.package, ct.geometry)
     passes = planned_passes(networks.package) if fold is None else _passes(fold, networks)
-    disagreement, limit = Disagreement(), Deadline(_NO_LIMIT_S)
-    run = Passes(ReadyImage(data), passes, networks, limit, device, on_pass=disagreement.add, others=others)
-    progress = run.run()
+    progress = Passes(ReadyImage(data), passes, networks, Deadline(_NO_LIMIT_S), device, others=others).run()
     if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
         found = f"{progress.done} of {len(passes)} passes, the lines above say why"
         raise HecktorError(case.patient_id, found, "all; the same command goes on with this patient")
     how = progress.done, progress.planned, "all networks" if fold is None else f"fold {fold}"
-    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *how), disagreement
+    return Segmentation(progress.logits, ct.array, usable_pet, ct.geometry, *how)
 
 
 def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
@@ -211,20 +197,6 @@ def _passes(fold: int, networks: Networks) -> list[Pass]:
     numbers = networks.package.numbers_of(fold)
     axes = [(), *((axis,) for axis in networks.package.manifest.mirror_axes)]
     return [Pass(number, mirrored) for mirrored in axes for number in numbers]
-
-
-def _uncertainty(
-    case: ReleaseCase, work: WorkFolders, segmentation: Segmentation, passes: Disagreement
-) -> dict[str, Any]:
-    """The uncertainty record of inference, with the share of each lesion that lies in the reference of its label
-    (`reference_overlap`, None for a patient without a reference).
-    """
-    record, mask = describe(segmentation, passes), segmentation.mask()
-    reference = None if case.mask is None else read_volume(label_path(work.raw, case), np.uint8).array.ravel()
-    places = [(label, voxels) for label in labels.FOREGROUND for voxels in lesions_of(mask, label)[:MOST_LESIONS]]
-    for lesion, (label, voxels) in zip(record["lesions"], places, strict=True):
-        lesion["reference_overlap"] = None if reference is None else float((reference[voxels] == label).mean())
-    return record
 
 
 def features_of_mask(case: ReleaseCase, work: WorkFolders, mask: Volume) -> Features:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.hounsfield import missing_intercept
-from algorithm.case.read import AIR_HU, SMALLEST_SIZE, overlap
+from algorithm.case.read import PADDING_HU, SMALLEST_SIZE, overlap
 from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, in_suv
 from baseline.release.cases import ReleaseCase
 from baseline.release.problems import ProblemReporter
@@ -210,7 +210,7 @@ def _finite(role: str, volume: Volume, case: ReleaseCase, report: ProblemReporte
     """An image as preparation reads it, with a problem for NaN and infinities; of a mask they are labels."""
     if role == "mask" or (role in case.registered and role not in case.channels):
         return volume, []
-    cleaned, count = finite(volume, AIR_HU if role == "CT" else 0)
+    cleaned, count = finite(volume, PADDING_HU if role == "CT" else 0)
     if count == volume.array.size:
         return cleaned, [report.error("not-finite", "all voxels are NaN or infinite", "numbers")]
     found = f"{count} voxels are NaN or infinite, read as {'air' if role == 'CT' else 'zero'}"

@@ -140,7 +140,7 @@ def _prepare_case(item: tuple[ReleaseCase, str, dict[str, str]], raw: Path, spac
     case, key, made_from = item
     notices = Notices()
     images, region = read_training_case(case, notices)
-    grid = upright_grid(images.ct.geometry, region.lower_mm, region.upper_mm, spacing_mm)
+    grid = upright_grid(images.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm)
     for number, channel in enumerate(network_channels(images, grid)):
         write_volume(image_path(raw, case, number), Volume(channel, grid))
     inside, lesions_ml = None, {}

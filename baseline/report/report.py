@@ -93,7 +93,7 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     figures["worst_cases"] = [case.case for case in worst]
     pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
     sections.append(Section("worst", "Worst cases", pictures))
-    records = uncertainty_records(work, scored)
+    records = expected_dscs(work, scored)
     content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, splits.seed)
     sections.append(Section("uncertainty", "Uncertainty", content))
     if (rules := current_record(work)) is not None:
@@ -124,11 +124,10 @@ def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, 
     return {case.case: f"{_PICTURES}/{case.case}.jpg" for case in cases}
 
 
-def uncertainty_records(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Mapping[str, Any]]:
-    """Uncertainty records by patient ID, without patients for whom there is none."""
+def expected_dscs(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Mapping[str, float | None]]:
+    """Expected DSCs by patient ID and label, without patients for whom there are none."""
     paths = {case.patient_id: work.uncertainty(case.patient_id) for case in cases}
-    records = {name: read_json(path)["result"] for name, path in paths.items() if path.is_file()}
-    return {name: record for name, record in records.items() if record["why_not"] is None}
+    return {name: read_json(path)["result"] for name, path in paths.items() if path.is_file()}
 
 
 def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str, str] | None = None) -> str:

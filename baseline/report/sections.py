@@ -18,13 +18,11 @@ from evaluation.metrics.confidence import area, confidence_metrics
 from evaluation.page.html import Row, paragraph, table
 from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 
-MEASURES: Final = {"expected_dsc": "expected DSC", "pairwise_dsc": "DSC between passes"}
 _UNCERTAINTY: Final = (
-    "Uncertainty of the networks that never saw the patient, against the DSC of the evaluation. The expected DSC comes "
-    "from the probabilities, the DSC between passes from the disagreement of backbones and mirrored passes. The "
-    "risk-coverage curve is the mean of 1 - DSC among the most certain patients; its area (AURC) lies between that of "
-    "a perfect order (oracle) and a random one. In inference several folds disagree as well; this cannot be measured "
-    "here, since all but one have seen the patient."
+    "The expected DSC of networks that never saw the patient, from their probabilities, against the DSC of the "
+    "evaluation. The risk-coverage curve is the mean of 1 - DSC among the most certain patients; its area (AURC) lies "
+    "between that of a perfect order (oracle) and a random one. In inference several folds answer together; this "
+    "cannot be measured here, since all but one have seen the patient."
 )
 _UNCERTAINTY_TITLES: Final = {
     "spearman": "Spearman's rho with the DSC",
@@ -66,12 +64,12 @@ class LabelUncertainty:
     """Uncertainty of one label over the patients with both a mask and a reference.
 
     `missed` counts patients whose reference has the label and whose mask has none: their DSC is 0, with no expectation.
-    `estimates` are by measure and figure; a measure that some patient lacks is absent.
+    `estimates` are by figure, none without patients.
     """
 
     true_dsc: Floats
     missed: int
-    estimates: Mapping[str, Mapping[str, Estimate]]
+    estimates: Mapping[str, Estimate]
 
     @property
     def bounds(self) -> dict[str, float | None]:
@@ -82,40 +80,43 @@ class LabelUncertainty:
         return {"oracle_aurc": area(self.true_dsc, risk), "random_aurc": float(risk.mean())}
 
     def as_json(self) -> dict[str, Any]:
-        measures = {name: {what: vars(one) for what, one in found.items()} for name, found in self.estimates.items()}
-        return {"patients": int(self.true_dsc.size), "missed_wholly": self.missed, **measures, **self.bounds}
+        figures = {what: vars(one) for what, one in self.estimates.items()}
+        counts = {"patients": int(self.true_dsc.size), "missed_wholly": self.missed}
+        return {**counts, "expected_dsc": figures, **self.bounds}
 
 
 def estimate_uncertainty(
-    label: str, records: Mapping[str, Mapping[str, Any]], true_dsc: Mapping[str, float | None], draws: int, seed: int
+    label: str,
+    records: Mapping[str, Mapping[str, float | None]],
+    true_dsc: Mapping[str, float | None],
+    draws: int,
+    seed: int,
 ) -> LabelUncertainty:
-    """Compare the uncertainty records of one label, such as "GTVp", with the true DSC.
+    """Compare the expected DSC of one label, such as "GTVp", with the true one.
 
-    `records` and `true_dsc` are by patient, for patients with a reference; a DSC is None if neither mask nor reference
-    has the label. `draws` samples of patients are drawn with `seed`.
+    `records` are expected DSCs by label; they and `true_dsc` are by patient, for patients with a reference; a DSC is
+    None if neither mask nor reference has the label. `draws` samples of patients are drawn with `seed`.
     """
-    known = {name: record["labels"][label] for name, record in records.items() if true_dsc.get(name) is not None}
-    expected = {name: row for name, row in known.items() if row["expected_dsc"] is not None}
+    known = {name: record[label] for name, record in records.items() if true_dsc.get(name) is not None}
+    expected = {name: value for name, value in known.items() if value is not None}
     truth = np.array([true_dsc[name] for name in expected], dtype=np.float64)
-    estimates = {}
-    for measure in MEASURES:
-        if expected and all(row[measure] is not None for row in expected.values()):
-            values = np.array([row[measure] for row in expected.values()], dtype=np.float64)
-            metrics = confidence_metrics(values, truth)
-            estimates[measure] = estimate_unranked(metrics, truth.size, draws, seed).by_metric
+    estimates: Mapping[str, Estimate] = {}
+    if expected:
+        metrics = confidence_metrics(np.array(list(expected.values()), dtype=np.float64), truth)
+        estimates = estimate_unranked(metrics, truth.size, draws, seed).by_metric
     return LabelUncertainty(truth, len(known) - len(expected), estimates)
 
 
 def uncertainty_section(
-    records: Mapping[str, Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], draws: int, seed: int
+    records: Mapping[str, Mapping[str, float | None]], rows: Sequence[Mapping[str, Any]], draws: int, seed: int
 ) -> tuple[str, dict[str, Any]]:
-    """Agreement of the uncertainty with the DSC, and the same figures as plain data.
+    """Agreement of the expected with the true DSC, and the same figures as plain data.
 
-    `records` are uncertainty records by patient ID, `rows` the evaluation's rows of the same patients; `draws` samples
-    of patients are drawn with `seed`.
+    `records` are expected DSCs by patient ID and label, `rows` the evaluation's rows of the same patients; `draws`
+    samples of patients are drawn with `seed`.
     """
     if not records:
-        return paragraph("No uncertainty of these patients, expected `hecktor train heads` before."), {}
+        return paragraph("No expected DSC of these patients, expected `hecktor train heads` before."), {}
     by_label: dict[str, LabelUncertainty] = {}
     for value in labels.FOREGROUND:
         label = labels.NAMES[value]
@@ -127,14 +128,8 @@ def uncertainty_section(
 
 
 def _agreement_table(by_label: Mapping[str, LabelUncertainty]) -> str:
-    rows = [
-        Row([label, title, *(one.estimates.get(name, {}).get(key) for key in _UNCERTAINTY_TITLES)])
-        for label, one in by_label.items()
-        for name, title in MEASURES.items()
-    ]
-    return table(
-        "Each measure with 95% intervals", ["Label", "Measure", *_UNCERTAINTY_TITLES.values()], rows, header_column=1
-    )
+    rows = [Row([label, *(one.estimates.get(key) for key in _UNCERTAINTY_TITLES)]) for label, one in by_label.items()]
+    return table("The expected DSC with 95% intervals", ["Label", *_UNCERTAINTY_TITLES.values()], rows)
 
 
 def _patients_table(by_label: Mapping[str, LabelUncertainty]) -> str:

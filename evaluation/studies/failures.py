@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from contract.errors import HecktorError, PredictionError
+from contract.files import read_json
 from contract.options import add_edition_option, number_within
 from evaluation.editions import known_profiles
 from evaluation.inputs.plain_files import read_share_table
@@ -33,7 +34,7 @@ DEFAULT_FAILED_BELOW: Final = 0.5
 _UNMATCHED: Final = {
     "unknown": "not a case of the metrics.json",
     "duplicate": "stands twice, neither line counts",
-    "missing": "no line in the table",
+    "missing": "no line in the table, no record",
 }
 
 
@@ -113,9 +114,12 @@ def read_expected(
 ) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
     """The expected DSC of each case, for each label with a column in the table; and the names that do not match.
 
-    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). Raises
-    PredictionError if the table cannot be used; a fault of one line becomes the problem of its case.
+    These are `unknown` (no case of that name), `duplicate` (two lines: neither counts) and `missing` (no line). In
+    place of a table `path` may be a folder with a record of the run for each case. Raises PredictionError if the table
+    or a record cannot be used; a fault of one line becomes the problem of its case.
     """
+    if path.is_dir():
+        return _of_records(path, cases)
     table = read_table_with(path, dict.fromkeys(COLUMNS.values(), ()), PredictionError)
     columns = {label: column for label, column in COLUMNS.items() if column in table.header}
     if ID_COLUMN not in table.header or not columns:
@@ -126,6 +130,34 @@ def read_expected(
     missing = sorted(set(cases) - {row[ID_COLUMN].strip() for row in table.rows})
     about = {"unknown": list(one.unknown), "duplicate": list(one.duplicate), "missing": missing}
     return {label: submission.answers for label, submission in read.items()}, about
+
+
+def _of_records(
+    folder: Path, cases: Sequence[str]
+) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
+    """As `read_expected`, from `CASE.json` as `hecktor predict --record` writes it."""
+    found: dict[str, Mapping[str, float | None]] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path, error=PredictionError)
+        given = content.get("expected_dsc") if isinstance(content, dict) else None
+        if not isinstance(given, dict) or not all(map(_is_share_or_none, given.values())):
+            raise PredictionError(path.name, "no expected_dsc from 0 to 1", "a record of `hecktor predict --record`")
+        found[path.stem] = {name.lower(): value for name, value in given.items()}
+    answers: dict[str, Sequence[SubmittedAnswer]] = {
+        label: [_of_record(case, found.get(case), label) for case in cases] for label in COLUMNS
+    }
+    unknown, missing = sorted(found.keys() - set(cases)), sorted(set(cases) - found.keys())
+    return answers, {"unknown": unknown, "duplicate": [], "missing": missing}
+
+
+def _of_record(case: str, expected: Mapping[str, float | None] | None, label: str) -> SubmittedAnswer:
+    if expected is None or expected.get(label) is None:
+        return SubmittedAnswer(case, None, "no record" if expected is None else f"no expected DSC of {label}")
+    return SubmittedAnswer(case, None, value=expected[label])
+
+
+def _is_share_or_none(value: object) -> bool:
+    return value is None or (isinstance(value, float) and 0 <= value <= 1)
 
 
 def compare(
@@ -192,7 +224,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the masks' metrics, the expected DSC and the bootstrap."""
     add = parser.add_argument
     add("metrics", type=Path, help="metrics.json of the team's masks")
-    columns = f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}"
+    columns = f"CSV with {ID_COLUMN} and {' or '.join(COLUMNS.values())}, or a folder of records CASE.json"
     add("--expected", type=Path, required=True, help=columns)
     below = "the DSC below which a mask failed (default: %(default)s)"
     add("--failed-below", type=number_within(0, 1), default=DEFAULT_FAILED_BELOW, help=below)

@@ -32,7 +32,6 @@ _MOST_HU: Final = 3071.0
 # Finer steps hold noise alone, which does not compress.
 _LEAST_PET_STEP: Final = 0.01
 _MOST_PET_STEPS: Final = 32_767
-_BITS_PER_STEP: Final = 0.01
 # The code by which NiiVue knows volumes of labels, and where NIfTI-1 has what SimpleITK cannot set.
 LABEL_INTENT: Final = 1002
 _INTENT_AT: Final = 68
@@ -61,9 +60,6 @@ def build_case(sources: CaseSources) -> Json:
         "ct": _ct(scene.ct, grid),
         "pet": None if scene.pet is None else _pet(scene.pet, grid),
         "masks": [_mask(one, grid) for one in scene.masks],
-        "uncertainty": [
-            {"team": one.team, "title": one.title, "volume": _map(volume, grid)} for one, volume in scene.maps
-        ],
         "lesions": lesions,
     }
 
@@ -81,11 +77,6 @@ def _pet(pet: ShownPet, grid: Geometry) -> Json:
     step = max(float(np.abs(uptake).max(initial=0.0)) / _MOST_PET_STEPS, _LEAST_PET_STEP)
     volume = nifti(np.rint(uptake / step).astype(np.int16), grid, step=step)
     return {"volume": volume, "window": pet.window, "unit": pet.unit}
-
-
-def _map(volume: Volume, grid: Geometry) -> str:
-    """The voxels of a map of uint8, in bits."""
-    return nifti(resampled(volume, grid, sitk.sitkNearestNeighbor, 0.0).astype(np.uint8), grid, step=_BITS_PER_STEP)
 
 
 def _mask(mask: NamedMask, grid: Geometry) -> Json:

@@ -24,8 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from evaluation.viewer.server import serving
 
     masks = folders_by_team("--masks", options.masks)
-    maps = folders_by_team("--uncertainty", options.uncertainty)
-    cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, maps, options.edition))
+    cohort = find_cohort(ViewerRequest(options.cohort, options.results, masks, options.edition))
     sys.stderr.writelines(f"warning: {note}\n" for note in cohort.notes)
     # Blocked in every thread, so that the signal waits for `sigwait`.
     signal.pthread_sigmask(signal.SIG_BLOCK, _END)
@@ -48,8 +47,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--results", type=Path, help=results)
     masks = "a team's masks <case>.mha, or a folder of such folders (default: <team>/predictions in the results)"
     add("--masks", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=masks)
-    maps = "a team's uncertainty maps, in <case>/uncertainty.mha as `hecktor predict --uncertainty` writes them"
-    add("--uncertainty", type=team_folders, action="append", default=[], metavar="TEAM=FOLDER|FOLDER", help=maps)
     add("--port", type=whole_number(0, 65535), default=0, help="port on 127.0.0.1 (default: any free one)")
     add_edition_option(parser, f"that of the results, else {DEFAULT_EDITION}")
     return parser

@@ -119,13 +119,9 @@ def worst_cases(listing: Mapping[str, Any]) -> list[str]:
     return [entry["case"] for entry in sorted(listing["cases"], key=mean)]
 
 
-# As `hecktor predict --uncertainty` writes them.
-UNCERTAINTY_MAPS: Final = {"uncertainty.mha": "entropy", "disagreement.mha": "disagreement of passes"}
-
-
 @dataclass(frozen=True)
 class ViewerRequest:
-    """Folders of a cohort, of results (None without), and of each team's masks and uncertainty maps.
+    """Folders of a cohort, of results (None without), and of each team's masks.
 
     Without an `edition` it is that of the results.
     """
@@ -133,17 +129,7 @@ class ViewerRequest:
     cohort: Path
     results: Path | None = None
     masks: Mapping[str, Path] = field(default_factory=dict)
-    uncertainty: Mapping[str, Path] = field(default_factory=dict)
     edition: str | None = None
-
-
-@dataclass(frozen=True)
-class UncertaintyMap:
-    """A map of one team's uncertainty, in hundredths of a bit."""
-
-    team: str
-    title: str
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -157,7 +143,6 @@ class CaseSources:
 
     files: PatientFiles
     without_mask: tuple[str, ...]
-    maps: tuple[UncertaintyMap, ...]
     suv_factor: float | None
     rules: MaskRules
     colours: Mapping[str, str]
@@ -183,7 +168,7 @@ class ViewerCohort:
 
 
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
-    """Find every case with its masks, maps and values."""
+    """Find every case with its masks and values."""
     profile = profile_of_results(request.results, request.edition)
     edition, rules = profile.declaration, profile.mask_rules
     results = [] if request.results is None else find_results(request.results, profile)
@@ -201,7 +186,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     for team in request.masks:
         require_cases(f"--masks {team}", masks[team], names)
     shown_teams = [*masks, *(team.team for team in (task.teams if task is not None else ()) if team.team not in masks)]
-    colours = colours_of(list(dict.fromkeys([*teams, *request.uncertainty])))
+    colours = colours_of(teams)
     rows, unreadable = read_tables(request.cohort, edition)
     records = {one.case: read_record(request.cohort, one.case, edition, unreadable) for one in scans}
     centres = {case: _centre(case, record) for case, record in records.items()}
@@ -214,7 +199,6 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
         cases[case] = CaseSources(
             files=replace(files, predictions=predictions),
             without_mask=tuple(team for team in shown_teams if team not in predictions),
-            maps=_maps_of(case, request.uncertainty),
             suv_factor=None if record is None else record.suv_factor,
             rules=rules,
             colours=colours,
@@ -222,19 +206,8 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
             clinical=clinical_texts(edition, record, rows.get(case, {})),
             answers=answers.of(case, _dsc(listing, entry), list(colours)),
         )
-    for team in request.uncertainty:
-        named = [name for name, one in cases.items() if any(map_.team == team for map_ in one.maps)]
-        require_cases(f"--uncertainty {team}", named, names)
     notes = [*unreadable, without_masks(task, masks, names), NOT_COMPARED if task is not None and not scored else ""]
     return ViewerCohort(cases, listing, tuple(note for note in notes if note))
-
-
-def _maps_of(case: str, folders: Mapping[str, Path]) -> tuple[UncertaintyMap, ...]:
-    maps = []
-    for team, folder in folders.items():
-        paths = [(folder / case / name, title) for name, title in UNCERTAINTY_MAPS.items()]
-        maps += [UncertaintyMap(team, title, path) for path, title in paths if path.is_file()]
-    return tuple(maps)
 
 
 def _centre(case: str, record: PatientRecord | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Read everything of a case that is shown: scans, masks with their lesions, uncertainty maps."""
+"""Read everything of a case that is shown: scans, masks with their lesions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 
 from contract.errors import GroundTruthError, HecktorError, InputError, PredictionError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, read_header, read_volume
+from contract.images.volumes import Volume, read_volume
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.page.html import REFERENCE_COLOUR
-from evaluation.viewer.cohort import CaseSources, UncertaintyMap
+from evaluation.viewer.cohort import CaseSources
 from evaluation.viewer.lesions import LesionVoxels, lesion_voxels
 from evaluation.viewer.region import to_index
 
@@ -56,7 +56,6 @@ class Scene:
     ct: Volume
     pet: ShownPet | None
     masks: Sequence[NamedMask]
-    maps: Sequence[tuple[UncertaintyMap, Volume]]
     notes: Sequence[str]
 
     def lesion_box(self) -> Floats | None:
@@ -67,7 +66,7 @@ class Scene:
 
 
 def read_scene(sources: CaseSources) -> Scene:
-    """Read a case; a PET, prediction or map that cannot be used is left out and noted.
+    """Read a case; a PET or prediction that cannot be used is left out and noted.
 
     Raises HecktorError if the CT or the reference cannot be read.
     """
@@ -76,9 +75,8 @@ def read_scene(sources: CaseSources) -> Scene:
         reading_ct = pool.submit(read_volume, sources.files.ct)
         reading_pet = pool.submit(read_pet, sources.files.pet, sources.suv_factor)
         masks = _masks(sources, notes)
-        maps = _maps(sources, notes)
         pet = _pet(reading_pet, notes)
-        return Scene(reading_ct.result(), pet, masks, maps, notes)
+        return Scene(reading_ct.result(), pet, masks, notes)
 
 
 def read_pet(path: Path, suv_factor: float | None) -> ShownPet:
@@ -139,17 +137,3 @@ def _predicted(team: str, path: Path, grid: Geometry, sources: CaseSources, note
     if labelled > _MOST_LABELLED_VOXELS:
         raise PredictionError(path.name, f"{labelled} labelled voxels", f"at most {_MOST_LABELLED_VOXELS}")
     return lesion_voxels(mask, grid, sources.rules.connectivity)
-
-
-def _maps(sources: CaseSources, notes: list[str]) -> list[tuple[UncertaintyMap, Volume]]:
-    maps = []
-    for one in sources.maps:
-        try:
-            volume, ct = read_volume(one.path, np.uint8), read_header(sources.files.ct).geometry
-            if volume.geometry.differences(ct):
-                found = f"its grid is {volume.geometry.describe()}"
-                raise PredictionError(one.path.name, found, f"the CT's: {ct.describe()}")
-            maps.append((one, volume))
-        except HecktorError as problem:
-            notes.append(f"{one.team}: {problem.message}")
-    return maps

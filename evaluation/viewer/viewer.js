@@ -3,7 +3,6 @@
 const CT_WINDOWS = { "Soft tissue": [-160, 240], Brain: [0, 80], Bone: [-500, 1500], Lung: [-1350, 150] };
 const PET_MAPS = { hot: "hot", inferno: "inferno", viridis: "viridis", grey: "gray" };
 const VIEWS = { "Planes and 3D": "MULTIPLANAR", Axial: "AXIAL", Coronal: "CORONAL", Sagittal: "SAGITTAL", "3D": "RENDER" };
-const MAP_OPACITY = 0.7;
 // As many teams have their contours on at first; more hide the image.
 const TEAMS_SHOWN_AT_FIRST = 3;
 
@@ -134,7 +133,7 @@ const nv = new niivue.Niivue({
   cycleClipPlaneHotKey: "",
   viewModeHotKey: "",
 });
-let layers = { pet: null, masks: [], maps: [] };
+let layers = { pet: null, masks: [] };
 
 // With a range NiiVue does not look for one of its own.
 async function load(name, base64, options = {}) {
@@ -144,17 +143,14 @@ async function load(name, base64, options = {}) {
 async function showVolumes(content) {
   const ct = await load("CT", content.ct, { colormap: "gray" });
   const pet = content.pet && (await load("PET", content.pet.volume));
-  const maps = await Promise.all(content.uncertainty.map(({ title, volume }) => load(title, volume, { colormap: "viridis" })));
   const masks = await Promise.all(content.masks.map(({ name, volume }) => load(name, volume)));
   if (wanted !== content.case) return;
   masks.forEach((mask, place) => mask.setColormapLabel(labelColours(content.masks[place].colour)));
-  layers = { pet, masks, maps };
+  layers = { pet, masks };
   if (content.pet) adoptPet(content.pet);
   byId("pet-tools").hidden = !content.pet;
-  byId("uncertainty-tools").hidden = !maps.length;
-  byId("uncertainty").replaceChildren(new Option("none", "-1"), ...content.uncertainty.map(({ team, title }, place) => new Option(`${team}: ${title}`, String(place))));
   // The reference last, on top of the others.
-  nv.volumes = [ct, ...(pet ? [pet] : []), ...maps, ...masks.slice(1), masks[0]];
+  nv.volumes = [ct, ...(pet ? [pet] : []), ...masks.slice(1), masks[0]];
   nv.clearAllMeasurements();
   setWindow();
   setLayers(content);
@@ -183,7 +179,7 @@ function setWindow() {
 
 /** Colours, ranges and opacities of the other volumes, from the controls. */
 function setLayers(content) {
-  const { pet, masks, maps } = layers;
+  const { pet, masks } = layers;
   if (pet) {
     // NiiVue sets a range of its own with each new colour map, so that ours comes after it.
     const map = PET_MAPS[byId("pet-map").value];
@@ -192,7 +188,6 @@ function setLayers(content) {
     if (high > low) [pet.cal_min, pet.cal_max] = [low, high];
     pet.opacity = byId("pet-opacity").valueAsNumber;
   }
-  maps.forEach((map, place) => (map.opacity = place === byId("uncertainty").selectedIndex - 1 ? MAP_OPACITY : 0));
   masks.forEach((mask, place) => (mask.opacity = hidden.has(content.masks[place].name) ? 0 : byId("fill").valueAsNumber));
 }
 
@@ -217,8 +212,7 @@ nv.onLocationChange = ({ mm, values }) => {
   const axes = ["R", "A", "S"].map((axis, place) => `${axis} ${figure(mm[place], 1)}`).join("  ");
   const pet = layers.pet && `${byId("pet-unit").textContent} ${figure(of.get(layers.pet), byId("pet-unit").textContent === "SUV" ? 2 : 0)}`;
   const labels = layers.masks.map((mask) => mask.opacity > 0 && of.get(mask) && `${mask.name.replace(/\.nii\.gz$/, "")} ${["", "GTVp", "GTVn"][of.get(mask)]}`);
-  const maps = layers.maps.map((map) => map.opacity > 0 && `uncertainty ${figure(of.get(map), 2)} bit`);
-  byId("readout").textContent = [`${axes} mm`, `HU ${figure(of.get(nv.volumes[0]), 0)}`, pet, ...maps, ...labels].filter(Boolean).join("   ");
+  byId("readout").textContent = [`${axes} mm`, `HU ${figure(of.get(nv.volumes[0]), 0)}`, pet, ...labels].filter(Boolean).join("   ");
 };
 
 // ---- the panel of a case
@@ -359,7 +353,7 @@ async function start() {
   byId("keys").append(...help.map(([keys, text]) => element("tr", [element("th", element("kbd", keys), { scope: "row" }), element("td", text)])));
   for (const id of ["filter", "sort", "team"]) byId(id).addEventListener("input", showList);
   byId("ct-window").addEventListener("change", () => current && (setWindow(), redraw()));
-  for (const id of ["pet-map", "pet-low", "pet-high", "uncertainty"]) byId(id).addEventListener("change", redraw);
+  for (const id of ["pet-map", "pet-low", "pet-high"]) byId(id).addEventListener("change", redraw);
   for (const id of ["pet-opacity", "fill"]) byId(id).addEventListener("input", redraw);
   byId("view").addEventListener("change", () => nv.setSliceType(niivue.SLICE_TYPE[byId("view").value]));
   byId("ruler").addEventListener("click", () => setRuler(byId("ruler").ariaPressed !== "true"));

@@ -15,7 +15,7 @@ from algorithm import output as output_module
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.heads.methods import METHODS
-from algorithm.masks.segmentation import Segmented
+from algorithm.masks.segmentation import Segmented, SegmentedBy
 from algorithm.output import CaseOutput, watch
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
 from contract.errors import OutputError, TimeLimitError
@@ -108,8 +108,8 @@ def output_in(folder: Path) -> CaseOutput:
 
 def risk(value: float) -> CaseAnswers:
     grid = Geometry((1, 1, 1), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0))
-    segmented = Segmented(Case(Volume(np.zeros((1, 1, 1), np.int16), grid), None, Patient()), None)
-    return CaseAnswers(segmented, None, {"rfs": value})
+    case = Case(Volume(np.zeros((1, 1, 1), np.int16), grid), None, Patient())
+    return CaseAnswers(Segmented(case, SegmentedBy.NOTHING), None, {"rfs": value})
 
 
 def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_better_answers_replace_the_ones_before(tmp_path: Path) -> None:
 
     def compute() -> None:
         output.write(risk(0.5))
-        output.write(risk(0.75), final=True)
+        output.write(risk(0.75))
 
     answers, reason = watch(compute, output, Deadline(600.0), Termination())
     assert (answers.values, reason) == ({"rfs": 0.75}, "")
@@ -135,7 +135,7 @@ def test_the_answers_before_a_step_that_never_ends_are_final(tmp_path: Path, mon
         termination.request()
         go_on.wait(60)
         try:
-            output.write(risk(0.75), final=True)
+            output.write(risk(0.75))
         except StoppedError as problem:
             refused.append(type(problem))
 
@@ -156,7 +156,7 @@ def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
     def compute() -> None:
         output.write(risk(0.5))
         monkeypatch.setattr("algorithm.output.write_files", full)
-        output.write(risk(0.75), final=True)
+        output.write(risk(0.75))
 
     def full(_: object) -> None:
         raise OutputError("rfs.json", "cannot be written (No space left on device)")
@@ -175,7 +175,7 @@ def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
         real(contents)
 
     monkeypatch.setattr("algorithm.output.write_files", slow)
-    answers, _ = watch(lambda: output.write(risk(0.5), final=True), output, Deadline(600.0), termination)
+    answers, _ = watch(lambda: output.write(risk(0.5)), output, Deadline(600.0), termination)
     assert answers.values == {"rfs": 0.5}
 
 

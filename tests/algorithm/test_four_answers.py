@@ -102,10 +102,10 @@ def test_a_missing_head_without_a_fallback_is_an_error(
     assert not list(request.output_dir.rglob("*"))
 
 
-def test_a_first_lack_of_memory_is_tried_again(
+def test_a_late_lack_of_memory_leaves_the_answers_before(
     request_of: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The answers of all passes, after those of the threshold and of the first pass, need no fallback then."""
+    """Those of the first pass, after those of the threshold, need no fallback."""
     real, calls = steps.image_features, []
 
     def short_of_memory(*arguments: Any) -> Any:
@@ -115,22 +115,22 @@ def test_a_first_lack_of_memory_is_tried_again(
         return real(*arguments)
 
     monkeypatch.setattr(steps, "image_features", short_of_memory)
-    assert predict(request_of, Resident(package, "cpu")).record.fallbacks == ()
-    assert len(calls) == 4
+    record = predict(request_of, Resident(package, "cpu")).record
+    assert (record.fallbacks, record.passes_done, len(calls)) == ((), 1, 3)
 
 
 def test_answers_are_written_all_or_none(
     request_of: PredictRequest, package: Path, case: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mask has its name already when the next file cannot get one."""
-    real = files._link
+    real = files._give_name
 
-    def full_disk(file: int, folder: int, target: Path) -> None:
+    def full_disk(partial: Path, target: Path) -> None:
         if target.name == "t-stage.json":
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, folder, target)
+        real(partial, target)
 
-    monkeypatch.setattr(files, "_link", full_disk)
+    monkeypatch.setattr(files, "_give_name", full_disk)
     with pytest.raises(OutputError, match=r"t-stage.json: no space left on the disk"):
         predict(request_of, Resident(package, "cpu"))
     assert not [path for path in case.output.rglob("*") if path.is_file()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import pipeline
 from algorithm.deadline import Termination
 from algorithm.heads.methods import METHODS
 from algorithm.masks.segmentation import Segmentation
@@ -66,7 +65,7 @@ def test_a_network_that_hangs_before_its_first_pass(
 ) -> None:
     """Of 3 s half are reserve; when half of that is gone, at 2.25 s, the PET threshold answers, though nothing ends."""
     released = threading.Event()
-    monkeypatch.setattr(Passes, "run", lambda self: released.wait(60) and None)
+    monkeypatch.setattr(Passes, "progress", lambda self: released.wait(60) and None)
     request = request_for(task, 3.0)
     begun = time.monotonic()
     record = predict(request, resident).record
@@ -86,7 +85,7 @@ def test_no_pass_fits(
     def nothing(self: Passes) -> None:
         raise NoPassFitsError("100.00 s a tile, 3.0 s left")
 
-    monkeypatch.setattr(Passes, "run", nothing)
+    monkeypatch.setattr(Passes, "progress", nothing)
     request = request_for()
     predict(request, resident)
     line = "*** FALLBACK *** no pass of the network (100.00 s a tile, 3.0 s left): the PET threshold answers"
@@ -144,15 +143,15 @@ def test_an_empty_mask_of_the_network_where_the_pet_shows_uptake(
     """The mask stays empty and is noted, since necks have physiologic uptake. Two voxels of 10 mm with SUV 12 in each axis, 1 around them: between centres it falls linearly, to 41% of 12
     after (12 - 4.92) / 11 x 10 = 6.4 mm. So at least a cube of 10 mm (1 ml) and at most one of 22.9 mm (12 ml) is hot.
     """
-    real_segment = pipeline.segment
+    real_segment = passes_module.segment
 
-    def nothing(*arguments: Any) -> Segmentation:
-        segmented = real_segment(*arguments)
-        logits = np.zeros_like(segmented.logits)
-        logits[0] = 1
-        return replace(segmented, logits=logits)
+    def nothing(*arguments: Any) -> Iterator[Segmentation]:
+        for segmented in real_segment(*arguments):
+            logits = np.zeros_like(segmented.logits)
+            logits[0] = 1
+            yield replace(segmented, logits=logits)
 
-    monkeypatch.setattr(pipeline, "segment", nothing)
+    monkeypatch.setattr(passes_module, "segment", nothing)
     request = request_for()
     if not uptake:
         case_folder.pet = Volume(np.zeros_like(case_folder.pet.array), case_folder.pet.geometry)

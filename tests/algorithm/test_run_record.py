@@ -97,7 +97,8 @@ def test_the_record_of_the_baseline(predict: Any, case_folder: Any, tiny_package
     region = record.pop("region")
     assert np.all(np.less(region["lower_mm"], region["upper_mm"]))
     assert (region["found_by"], region["sure"], region["brain_lower_mm"]) == ("body outline", False, None)
-    lesions = record.pop("lesions")
+    lesions, expected_dsc = record.pop("lesions"), record.pop("expected_dsc")
+    assert all(0 < expected_dsc[name] < 1 for name in ("GTVp", "GTVn"))
     assert {name: one["count"] > 0 for name, one in lesions.items()} == {"GTVp": True, "GTVn": True}
     large = ", ".join(f"{name} {one['volume_ml']:.0f} ml" for name, one in lesions.items() if one["volume_ml"] > 500)
     assert record == {

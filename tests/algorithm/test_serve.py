@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from algorithm.serve import Server, Service, run_server
+from algorithm.serve import Server, run_server
 from contract.errors import HecktorError, InputError
 from contract.files import read_json
 from contract.packages import manifest_sha256
@@ -52,19 +52,19 @@ def cases() -> Cases:
 
 
 @pytest.fixture
-def service(cases: Cases) -> Service:
-    return Service(cases.answer, cases.ended.set)
+def server(cases: Cases) -> Iterator[Server]:
+    """A server on a free port, in threads of this process."""
+    with Server(cases.answer, 0) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 @pytest.fixture
-def port(service: Service) -> Iterator[int]:
-    """A server on a free port, in threads of this process."""
-    with Server(service, 0) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server.port
-        server.shutdown()
-        thread.join()
+def port(server: Server) -> int:
+    return server.server_port
 
 
 @contextmanager
@@ -77,22 +77,22 @@ def in_background(port: int) -> Iterator[list[Reply]]:
     thread.join()
 
 
-def test_no_case_is_taken_before_the_model_is_ready(service: Service, port: int):
+def test_no_case_is_taken_before_the_model_is_ready(server: Server, port: int):
     assert call(port, "GET", "/health") == (503, "the model is being loaded")
     assert call(port, "POST", "/invoke")[0] == 503
-    service.open()
+    server.is_ready.set()
     assert call(port, "GET", "/health") == (200, "ready")
     assert call(port, "POST", "/invoke") == (201, "answered")
 
 
-def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, service: Service, port: int, caplog):
+def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, server: Server, port: int, caplog):
     def bad() -> str:
         raise InputError("a.mha: truncated, expected 12 bytes\nmore")
 
     def bug() -> str:
         return str(1 / 0)
 
-    service.open()
+    server.is_ready.set()
     cases.coming += [bad, bug]
     assert call(port, "POST", "/invoke") == (500, "a.mha: truncated, expected 12 bytes more")
     assert call(port, "POST", "/invoke") == (500, "internal error (ZeroDivisionError)")
@@ -105,13 +105,13 @@ def test_a_bad_case_and_a_bug_do_not_cost_the_next_case(cases: Cases, service: S
     ]
 
 
-def test_the_next_case_may_follow_the_reply_at_once(service: Service, port: int):
+def test_the_next_case_may_follow_the_reply_at_once(server: Server, port: int):
     """A case is over before its reply is sent, so that a fast caller is not rejected."""
-    service.open()
+    server.is_ready.set()
     assert {call(port, "POST", "/invoke") for _ in range(200)} == {(201, "answered")}
 
 
-def test_one_case_at_a_time(cases: Cases, service: Service, port: int):
+def test_one_case_at_a_time(cases: Cases, server: Server, port: int):
     """The second call is rejected, the first one continues, and health is reported meanwhile."""
     begun, go_on = threading.Event(), threading.Event()
 
@@ -120,7 +120,7 @@ def test_one_case_at_a_time(cases: Cases, service: Service, port: int):
         assert go_on.wait(30)
         return "slow"
 
-    service.open()
+    server.is_ready.set()
     cases.coming.append(slow)
     with in_background(port) as first:
         assert begun.wait(30)
@@ -147,8 +147,8 @@ def test_one_case_at_a_time(cases: Cases, service: Service, port: int):
         ("GET", "/health?why=1", 200, None),
     ],
 )
-def test_other_paths_and_methods(service: Service, port: int, method, path, status, allowed):
-    service.open()
+def test_other_paths_and_methods(server: Server, port: int, method, path, status, allowed):
+    server.is_ready.set()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     connection.request(method, path)
     response = connection.getresponse()
@@ -158,12 +158,12 @@ def test_other_paths_and_methods(service: Service, port: int, method, path, stat
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"x" * 60_000])
-def test_a_body_is_ignored(service: Service, port: int, body):
-    service.open()
+def test_a_body_is_ignored(server: Server, port: int, body):
+    server.is_ready.set()
     assert call(port, "POST", "/invoke", body) == (201, "answered")
 
 
-def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, service: Service, port: int):
+def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, server: Server, port: int):
     begun, go_on, done = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> str:
@@ -172,7 +172,7 @@ def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, service: S
         done.set()
         return "slow"
 
-    service.open()
+    server.is_ready.set()
     cases.coming.append(slow)
     with socket.create_connection(("127.0.0.1", port)) as caller:
         caller.sendall(b"POST /invoke HTTP/1.1\r\n\r\n")
@@ -185,7 +185,7 @@ def test_a_caller_that_goes_away_does_not_stop_the_case(cases: Cases, service: S
     assert reply == (201, "answered")
 
 
-def test_draining_ends_the_case_in_work_and_takes_no_other(cases: Cases, service: Service, port: int):
+def test_draining_ends_the_case_in_work_and_takes_no_other(cases: Cases, server: Server, port: int):
     begun = threading.Event()
 
     def until_ended() -> str:
@@ -194,34 +194,34 @@ def test_draining_ends_the_case_in_work_and_takes_no_other(cases: Cases, service
         time.sleep(0.2)
         return "best so far"
 
-    service.open()
+    server.is_ready.set()
     cases.coming.append(until_ended)
     with in_background(port) as replies:
         assert begun.wait(30)
-        service.drain()
+        server.drain(cases.ended.set)
         assert call(port, "GET", "/health")[0] == 503
         assert call(port, "POST", "/invoke")[0] == 503
     assert replies == [(201, "best so far")]
 
 
-def test_a_port_that_is_taken(service: Service, port: int):
+def test_a_port_that_is_taken(port: int):
     with pytest.raises(HecktorError, match=f"port {port}: cannot listen .*expected a free port"):
-        Server(service, port)
+        Server(str, port)
 
 
-def test_a_failed_load_ends_the_server(service: Service):
+def test_a_failed_load_ends_the_server():
     def load() -> None:
         raise InputError("manifest.json: not found")
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     with pytest.raises(HecktorError, match=r"manifest\.json: not found"):
-        run_server(service, load, 0)
+        run_server(str, lambda: None, load, 0)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 PROGRAM = """
 import logging, sys, threading, time
-from algorithm.serve import Service, run_server
+from algorithm.serve import run_server
 
 ended = threading.Event()
 
@@ -230,7 +230,7 @@ def answer():
     return "best so far" if ended.wait(30) else "never asked to end"
 
 logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
-run_server(Service(answer, ended.set), lambda: time.sleep(float(sys.argv[1])), 0)
+run_server(answer, ended.set, lambda: time.sleep(float(sys.argv[1])), 0)
 """
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 
 from algorithm import steps, threads
 from algorithm.threads import choose_thread_count
@@ -64,6 +64,16 @@ def test_omp_num_threads_wins(machine: Path, wanted: str, expected: int) -> None
     assert choose_thread_count({"OMP_NUM_THREADS": wanted}) == expected
 
 
+def test_images_take_no_more_threads_than_the_quota(machine: Path) -> None:
+    (machine / "cpu.max").write_text("100000 100000\n")
+    before = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()
+    try:
+        threads.limit_image_threads()
+        assert sitk.ProcessObject.GetGlobalDefaultNumberOfThreads() == 1
+    finally:
+        sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(before)
+
+
 def test_each_pass_has_a_line_with_its_seconds(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,7 +81,7 @@ def test_each_pass_has_a_line_with_its_seconds(
     clock = iter([100.0, 102.5, 106.0])
     monkeypatch.setattr("algorithm.steps.time.monotonic", lambda: next(clock))
     caplog.set_level("INFO", "hecktor")
-    observe = steps._observer(SimpleNamespace(disagreement=None), 8)  # type: ignore[arg-type]
+    observe = steps._observer(8)
     for step in ("first", "second"):
         observe(step, np.zeros(1, np.float32))  # type: ignore[arg-type]
     assert caplog.messages == ["pass 1 of 8: 2.5 s", "pass 2 of 8: 3.5 s"]

@@ -158,8 +158,7 @@ def check_heads(work: Path, release: Path) -> None:
         assert mask.geometry.differences(ct.geometry) == []
         assert set(np.unique(mask.array)) <= {0, 1, 2}
         trust = read_json(work / "out_of_fold" / "uncertainty" / f"{folder.name}.json")["result"]
-        # Each backbone of the one fold that held the patient out, as it is and mirrored.
-        assert sorted(row["mirrored"] for row in trust["passes"]["made"]) == [[], [], [2], [2]]
+        assert all(value is None or 0 < value < 1 for value in trust.values())
     document = read_json(work / "cross_validation.json")
     assert document["no_head"] == {}
     for target in ("rfs", "hpv"):

@@ -75,16 +75,13 @@ def test_heads_of_new_patients_on_the_networks_of_a_package(
 
 
 def check_work(work: Path) -> None:
-    """Masks, features and uncertainty of every patient, each from all four passes: two networks, as they are and
-    mirrored. The folder of nnU-Net holds only the prepared images."""
+    """Masks, features and expected DSC of every patient. The folder of nnU-Net holds only the prepared images."""
     assert sorted(path.name for path in (work / "nnunet").iterdir()) == ["raw"]
     names = sorted(read_json(work / "features.json")["result"])
     assert len(names) == PATIENTS
     for name in names:
         assert (work / "out_of_fold" / "masks" / f"{name}.nii.gz").is_file()
-        record = read_json(work / "out_of_fold" / "uncertainty" / f"{name}.json")["result"]
-        made = [(row["fold"], row["mirrored"]) for row in record["passes"]["made"]]
-        assert sorted(made) == [(0, []), (0, [2]), (1, []), (1, [2])]
+        assert (work / "out_of_fold" / "uncertainty" / f"{name}.json").is_file()
 
 
 def check_continuing(release: Path, root: Path, package: Path) -> None:

@@ -38,12 +38,9 @@ def write_cohort(root: Path) -> ViewerCohort:
     for team, labelled in boxes.items():
         for case in CASES:
             write_volume(_folder(root, team) / f"{case}.mha", _mask(*labelled))
-    entropy = np.zeros(GRID.array_shape, np.uint8)
-    _fill(entropy, ALPHA_PRIMARY, 100)
-    write_volume(root / "maps" / FIRST / "uncertainty.mha", Volume(entropy, GRID))
     (root / "cohort" / "table.csv").write_text(f"PatientID,Age,Relapse,RFS\n{FIRST},61,1,812\n")
     masks = {team: _folder(root, team) for team in boxes}
-    cohort = find_cohort(ViewerRequest(root / "cohort", None, masks, {ALPHA: root / "maps"}))
+    cohort = find_cohort(ViewerRequest(root / "cohort", None, masks))
     return replace(cohort, listing={**cohort.listing, **_values(cohort)})
 
 

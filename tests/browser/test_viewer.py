@@ -105,7 +105,7 @@ def test_images_layers_and_lesions(page: Page, address: str, exported: str, plac
     assert [url for url in asked if not url.startswith((start, "data:", "blob:"))] == []
 
 
-def test_windows_views_and_maps_change_the_images(page: Page, exported: str) -> None:
+def test_windows_and_views_change_the_images(page: Page, exported: str) -> None:
     page.goto(exported)
     wait_for_case(page, FIRST)
     before = images(page)
@@ -113,7 +113,6 @@ def test_windows_views_and_maps_change_the_images(page: Page, exported: str) -> 
         # Water lies in the middle of the soft tissue and the brain window.
         lambda: (page.keyboard.press("w"), page.keyboard.press("w")),
         lambda: page.keyboard.press("p"),
-        lambda: page.locator("#uncertainty").select_option(f"{ALPHA}: entropy"),
         lambda: page.locator("#fill").fill("0.41"),
         lambda: page.locator("#view").select_option("Axial"),
     ):
@@ -121,7 +120,6 @@ def test_windows_views_and_maps_change_the_images(page: Page, exported: str) -> 
         after = images(page)
         assert (after.shape != before.shape) or np.abs(after - before).max() > 20
         before = after
-    assert "uncertainty 1.00 bit" in readout(page)[1]
     page.locator("#images").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("PageUp")

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,6 @@ import pytest
 
 from contract.errors import HecktorError, ModelPackageError, OutputError, unwritable
 from contract.files import (
-    _in_partial_file,
     atomic_path,
     csv_text,
     read_json,
@@ -63,23 +61,26 @@ KILLED_WHILE_WRITING = """
 import os, signal, sys
 from pathlib import Path
 from contract import files
-real = os.write
-def half(file, content):
-    real(file, content[: len(content) // 2])
+real = Path.write_bytes
+def half(path, content):
+    real(path, content[: len(content) // 2])
     os.kill(os.getpid(), signal.SIGKILL)
-os.write = half
-files.write_bytes(Path(sys.argv[1]), bytes(1 << 20))
+Path.write_bytes = half
+target = Path(sys.argv[1])
+files.write_files({target: bytes(1 << 20)}, partials=target.parents[1])
 """
 
 
 @pytest.mark.parametrize("earlier", [None, "earlier"])
-def test_a_killed_process_leaves_no_partial_file(tmp_path: Path, earlier: str | None) -> None:
-    target = tmp_path / "output.mha"
+def test_a_killed_process_leaves_its_partial_file_elsewhere(tmp_path: Path, earlier: str | None) -> None:
+    target = tmp_path / "answers" / "output.mha"
+    target.parent.mkdir()
     if earlier:
         target.write_text(earlier)
     done = subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(target)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert names(tmp_path) == (["output.mha"] if earlier else [])
+    assert names(target.parent) == (["output.mha"] if earlier else [])
+    assert [name.startswith(".partial-") for name in names(tmp_path)] == [True, False]
     assert not earlier or target.read_text() == earlier
 
 
@@ -94,15 +95,13 @@ def test_an_existing_file_is_replaced(tmp_path: Path) -> None:
 def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
     earlier = os.umask(umask)
     try:
-        write_text(tmp_path / "unnamed.txt", "text")
+        write_text(tmp_path / "text.txt", "text")
         with atomic_path(tmp_path / "named.txt") as partial:
             partial.write_text("text")
-        with ExitStack() as stack:
-            _in_partial_file(tmp_path / "partial.txt", b"text", stack)()
     finally:
         os.umask(earlier)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
-    assert modes == {"unnamed.txt": mode, "named.txt": mode, "partial.txt": mode}
+    assert modes == {"text.txt": mode, "named.txt": mode}
 
 
 KILLED_BETWEEN = """
@@ -110,14 +109,14 @@ import os, signal, sys
 from pathlib import Path
 from contract import files
 
-names, given = files._link, []
+names, given = files._give_name, []
 
 def killed(*place):
     if given:
         os.kill(os.getpid(), signal.SIGKILL)
     given.append(names(*place))
 
-files._link = killed
+files._give_name = killed
 folder = Path(sys.argv[1])
 files.write_files({folder / "a.json": b"new", folder / "a.csv": b"new"}, as_one=True)
 """
@@ -128,29 +127,16 @@ def test_a_kill_between_two_files_never_leaves_those_of_two_runs(tmp_path: Path)
         (tmp_path / name).write_text("old")
     done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.json": "new"}
+    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "new"}
     write_files({tmp_path / "a.json": b"2", tmp_path / "a.csv": b"2"}, as_one=True)
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a.json": "2", "a.csv": "2"}
-
-
-def test_a_file_system_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: object, flags: int, *rest: int) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "not supported")
-        return real(path, flags, *rest)
-
-    real = os.open
-    monkeypatch.setattr(os, "open", refuse)
-    write_text(tmp_path / "a.txt", "text")
-    assert (tmp_path / "a.txt").read_text() == "text"
-    assert names(tmp_path) == ["a.txt"]
+    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "2", "a.csv": "2"}
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: int, content: bytes) -> int:
+    def full(path: Path, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OutputError, match=r"^a\.txt: no space left on the disk"):
         write_text(tmp_path / "a.txt", "text")
     assert names(tmp_path) == []

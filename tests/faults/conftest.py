@@ -49,7 +49,13 @@ class Ended:
 
 
 def held_to_promise(case: Any, task: Algorithm, status: int, said: str, seconds: float) -> Ended:
-    """The result of a process that ended, checked: a whole answer, or an error and no file."""
+    """The result of a process that ended, checked: a whole answer, or an error and no file.
+
+    One that was killed while it wrote may leave incomplete files beside the folders of the answers.
+    """
+    if status == -signal.SIGKILL:
+        for path in case.output.glob(".partial-*"):
+            path.unlink()
     files = sorted(path.relative_to(case.output).as_posix() for path in case.output.rglob("*") if path.is_file())
     ended = Ended(status, said, files, seconds)
     if ended.status == 0 or ended.files:

@@ -87,7 +87,7 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param(["raise algorithm.network.images:normalise 0 no-memory"], ["segmentation"], id="no memory"),
         pytest.param([f"raise {TILE} 11 bug"], [], id="a bug in a later pass"),
         pytest.param(["raise algorithm.steps:read_case 0 no-memory"], ALL, id="no memory while reading"),
-        pytest.param(["raise algorithm.pipeline:localise 0 bug"], ALL, id="a bug while localising"),
+        pytest.param(["raise algorithm.pipeline:find_region 0 bug"], ALL, id="a bug while localising"),
         pytest.param(["raise algorithm.region.grids:restore_labels 0 no-memory"], ["segmentation"], id="no mask"),
         pytest.param(["raise algorithm.steps:image_features 0 no-memory"], ["t_stage", "rfs"], id="no features"),
         pytest.param(["raise threading:Thread.start 1 lost"], ALL, id="no thread"),
@@ -104,7 +104,7 @@ def test_four_answers_are_written_all_the_same(
     assert [name for name in read_json(record)["fallbacks"] if name != "n_stage"] == fallbacks
 
 
-@pytest.mark.parametrize("at", ["algorithm.pipeline:localise", "algorithm.pipeline:measure"])
+@pytest.mark.parametrize("at", ["algorithm.pipeline:find_region", "algorithm.pipeline:measure"])
 def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
     """Before the region is known, and where every answer would go through it."""
     ended = run(RFS, f"raise {at} 0 bug").whole()

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import SimpleITK as sitk
 import torch
 from torch import nn
 
@@ -287,18 +286,17 @@ def test_an_entrants_networks_are_bounded_alike(
 def test_settings_of_a_case_end_with_it(
     card: FakeCard, record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """14 of 16 GiB and reproducible algorithms in the command, whatever was set before; SimpleITK's threads too."""
+    """14 of 16 GiB and reproducible algorithms in the command, whatever was set before."""
     cudnn, seen = torch.backends.cudnn, list[tuple[float, bool, bool]]()
     card.on_image = lambda _: seen.append((card.share, cudnn.benchmark, cudnn.deterministic))
     monkeypatch.setattr(cudnn, "benchmark", True)
     monkeypatch.setattr(cudnn, "deterministic", False)
-    monkeypatch.setattr("algorithm.steps.usable_cpus", lambda: 1)
     monkeypatch.setattr(devices, "usable_cpus", lambda: 1)
-    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads(), torch.get_num_threads()
+    threads = torch.get_num_threads()
     assert record("--task", "1", "--device", "cuda")["passes_done"] == 4
     assert set(seen) == {(14 / 16, False, True)}
     assert (card.share, cudnn.benchmark, cudnn.deterministic) == (1, True, False)
-    assert (sitk.ProcessObject.GetGlobalDefaultNumberOfThreads(), torch.get_num_threads()) == threads
+    assert torch.get_num_threads() == threads
 
 
 def test_a_notebook_has_all_of_the_card(card: FakeCard, case_folder: Any, tiny_package: Path) -> None:

@@ -29,14 +29,14 @@ MOMENTS_OF_FOUR_ANSWERS: Final = 4
 # last answers of a task, after those of the threshold and of the first pass.
 BEGINNINGS: Final = {
     "read": "algorithm.command:predict 1",
-    "localise": "algorithm.pipeline:localise 1",
+    "localise": "algorithm.pipeline:find_region 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 1",
     "later pass": "algorithm.network.windows:_tile_logits 9",
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.steps:image_features 3",
     "head": "algorithm.pipeline:answer 3",
-    "write": "contract.files:_link 3",
+    "write": "contract.files:_give_name 3",
 }
 
 

@@ -20,17 +20,21 @@ pytestmark = pytest.mark.slow
 # The later stages are those of the last answers: the ones of the threshold and of the first pass come before.
 STAGES: Final = {
     "read": "algorithm.case.read:clean_pet 1",
-    "localise": "algorithm.pipeline:localise 1",
+    "localise": "algorithm.pipeline:find_region 1",
     "load": "algorithm.network.networks:load_weights 1",
     "first pass": "algorithm.network.windows:_tile_logits 3",
     "later pass": "algorithm.network.windows:_tile_logits 11",
     "restore": "algorithm.region.grids:restore_labels 3",
     "measure": "algorithm.steps:image_features 3",
     "head": "algorithm.pipeline:answer 3",
-    "write": "contract.files:_link 3",
+    "write": "contract.files:_give_name 3",
 }
 # Fallbacks of four answers come first, and once more beside the threshold's mask; each time four files.
-STAGES_OF_FOUR: Final = STAGES | {"head": "algorithm.pipeline:answer 5", "write": "contract.files:_link 17"}
+STAGES_OF_FOUR: Final = STAGES | {
+    "restore": "algorithm.region.grids:restore_labels 4",
+    "head": "algorithm.pipeline:answer 5",
+    "write": "contract.files:_give_name 17",
+}
 NO_ANSWER: Final = ("read", "localise")
 BY_THRESHOLD: Final = ("load", "first pass")
 # The stages in which the last answers are made; they are waited for.
@@ -121,13 +125,15 @@ SAY_AND_WAIT: Final = "print('paused', flush=True) or time.sleep(600)"
 
 
 def test_sigkill_when_the_answer_just_has_its_name(run: Runs) -> None:
-    ended = run(RFS, f"after contract.files:_link 1 {SAY_AND_WAIT}", options=CLINICAL).at_pause().send(signal.SIGKILL)
+    ended = (
+        run(RFS, f"after contract.files:_give_name 1 {SAY_AND_WAIT}", options=CLINICAL).at_pause().send(signal.SIGKILL)
+    )
     assert ended.end().files == ["rfs.json"]
 
 
 def test_sigterm_twice(run: Runs) -> None:
-    """The second comes while the answer that the first asked for is being written."""
-    faults = pause(SEGMENTATION, "later pass", 0.5), pause(SEGMENTATION, "restore", 1)
+    """The second comes when the answers that the first one ended with are being recorded."""
+    faults = pause(SEGMENTATION, "later pass", 0.5), "pause algorithm.pipeline:conclude 1 1"
     running = run(SEGMENTATION, *faults).at_pause().send(signal.SIGTERM).pause()
     ended = running.send(signal.SIGTERM).end()
     assert ended.status == 0, ended.said

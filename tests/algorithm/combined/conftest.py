@@ -33,7 +33,7 @@ def by_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(_: object) -> None:
         raise NoPassFitsError("no time")
 
-    monkeypatch.setattr("algorithm.network.passes.Passes.run", none)
+    monkeypatch.setattr("algorithm.network.passes.Passes.progress", none)
 
 
 @pytest.fixture(autouse=True)

@@ -200,7 +200,7 @@ def test_a_mask_of_another_shape_is_never_written(
     assert not read_volume(case.output / MASK).array.any()
 
 
-@pytest.mark.parametrize("where", ["steps.head_and_neck", "pipeline.threshold_segmentation"])
+@pytest.mark.parametrize("where", ["steps.localise", "pipeline.threshold_segmentation"])
 def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

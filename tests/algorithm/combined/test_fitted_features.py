@@ -18,7 +18,7 @@ from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.prediction import PredictRequest
@@ -82,13 +82,12 @@ def hook(packed: Path, code: Path) -> FeatureHook:
     return found
 
 
-def segmentation(tumour: bool = True, pet: bool = True, plan: str = "all") -> Segmentation:
+def segmentation(tumour: bool = True, pet: bool = True) -> Segmentation:
     grid = Geometry((24, 24, 24), (4.0, 4.0, 4.0), (0.0, 0.0, 0.0))
     mask = np.zeros(grid.array_shape, dtype=np.uint8)
     mask[10:14, 10:14, 10:14] = tumour
     image = np.zeros(grid.array_shape, dtype=np.float32)
-    certain = Segmentation.from_mask(mask, image, image + 1 if pet else None, grid)
-    return Segmentation(certain.logits, certain.ct, certain.pet, grid, plan=plan)
+    return Segmentation.from_mask(mask, image, image + 1 if pet else None, grid)
 
 
 def run_of(package: Path, *code: Path) -> RunContext:
@@ -96,9 +95,11 @@ def run_of(package: Path, *code: Path) -> RunContext:
     return RunContext(request, Resident(package, "cpu", code))
 
 
-def measured(run: RunContext, case: Segmentation, **about: bool) -> Features:
-    segmented = Segmented(Case(Volume(case.ct, case.grid), None, Patient()), case, **about)
-    features = measure(run, segmented).features
+def measured(
+    run: RunContext, case: Segmentation, by: SegmentedBy = SegmentedBy.NETWORK, heads: Heads = Heads.ALL
+) -> Features:
+    scan = Case(Volume(case.ct, case.grid), None, Patient())
+    features = measure(run, Segmented(scan, by, case, heads=heads)).features
     assert features is not None
     return features
 
@@ -170,23 +171,24 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
     be unusable.
     """
     shutil.copyfile(DEFAULT_PACKAGE / MANIFEST, tmp_path / MANIFEST)
-    assert measured(run_of(tmp_path), segmentation(plan=""))["gtvp_volume_ml"] == pytest.approx(4.096)
+    features = measured(run_of(tmp_path), segmentation(), SegmentedBy.PET_THRESHOLD, Heads.OURS)
+    assert features["gtvp_volume_ml"] == pytest.approx(4.096)
 
 
 def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
     """As in training for a patient without a PET or a tumour."""
     case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
-    cubes = measure(run_of(packed, code), Segmented(case, None)).cubes
+    cubes = measure(run_of(packed, code), Segmented(case, SegmentedBy.NOTHING)).cubes
     assert cubes is not None
     np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))
 
 
-@pytest.mark.parametrize("by_contours", [True, False])
+@pytest.mark.parametrize("by", [SegmentedBy.CONTOURS, SegmentedBy.PET_THRESHOLD])
 def test_contours_are_measured_by_fitted_hooks_but_no_mask_of_the_pet_threshold(
-    packed: Path, code: Path, by_contours: bool
+    packed: Path, code: Path, by: SegmentedBy
 ) -> None:
-    features = measured(run_of(packed, code), segmentation(plan=""), by_contours=by_contours)
-    assert features.get(NAME) == (1.0 if by_contours else None)
+    features = measured(run_of(packed, code), segmentation(), by)
+    assert features.get(NAME) == (1.0 if by is SegmentedBy.CONTOURS else None)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_each_fault_is_one_line(tmp_path: Path, change: tuple[str, str], message
 
 
 def test_a_lack_of_memory_stays_one(tmp_path: Path) -> None:
-    """The answers are then made once more."""
+    """It is named as such in the notice of a case."""
     (own,) = custom_features(code_of(tmp_path, ("return values", "raise MemoryError")))
     with pytest.raises(MemoryError):
         own.measured(images())

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithm.answers import RestoredMask, _classes_left
+from algorithm.answers import _classes_left
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import image_features
 from algorithm.heads.staging import absent_structures, classes_left, staged
-from algorithm.masks.segmentation import Segmentation, Segmented
+from algorithm.masks.segmentation import Segmentation, Segmented, SegmentedBy
 from contract.editions import load_edition
 from contract.editions.declaration import RULES
 from contract.images.geometry import Geometry
@@ -155,8 +155,9 @@ def test_specks_change_no_number_shape_or_position() -> None:
 def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tuple[str, ...]) -> None:
     """Voxels of 0.04 ml: three of them are 0.12 ml, more than 0.1; a second node of one voxel adds nothing."""
     array, image = mask_of(voxels, voxels), np.zeros(GRID.array_shape, np.float32)
-    segmented = Segmented(Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID))
-    left = _classes_left(EDITION.algorithm().heads, RestoredMask(segmented, array), DEFAULT_SMALLEST)
+    case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
+    segmented = Segmented(case, SegmentedBy.NETWORK, mask)
+    left = _classes_left(EDITION.algorithm().heads, segmented, array, DEFAULT_SMALLEST)
     assert left == {"t_stage": ("T1", "T2", "T3", "T4")[:t], "n_stage": n}
 
 
@@ -165,8 +166,9 @@ def test_a_speck_in_the_written_mask_decides_no_stage(voxels: int, t: int, n: tu
 def test_training_and_inference_leave_the_same_classes(voxels: tuple[int, int]) -> None:
     """On one grid the written mask and its features rule out the same classes."""
     array, image = mask_of(*voxels), np.zeros(GRID.array_shape, np.float32)
-    segmented = Segmented(Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID))
+    case, mask = Case(Volume(image, GRID), None, Patient()), Segmentation.from_mask(array, image, None, GRID)
+    segmented = Segmented(case, SegmentedBy.NETWORK, mask)
     heads = [answer for answer in EDITION.algorithm().heads if answer.rule]
     absent = absent_structures(image_features(array, image, None, GRID))
     expected = {answer.name: classes_left(answer, absent) for answer in heads}
-    assert _classes_left(heads, RestoredMask(segmented, array), DEFAULT_SMALLEST) == expected
+    assert _classes_left(heads, segmented, array, DEFAULT_SMALLEST) == expected

@@ -25,7 +25,7 @@ from algorithm.network.devices import Backend
 from algorithm.network.images import NOT_LOOKED_AT, ReadyImage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes, Progress, StoppedError, plan_passes
+from algorithm.network.passes import NoPassFitsError, Passes, StoppedError, plan_passes
 from algorithm.network.windows import Pass
 
 CPU = torch.device("cpu")
@@ -152,8 +152,8 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
 
 def test_all_passes_are_made_in_time(timed: Callable[..., Passes]) -> None:
-    progresses: list[Progress] = []
-    found = timed(Tiles(1.0), 600.0, on_progress=progresses.append).run()
+    progresses = list(timed(Tiles(1.0), 600.0).progress())
+    found = progresses[-1]
     assert (found.done, found.planned, found.plan) == (4, 4, "the whole region")
     assert [progress.done for progress in progresses] == [1, 2, 3, 4]
     np.testing.assert_allclose(progresses[0].logits, progresses[3].logits)
@@ -167,12 +167,11 @@ def test_a_pass_that_does_not_fit_is_not_started(timed: Callable[..., Passes]) -
 def test_a_later_pass_that_slows_down_is_left_out(timed: Callable[..., Passes]) -> None:
     """The first pass takes 8 s. Then tiles take 20 s: after two of them six are left, 120 s, and 90 - 48 s remain."""
     tiles = Tiles(1.0)
-
-    def slower(progress: Progress) -> None:
-        tiles.tile_s = 20.0
-
-    found = timed(tiles, 100.0, on_progress=slower).run()
-    assert (found.done, tiles.done, tiles.now) == (1, 8 + 2, 8.0 + 40.0)
+    progress = timed(tiles, 100.0).progress()
+    assert next(progress).done == 1
+    tiles.tile_s = 20.0
+    assert list(progress) == []
+    assert (tiles.done, tiles.now) == (8 + 2, 8.0 + 40.0)
 
 
 @pytest.mark.parametrize(
@@ -333,8 +332,7 @@ def test_the_longest_pass_says_whether_one_more_fits(timed: Callable[..., Passes
     42 s are left, in which a pass like the second would fit five times, but not one like the first.
     """
     tiles = Tiles(5.0)
-
-    def faster(progress: Progress) -> None:
-        tiles.tile_s = 1.0
-
-    assert timed(tiles, 100.0, on_progress=faster).run().done == 2
+    progress = timed(tiles, 100.0).progress()
+    assert next(progress).done == 1
+    tiles.tile_s = 1.0
+    assert [one.done for one in progress] == [2]

@@ -19,7 +19,7 @@ from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import segment
+from algorithm.network.passes import NoPassFitsError, segment
 from algorithm.network.windows import Pass
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
@@ -58,7 +58,7 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     grid = grid_over((-30.0, 0.0, 0.0), (27.0, 27.0, 27.0), (3.0, 3.0, 3.0))
     ct, pet = network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
-    assert not network_channels(Case(case.ct, None, case.patient), grid)[1].any()
+    assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
 
 
 def test_an_unknown_normalisation(package: ModelPackage) -> None:
@@ -118,18 +118,16 @@ def test_importing_the_segmenter_is_light() -> None:
 def test_networks_of_the_pet_alone_do_not_answer_without_one(
     package: ModelPackage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The PET threshold answers before any network is loaded, and the log says so."""
+    """None is loaded, and the log says so."""
     plans = copy.deepcopy(dict(package.plans))
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "PET"
     grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
     ct = np.zeros((8, 8, 8), np.float32)
-    by_threshold = Segmentation.from_mask(ct.astype(np.uint8), ct, None, grid)
     networks = SimpleNamespace(package=replace(package, plans=plans))
     ensemble: Any = SimpleNamespace(networks=networks, passes=[Pass(0), Pass(1, (2,))], device=None)
     case, region = Case(Volume(ct.astype(np.int16), grid), None, Patient()), Region((0.0,) * 3, (20.0,) * 3, "test")
-    answer = segment(case, region, ensemble, Deadline(60), by_threshold=lambda: by_threshold)
-    assert answer is by_threshold
+    with pytest.raises(NoPassFitsError, match="none answers without a PET"):
+        next(segment(case, region, ensemble, Deadline(60)))
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "PET: none that can be used, expected one for networks that see it alone; 2 of 2 passes left out",
-        "*** FALLBACK *** no network without a PET: the PET threshold answers",
     ]

@@ -157,7 +157,7 @@ def test_members_that_agree_answer_as_one_alone(
     case, region = ramp_case(), Region((40.0, 40.0, 40.0), (220.0, 190.0, 215.0), "test")
 
     def mask(*passes: Pass) -> np.ndarray:
-        found = segment(case, region, Ensemble(Networks(package), CPU, passes), Deadline(600))
+        *_, found = segment(case, region, Ensemble(Networks(package), CPU, passes), Deadline(600))
         assert found.passes_done == len(passes)
         assert found.grid.array_spacing_mm == pytest.approx((9.0, 9.0, 9.0), rel=0.02)
         # without the border, where the outermost coarse voxels are not interpolated

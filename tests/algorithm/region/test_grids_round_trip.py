@@ -60,13 +60,13 @@ def test_a_plane_is_restored_exactly(
 
 def round_trip(case: Case, channel: int) -> tuple[np.ndarray, Geometry]:
     """What a perfect network would answer that marks what is bright in one channel (0 CT, 1 PET) above 0.5."""
-    corners = case.ct.geometry.corners_mm()
+    corners = case.scan.geometry.corners_mm()
     region = Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
-    grid = upright_grid(case.ct.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
+    grid = upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, NETWORK_SPACING_MM)
     ct, pet = network_channels(case, grid)
     bright = np.clip((ct, pet)[channel], 0, 1) - 0.5
     logits = np.stack([-bright, bright, np.full_like(bright, -1e3)])
-    return Segmentation(logits, ct, pet, grid).mask_on(case.ct.geometry), case.ct.geometry
+    return Segmentation(logits, ct, pet, grid).mask_on(case.scan.geometry), case.scan.geometry
 
 
 RADIUS_MM = 18.0

@@ -112,7 +112,7 @@ def test_a_pet_that_ends_below_the_head_does_not_speak_against_a_brain(padded: b
     scan.suv[150:] = 0.0
     slices = 200 if padded else 150
     pet = Volume(scan.suv[:slices], GRID.cropped((0, 0, 0), (*GRID.size[:2], slices)))
-    brain = brain_of(coarse_picture(Case(scan.case().ct, pet, Patient())))
+    brain = brain_of(coarse_picture(Case(scan.case().scan, pet, Patient())))
     assert brain.found_by == "brain case"
     np.testing.assert_allclose(brain.centre_mm, BRAIN_MM, atol=2.0)
 

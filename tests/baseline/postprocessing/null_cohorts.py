@@ -37,8 +37,8 @@ def _patient(number: int, rng: np.random.Generator) -> PatientLesions:
     pairs = np.zeros((len(label), len(nodes)), dtype=np.intp)
     pairs[nodes, np.arange(len(nodes))] = voxels[nodes]
     iou = pairs / (voxels[:, None] + voxels[nodes] - pairs)
-    extent, nothing = np.zeros((len(label), 3)), np.zeros(0, np.int32)
-    measures = LesionMeasures(nothing, label, voxels, voxels * 0.1, probability, suv_max, extent)
+    nothing = np.zeros(0, np.int32)
+    measures = LesionMeasures(nothing, label, voxels, voxels * 0.1, probability, suv_max)
     table = LesionTable(measures, voxels * true, iou)
     size, centre = int(voxels[nodes].sum()), f"C{number % 4}"
     return PatientLesions(f"{centre}-{number:03d}", centre, 100.0, 200, size, len(nodes), table)

@@ -34,9 +34,7 @@ def patient(number: int, centre: str, lesions: list[Row]) -> PatientLesions:
     pairs[np.flatnonzero((label == 2) & true), np.arange(len(sizes))] = sizes
     iou = pairs / (voxels[:, None] + sizes - pairs)
     same = np.full(len(lesions), 0.9)
-    measures = LesionMeasures(
-        np.zeros(0, np.int32), label, voxels, voxels * 1.0, same, same, np.zeros((len(lesions), 3))
-    )
+    measures = LesionMeasures(np.zeros(0, np.int32), label, voxels, voxels * 1.0, same, same)
     primary = int(common[label == 1].sum())
     return PatientLesions(
         f"{centre}-{number:03d}",

@@ -66,10 +66,9 @@ def stage_record() -> dict[str, Any]:
     return {"metric": "balanced_accuracy", "patients": rows, "nested": scored, "leave_one_centre_out": why}
 
 
-def uncertainty_record(expected: float | None, pairwise: float | None = 0.8) -> dict[str, Any]:
+def uncertainty_record(expected: float | None) -> dict[str, float | None]:
     """A patient whose GTVp is as certain as `expected`, and who has no GTVn."""
-    none = {"expected_dsc": None, "pairwise_dsc": None}
-    return {"labels": {"GTVp": {"expected_dsc": expected, "pairwise_dsc": pairwise}, "GTVn": none}}
+    return {"GTVp": expected, "GTVn": None}
 
 
 def uncertain_cohort(expected: np.ndarray, truth: np.ndarray) -> tuple[dict[str, Any], list[dict[str, Any]]]:

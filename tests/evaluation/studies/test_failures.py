@@ -7,14 +7,14 @@ import json
 
 import pytest
 
-from contract.errors import HecktorError
+from contract.errors import HecktorError, PredictionError
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.lesions import ComparedLesions, FalseVoxels, LesionCounts
 from evaluation.metrics.overlap import Overlap
 from evaluation.rows.mask import mask_row
 from evaluation.studies.cli import main
-from evaluation.studies.failures import compare, curve
+from evaluation.studies.failures import compare, curve, read_expected
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 
@@ -60,6 +60,22 @@ def test_four_cases_by_hand():
     assert [line["risk"] for line in lines] == pytest.approx([0.1, 0.35, 1 / 3, 0.45])
     assert [line["oracle_risk"] for line in lines] == pytest.approx([0.1, 0.2, 1 / 3, 0.45])
     assert [(line["kept"], line["coverage"]) for line in lines] == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1)]
+
+
+def test_a_folder_of_records(tmp_path):
+    """Two of three cases have a record, one without a pass of a network; another patient's is unknown."""
+    for name, expected in (("P0", {"GTVp": 0.8, "GTVn": None}), ("P1", {}), ("other", {"GTVp": 0.5})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"expected_dsc": expected}))
+    answers, about = read_expected(tmp_path, ["P0", "P1", "P2"])
+    assert {label: [one.value for one in given] for label, given in answers.items()} == {
+        "gtvp": [0.8, None, None],
+        "gtvn": [None, None, None],
+    }
+    assert [one.problem for one in answers["gtvp"]] == [None, "no expected DSC of gtvp", "no record"]
+    assert about == {"unknown": ["other"], "duplicate": [], "missing": ["P2"]}
+    (tmp_path / "P2.json").write_text("[]")
+    with pytest.raises(PredictionError, match=r"P2\.json: no expected_dsc from 0 to 1"):
+        read_expected(tmp_path, ["P0"])
 
 
 def test_one_case_none_and_a_mask_at_the_bound():
@@ -129,7 +145,7 @@ def test_end_to_end(metrics, tmp_path, capsys):
             ("gtvn", "1"),
         ]
     said = capsys.readouterr()
-    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no line in the table\n"
+    assert said.err == "warning: P9: not a case of the metrics.json\nwarning: P4: no line in the table, no record\n"
     assert "gtvp: 2 cases, 0 failed; without an expected DSC 2, of which failed 2" in said.out
 
 

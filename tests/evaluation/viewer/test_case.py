@@ -1,19 +1,18 @@
-"""A case with files that cannot be used, a PET in Bq/ml, and uncertainty maps."""
+"""A case with files that cannot be used, and a PET in Bq/ml."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume, write_volume
+from contract.images.volumes import Volume
 from evaluation.viewer import scene
 from evaluation.viewer.case import build_case
-from evaluation.viewer.cohort import ViewerCohort, ViewerRequest, find_cohort
+from evaluation.viewer.cohort import ViewerCohort
 from tests.evaluation.viewer.conftest import GRID, ToyCohort, volume_of
 
 
@@ -92,33 +91,6 @@ def test_the_factor_of_the_record_gives_suv(toy: ToyCohort, nodes: np.ndarray) -
     assert (shown["pet"]["window"], shown["pet"]["unit"]) == ((0.0, 10.0), "SUV")
     assert volume_of(shown["pet"]["volume"]).array.max() == pytest.approx(5.0)
     assert {one["suv_max"] for one in shown["lesions"]} == {5.0}
-
-
-def test_a_map_on_another_grid_is_not_shown(toy: ToyCohort, nodes: np.ndarray, tmp_path: Path) -> None:
-    """A map of another patient of the same ID."""
-    toy.add("C-1", nodes)
-    other = Geometry(GRID.size, GRID.spacing_mm, (-40.0, -40.0, -400.0))
-    path = tmp_path / "maps" / "C-1" / "uncertainty.mha"
-    write_volume(path, Volume(np.zeros(GRID.array_shape, np.uint8), other))
-    cohort = find_cohort(ViewerRequest(tmp_path / "cohort", uncertainty={"A": tmp_path / "maps"}))
-    shown = build_case(cohort.cases["C-1"])
-    assert shown["uncertainty"] == []
-    assert shown["notes"][0].startswith("A: uncertainty.mha: its grid is ")
-
-
-def test_uncertainty_maps_are_shown_in_bits(toy: ToyCohort, nodes: np.ndarray, tmp_path: Path) -> None:
-    """uncertainty.mha holds hundredths of a bit: 70 is 0.7 bit. disagreement.mha is not readable and noted."""
-    toy.add("C-1", nodes)
-    toy.predict("A", "C-1", nodes)
-    folder = tmp_path / "maps" / "C-1"
-    write_volume(folder / "uncertainty.mha", Volume(np.full(GRID.array_shape, 70, np.uint8), GRID))
-    (folder / "disagreement.mha").write_bytes(b"nothing")
-    request = ViewerRequest(tmp_path / "cohort", masks={"A": tmp_path / "A"}, uncertainty={"A": tmp_path / "maps"})
-    shown = build_case(find_cohort(request).cases["C-1"])
-    (entry,) = shown["uncertainty"]
-    assert (entry["team"], entry["title"]) == ("A", "entropy")
-    assert shown["notes"][0].startswith("A: disagreement.mha")
-    assert volume_of(entry["volume"]).array.max() == pytest.approx(0.7)
 
 
 def test_a_pet_of_any_scale_fits_its_type(toy: ToyCohort, nodes: np.ndarray) -> None:

@@ -140,7 +140,6 @@ def test_the_list_needs_neither_results_nor_images(toy: ToyCohort, nodes: np.nda
     [
         ({"cohort": Path("/nowhere")}, "nowhere: no case found"),
         ({"masks": {"A": Path("/nowhere")}}, "--masks: no folder 'nowhere' for team 'A'"),
-        ({"uncertainty": {"A": Path("/nowhere")}}, "--uncertainty A: no file of a case of the cohort"),
         ({"results": Path("/nowhere")}, "nowhere: no such folder"),
     ],
 )

@@ -1,1 +1,0 @@
-"""Uncertainty of an answer, from the disagreement of passes."""
