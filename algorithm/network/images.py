@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
+from algorithm.masks.segmentation import Segmentation
 from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
 from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
 from algorithm.network.package import ModelPackage
@@ -21,7 +21,6 @@ from algorithm.region.lattice import Restoration, box_corners, first_voxel, upri
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume
 
 COARSER_STEPS: Final = (0.75, 1.0)
 # Logit of the background, and minus that of the lesions, outside the box of a smaller plan or outside the image.
@@ -35,7 +34,7 @@ _Float = npt.NDArray[np.float32]
 
 
 class MemberImage(ABC):
-    """The image of one or more members of a package; `shape` is its voxels (z, y, x)."""
+    """A case as the networks of a package see it; `shape` is its voxels (z, y, x)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -66,7 +65,7 @@ class MemberImage(ABC):
         return self.focus()
 
     def plans(self, patch: tuple[int, int, int]) -> Iterator[PassPlan]:
-        """Plans of a pass with a patch (z, y, x), best first. Plans of two images with one name correspond."""
+        """Plans of a pass with a patch (z, y, x), best first. Plans of two patches with one name correspond."""
         region = whole(self.shape)
         yield PassPlan(region, TILE_STEP, patch, "the whole region", self.starts(patch))
         for step in COARSER_STEPS:
@@ -100,21 +99,12 @@ class ReadyImage(MemberImage):
 class GridImage(MemberImage):
     """A case on an upright grid over a region, resampled and normalised as in the package's training.
 
-    `lesions` returns suspected lesions, for the box of a smaller plan. Logits are resampled to the grid `answer`; None
-    takes the image's own.
+    `lesions` returns suspected lesions, for the box of a smaller plan.
     """
 
-    def __init__(
-        self,
-        case: Case,
-        region: Region,
-        package: ModelPackage,
-        lesions: Callable[[], Segmentation],
-        answer: Geometry | None = None,
-    ) -> None:
+    def __init__(self, case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation]) -> None:
         self._case, self._package, self._lesions = case, package, lesions
-        self.grid, own_answer = self._grids(region)
-        self._is_answer, self.answer_grid = answer is None, answer or own_answer
+        self.grid, self.answer_grid = self._grids(region)
         super().__init__(self.grid.array_shape)
 
     def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
@@ -134,16 +124,11 @@ class GridImage(MemberImage):
 
     def channels(self) -> _Float:
         """Resample the case and normalise it."""
-        scans = self.scans if self._is_answer else network_channels(self._case, self.grid)
-        return normalise(scans, self._package, scan_channels(self._case, self._package))
+        return normalise(self.scans, self._package, scan_channels(self._case, self._package))
 
     def focus(self) -> Box | None:
         """Find the box around the suspected lesions."""
         return focus_box(self._lesions(), self.grid)
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Resample logits linearly."""
-        return resampled_logits(logits, self.grid, self.answer_grid, self._package.averages_probabilities)
 
 
 class NnunetImage(GridImage):
@@ -168,9 +153,7 @@ class NnunetImage(GridImage):
         return starts_in(self._tiles, patch)
 
     def to_answer(self, logits: _Float) -> _Float:
-        """Cut the answer's grid out of the tiles, without keeping the memory of the rest; other grids as above."""
-        if not self._is_answer:
-            return super().to_answer(logits)
+        """Cut the answer's grid out of the tiles, without keeping the memory of the rest."""
         if self.grid == self.answer_grid:
             return logits
         start = first_voxel(self.answer_grid, self.grid)
@@ -178,46 +161,10 @@ class NnunetImage(GridImage):
         return logits[:, z, y, x].copy()
 
 
-def network_image(
-    case: Case,
-    region: Region,
-    package: ModelPackage,
-    lesions: Callable[[], Segmentation],
-    answer: Geometry | None = None,
-) -> GridImage:
+def network_image(case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation]) -> GridImage:
     """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
     kind = NnunetImage if package.resamples_as_nnunet else GridImage
-    return kind(case, region, package, lesions, answer)
-
-
-def other_images(
-    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation]
-) -> dict[str, MemberImage]:
-    """The images of configurations with another spacing or normalisation than the answer's, over the same region.
-
-    Logits are resampled to the grid `answer`; `lesions` returns suspected lesions, for the box of a smaller plan.
-    """
-    alike = package.other_images
-    images = {
-        name: network_image(case, region, package.on_grid_of(name), lesions, answer) for name in set(alike.values())
-    }
-    return {name: images[first] for name, first in alike.items()}
-
-
-def resampled_logits(logits: _Float, grid: Geometry, target: Geometry, of_probabilities: bool) -> _Float:
-    """Logits (label, z, y, x) interpolated linearly at the voxels of another grid, background outside `grid`.
-
-    With `of_probabilities` the probabilities are interpolated instead; the result is their logarithm.
-    """
-    if grid == target:
-        return logits
-    values = softmax(logits) if of_probabilities else logits
-    background, lesions = (1.0, 0.0) if of_probabilities else (NOT_LOOKED_AT, -NOT_LOOKED_AT)
-    outside = (background, *(lesions for _ in values[1:]))
-    moved = np.stack(
-        [grids.resample(Volume(one, grid), target, value) for one, value in zip(values, outside, strict=True)]
-    )
-    return log_probabilities(moved) if of_probabilities else moved
+    return kind(case, region, package, lesions)
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:

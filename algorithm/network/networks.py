@@ -190,7 +190,7 @@ def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision; organs count as background."""
     configuration, classes = package.configuration_of(fold), len(package.manifest.labels)
     organs = organ_count(configuration)
-    network = untrained_network(configuration, len(package.sources_of(fold)), classes + organs)
+    network = untrained_network(configuration, len(package.channel_sources), classes + organs)
     if organs:
         network.register_forward_hook(organs_as_background)
     return network

@@ -12,7 +12,7 @@ from algorithm.heads.feature_hook import FeatureHook, folders_of
 from algorithm.heads.head_hook import check_own_heads
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.fitted_features import fitted_hooks
 from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
@@ -144,7 +144,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     about_heads = check_own_heads(heads.values(), code)
     code_of_features = {name: code.digest(name) for name in folders_of(heads.values())}
     trained = _all_trained(request, channels)
-    resampling = _resampling(trained, request.normalised_over, own)
+    resampling = _resampling(trained, request.normalised_over)
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -182,20 +182,10 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     return WrittenPackage(export_contents(request.output, contents), (*about_scale, *about_rules, *about_heads, *notes))
 
 
-def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:
-    """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`.
-
-    Raises:
-        ModelPackageError: an entrant's normalisation, which needs the resampled image, beside `nnunet`.
-    """
+def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
+    """`nnunet` for trainings on whole scans by functions of nnU-Net's own, else `grid`."""
     known = all(one.configuration.get(key) in RESAMPLING_FUNCTIONS for one in trained for key in RESAMPLING_KEYS)
-    if not trained or not known or normalised_over != "scan":
-        return "grid"
-    if own is not None and any(one.normalisation == OWN_FUNCTION for one in own.declaration.channels):
-        found = "found a normalisation of its own beside --nnunet, which normalises the whole scan first"
-        expected = "a window or one of nnU-Net's, or --normalised-over region"
-        raise ModelPackageError(f"network {own.reference}", found, expected)
-    return "nnunet"
+    return "nnunet" if trained and known and normalised_over == "scan" else "grid"
 
 
 def _all_trained(request: PackageRequest, names: tuple[str, ...]) -> list[_Trained]:

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.package import DEFAULT_PACKAGE, load_package, shipped_package, uploaded_package
+from algorithm.network.package import (
+    DEFAULT_PACKAGE,
+    INTENSITIES,
+    ONE_IMAGE,
+    load_package,
+    shipped_package,
+    uploaded_package,
+)
 from contract.errors import ModelPackageError
 
 
@@ -166,27 +173,28 @@ def test_folds_of_two_members(pair_package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "resampling", "own_image"),
+    ("changes", "resampling", "found"),
     [
-        ({}, "grid", False),
-        ({"spacing": [9.0, 9.0, 8.0]}, "grid", True),
-        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", True),
-        ({"foreground_intensity_properties_per_channel": {"0": {}, "1": {}}}, "grid", True),
-        ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", False),
-        ({"resampling_fn_data_kwargs": {"order": 1}}, "nnunet", True),
-        ({"resampling_fn_probabilities_kwargs": {"order": 0}}, "nnunet", False),
+        ({"spacing": [9.0, 9.0, 8.0]}, "grid", "spacing [9.0, 9.0, 8.0], 3d_fullres [9.0, 9.0, 9.0]"),
+        ({"channels": [1, 0]}, "grid", "channels [1, 0], 3d_fullres [0, 1]"),
+        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", "normalization_schemes ["),
+        ({"foreground_intensity_properties_per_channel": {"0": {"std": 200.0}, "1": {}}}, "grid", "foreground_"),
+        ({"foreground_intensity_properties_per_channel": {"1": {"std": 7.0}}}, "grid", ""),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", ""),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "nnunet", "resampling_fn_data_kwargs {'order': 1}, 3d_"),
+        ({"resampling_fn_probabilities_kwargs": {"order": 0}}, "nnunet", "resampling_fn_probabilities_kwargs {'order'"),
     ],
     ids=str,
 )
-def test_members_with_images_of_their_own(
+def test_networks_that_see_different_images_are_refused(
     pair_package: Path,
     tmp_path: Path,
     sign_package: Callable[..., None],
     changes: dict[str, Any],
     resampling: str,
-    own_image: bool,
+    found: str,
 ) -> None:
-    """Resampling counts only as nnU-Net does it, and logits return from the answer's grid by its own function."""
+    """Resampling counts only as nnU-Net does it; the intensities of a z-scored PET count for nothing."""
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
     of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
 
@@ -194,17 +202,18 @@ def test_members_with_images_of_their_own(
         for configuration in plans["configurations"].values():
             for kind in ("data", "probabilities"):
                 configuration[f"resampling_fn_{kind}"] = "resample_data_or_seg_to_shape"
+        if (own := changes.get(INTENSITIES)) and "0" not in own:  # of the PET alone
+            own["0"] = plans[INTENSITIES]["0"]
         plans["configurations"]["segresnet"].update(changes)
 
     edit_json(root / "plans.json", change)
     sign_package(root, fold_configurations=of, resampling=resampling)
-    package = load_package(root)
-    assert package.other_images == ({"segresnet": "segresnet"} if own_image else {})
-    fine, wide = (16, 16, 16), (24, 16, 20)
-    assert package.patches == ({fine} if own_image else {fine, wide})
-    coarse = package.on_grid_of("segresnet")
-    assert coarse.patches == ({wide} if own_image else {fine, wide})
-    assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
+    if not found:
+        load_package(root)
+        return
+    with pytest.raises(ModelPackageError, match=re.escape(f"plans.json: segresnet has {found}")) as refused:
+        load_package(root)
+    assert refused.value.expected == ONE_IMAGE
 
 
 @pytest.mark.parametrize(
@@ -263,7 +272,8 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
     assert load_package(signed(cubic, cubic)).resamples_as_nnunet
-    assert load_package(signed(cubic, torch)).other_images == {of_folds[1]: of_folds[1]}
+    with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
+        load_package(signed(cubic, torch))
     for functions in (("mine", "mine"), (cubic, "mine")):
         with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine'"):
             load_package(signed(*functions))
