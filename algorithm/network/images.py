@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
+from algorithm.network.nnunet import ScanPart
 from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import TILE_STEP, Box, PassPlan, Starts, whole
+from algorithm.network.windows import TILE_STEP, Box, PassPlan, whole
 from algorithm.region import grids
-from algorithm.region.lattice import Restoration, box_corners, first_voxel, upright_grid
+from algorithm.region.lattice import box_corners, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -47,14 +47,6 @@ class MemberImage(ABC):
         """Find the box of (z, y, x) in which lesions are suspected, if there is one."""
         return None
 
-    def starts(self, patch: tuple[int, int, int]) -> Starts | None:  # noqa: ARG002  of subclasses
-        """First voxels of the tiles of a patch (z, y, x); None spreads them evenly over the image."""
-        return None
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Logits (label, z, y, x) on the answer's grid, given those of the whole image."""
-        return logits
-
     @cached_property
     def data(self) -> _Float:
         """Normalised channels (channel, z, y, x), computed before the first pass that needs them."""
@@ -67,7 +59,7 @@ class MemberImage(ABC):
     def plans(self, patch: tuple[int, int, int]) -> Iterator[PassPlan]:
         """Plans of a pass with a patch (z, y, x), best first. Plans of two patches with one name correspond."""
         region = whole(self.shape)
-        yield PassPlan(region, TILE_STEP, patch, "the whole region", self.starts(patch))
+        yield PassPlan(region, TILE_STEP, patch, "the whole region")
         for step in COARSER_STEPS:
             yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
         if (box := self._focus_box) is not None:  # looked for only if time is short
@@ -75,13 +67,13 @@ class MemberImage(ABC):
                 yield PassPlan(box, step, patch, f"the PET-avid part, tiles {step:g} of a patch apart")
 
     def answer(self, logits: _Float, box: Box) -> _Float:
-        """Logits of a box of the image on the answer's grid, background outside the box."""
+        """Logits of the whole image, given those of a box of it: background outside the box."""
         if logits.shape[1:] == self.shape:
-            return self.to_answer(logits)
+            return logits
         full = np.full((logits.shape[0], *self.shape), -NOT_LOOKED_AT, dtype=np.float32)
         full[0] = NOT_LOOKED_AT
         full[(slice(None), *box)] = logits
-        return self.to_answer(full)
+        return full
 
 
 class ReadyImage(MemberImage):
@@ -96,75 +88,35 @@ class ReadyImage(MemberImage):
         return self._channels
 
 
-class GridImage(MemberImage):
-    """A case on an upright grid over a region, resampled and normalised as in the package's training.
+class CaseImage(MemberImage):
+    """A case over a region on the grid of the package's training, resampled and normalised as there.
 
-    `lesions` returns suspected lesions, for the box of a smaller plan.
+    Attributes:
+        grid: the part of nnU-Net's grid of the scan over the region.
+        scans: the channels on it, CT in HU and PET in SUV for the features.
+        restoration: nnU-Net's way back to the scan, for a package that resamples as nnU-Net; else None.
     """
 
     def __init__(self, case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation]) -> None:
+        """`lesions` returns suspected lesions, for the box of a smaller plan."""
         self._case, self._package, self._lesions = case, package, lesions
-        self.grid, self.answer_grid = self._grids(region)
+        self._part = ScanPart(case, region, package) if package.resamples_as_nnunet else None
+        corners = region.lower_mm, region.upper_mm
+        upright = upright_grid(case.ct.geometry, *corners, package.spacing_mm)
+        self.grid = upright if self._part is None else self._part.grid
+        self.restoration = None if self._part is None else self._part.restoration
         super().__init__(self.grid.array_shape)
-
-    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
-        """The image's grid, and its part over the region alone."""
-        grid = upright_grid(self._case.ct.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
-        return grid, grid
-
-    @property
-    def restoration(self) -> Restoration | None:
-        """nnU-Net's way from the answer's grid back to the scan; None for linear interpolation."""
-        return None
-
-    @cached_property
-    def scans(self) -> tuple[_Float, ...]:
-        """The case's channels on the answer's grid, CT in HU and PET in SUV for the features."""
-        return network_channels(self._case, self.answer_grid)
+        self.scans = network_channels(case, self.grid)
 
     def channels(self) -> _Float:
         """Resample the case and normalise it."""
+        if self._part is not None:
+            return self._part.channels()
         return normalise(self.scans, self._package, scan_channels(self._case, self._package))
 
     def focus(self) -> Box | None:
         """Find the box around the suspected lesions."""
         return focus_box(self._lesions(), self.grid)
-
-
-class NnunetImage(GridImage):
-    """A case on nnU-Net's own grid, with nnU-Net's interpolation and its tiles of the whole scan."""
-
-    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
-        self._lattice = nnunet_lattice(self._case, region, self._package)
-        self._tiles = tiled(self._lattice, self._package.patches)
-        return self._tiles.grid, self._lattice.grid
-
-    @cached_property
-    def restoration(self) -> Restoration:
-        """nnU-Net's way from the answer's grid back to the scan."""
-        return Restoration(self._lattice, spline_of(self._package.configuration, "probabilities", self._lattice))
-
-    def channels(self) -> _Float:
-        """Normalise the whole scan and resample it."""
-        return nnunet_channels(self._case, self._tiles, self._package)
-
-    def starts(self, patch: tuple[int, int, int]) -> Starts:
-        """First voxels of nnU-Net's tiles of the whole scan."""
-        return starts_in(self._tiles, patch)
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Cut the answer's grid out of the tiles, without keeping the memory of the rest."""
-        if self.grid == self.answer_grid:
-            return logits
-        start = first_voxel(self.answer_grid, self.grid)
-        z, y, x = (slice(first, first + n) for first, n in zip(start, self.answer_grid.array_shape, strict=True))
-        return logits[:, z, y, x].copy()
-
-
-def network_image(case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation]) -> GridImage:
-    """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
-    kind = NnunetImage if package.resamples_as_nnunet else GridImage
-    return kind(case, region, package, lesions)
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:

@@ -14,6 +14,7 @@ from torch import nn
 
 from algorithm.network.backbones import backbone_of, checked_architecture
 from algorithm.network.devices import GIB, Need, release, room_bytes
+from algorithm.network.nnunet import check_resampling
 from algorithm.network.own import OwnNetwork, declaration_of
 from algorithm.network.package import OWN, ModelPackage, is_own
 from contract import labels
@@ -68,6 +69,8 @@ class Networks:
                 declaration_of(network, reference, self.package.manifest.channels)
             else:
                 self._waiting[name] = [self._without_memory(fold)]
+        if self.package.resamples_as_nnunet:
+            check_resampling(self.package)
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""

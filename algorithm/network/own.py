@@ -76,14 +76,12 @@ class NetworkDeclaration(Document):
 
     def configuration(self, reference: str, channels: Sequence[str]) -> dict[str, Any]:
         """The network as a configuration of nnU-Net's plans; `channels` are those of the edition."""
-        resampling = {f"resampling_fn_{kind}": "resample_torch_fornnunet" for kind in ("data", "probabilities")}
         outputs = {"labels": list(self.labels), "returns": self.returns, "half_precision": self.half_precision}
         return {
             "spacing": list(self.spacing_mm[::-1]),
             "patch_size": list(self.patch),
             "channels": [channels.index(channel.image) for channel in self.channels],
             "normalization_schemes": [channel.normalisation for channel in self.channels],
-            **resampling,
             INTENSITIES: self.intensities,
             "architecture": {OWN: reference, **outputs},
         }

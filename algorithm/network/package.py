@@ -14,7 +14,6 @@ A package is a folder::
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,17 +42,9 @@ DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
-# nnU-Net's functions that inference can compute for a part of a scan.
+# nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
-# Their options that change values, with the values that inference can compute.
-_RESAMPLING_OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "order": (0, 1, 2, 3, 4, 5),
-    "order_z": (0, 1, 2, 3, 4, 5),
-    "force_separate_z": (None, True, False),
-    "mode": ("linear",),
-    "aniso_axis_mode": ("nearest-exact",),
-}
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
@@ -103,11 +94,6 @@ class ModelPackage:
         """Voxels (z, y, x) that one fold's network sees at once."""
         z, y, x = (int(n) for n in self.configuration_of(fold)["patch_size"])
         return (z, y, x)
-
-    @property
-    def patches(self) -> set[tuple[int, int, int]]:
-        """Patches (z, y, x) of the networks."""
-        return set(map(self.patch_of, range(len(self.fold_configurations))))
 
     @property
     def channel_sources(self) -> tuple[int, ...]:
@@ -196,7 +182,7 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     names = (manifest.configuration, *manifest.configurations)
     plans = _read_plans(files, names)
     if manifest.resampling == "nnunet":
-        _check_resampling(plans, names)
+        _check_resampling(plans["configurations"][manifest.configuration])
     _check_one_image(plans, manifest)
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
     found = installed_code() if code is None else code
@@ -257,13 +243,13 @@ def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, An
     return plans
 
 
-def _check_resampling(plans: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Check that the configurations resample by functions that inference can compute."""
-    for name, key in itertools.product(dict.fromkeys(names), RESAMPLING_KEYS):
-        configuration = plans["configurations"][name]
+def _check_resampling(configuration: Mapping[str, Any]) -> None:
+    """Check that a configuration resamples by functions of nnU-Net's own."""
+    for key in RESAMPLING_KEYS:
         if (function := configuration.get(key)) not in RESAMPLING_FUNCTIONS:
             raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
-        _check_options(configuration.get(f"{key}_kwargs") or {}, f"{key}_kwargs")
+        if not isinstance(options := configuration.get(f"{key}_kwargs", {}), dict):
+            raise ModelPackageError(PLANS, f"{key}_kwargs {options!r}", "an object of options")
 
 
 def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
@@ -295,17 +281,6 @@ def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str,
     if manifest.resampling == "nnunet" and not is_own(one):
         seen |= {key: one.get(key) for function in RESAMPLING_KEYS for key in (function, f"{function}_kwargs")}
     return seen
-
-
-def _check_options(options: Any, key: str) -> None:
-    if not isinstance(options, dict):
-        raise ModelPackageError(PLANS, f"{key} {options!r}", "an object of options")
-    for name, values in _RESAMPLING_OPTIONS.items():
-        if (value := options.get(name, values[0])) not in values:
-            raise ModelPackageError(PLANS, f"{key}.{name} {value!r}", " or ".join(map(repr, values)))
-    if not _is_positive(threshold := options.get("separate_z_anisotropy_threshold", 1)):
-        found = f"{key}.separate_z_anisotropy_threshold {threshold!r}"
-        raise ModelPackageError(PLANS, found, "a positive number")
 
 
 def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:

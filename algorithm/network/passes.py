@@ -28,7 +28,7 @@ from algorithm.masks.postprocessing import postprocessed
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
 from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
-from algorithm.network.images import MemberImage, network_image
+from algorithm.network.images import CaseImage, MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.normalisation import HookFailedError
 from algorithm.network.package import ModelPackage
@@ -125,7 +125,7 @@ class Passes:
     """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
     `on_progress` is called after every pass with the progress so far, `on_pass` with each pass and its own logits
-    (label, z, y, x) on the answer's grid, which it must not change; it must not fail. `notices` take what differs from
+    (label, z, y, x) on the image's grid, which it must not change; it must not fail. `notices` take what differs from
     the intended way: networks that are left out, devices that failed, a smaller plan.
     """
 
@@ -251,7 +251,7 @@ class Passes:
                 self._use_smaller_plan(slow.tile_s)
 
     def _whole_pass(self, step: Pass) -> _Float:
-        """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
+        """One pass by the plan, on the next backend if one fails; logits of the whole image."""
         member, plan = self._member(step), self._plan_of(step)
         while True:
             try:
@@ -345,13 +345,13 @@ def segment(
     if not passes:
         LOGGER.warning("*** FALLBACK *** no network without a PET: the PET threshold answers")
         return lesions()
-    image = network_image(case, region, package, lesions)
-    (ct, *others), restoration = image.scans, image.restoration
+    image = CaseImage(case, region, package, lesions)
+    ct, *others = image.scans
     pet = others[0] if not case.is_mr and others[0].any() else None
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        raw = Segmentation(progress.logits, ct, pet, image.answer_grid, *made, restoration)
+        raw = Segmentation(progress.logits, ct, pet, image.grid, *made, image.restoration)
         return postprocessed(raw, package.manifest.postprocessing)
 
     def on_progress(progress: Progress) -> None:

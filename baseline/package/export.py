@@ -130,6 +130,7 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
 
 def _try_networks(package: ModelPackage) -> None:
     networks = Networks(package)
+    networks.check()
     for fold in range(len(package.fold_files)):
         network = networks.of(fold, torch.device("cpu"))
         if isinstance(network, OwnNetwork):
