@@ -82,8 +82,9 @@ def write_networks(
 
 def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
     """Copy plans and weights of a package unchanged; returns their entries of the manifest."""
-    for path in (package.root / PLANS, *package.fold_files):
-        target = folder / path.relative_to(package.root)
+    names = (PLANS, *package.manifest.folds)
+    for name, path in zip(names, (package.root / PLANS, *package.fold_files), strict=True):
+        target = folder / name
         if path.is_dir():
             shutil.copytree(path, target, copy_function=shutil.copyfile)
             continue

@@ -14,6 +14,7 @@ import pytest
 from algorithm.network.networks import Networks
 from algorithm.network.package import (
     DEFAULT_PACKAGE,
+    DEFAULT_PACKAGES,
     INTENSITIES,
     ONE_IMAGE,
     load_package,
@@ -252,6 +253,20 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
     assert uploaded_package(uploaded) == uploaded
     with pytest.raises(ModelPackageError, match=r"manifest\.json: not found"):
         load_package(uploaded)
+
+
+def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
+    """They stand in that of 2025 alone; the manifest of 2026 has their checksums, and without them it is refused."""
+    both = Path(shutil.copytree(DEFAULT_PACKAGES, tmp_path / "both"))
+    package = load_package(both / "hecktor2026")
+    assert package.fold_files == load_package(both / "hecktor2025").fold_files
+    shared = package.fold_files[1]
+    shared.write_bytes(shared.read_bytes()[:-1] + b"?")
+    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: sha256 .*checksum mismatch"):
+        load_package(both / "hecktor2026")
+    shared.unlink()
+    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: not in the model package"):
+        load_package(both / "hecktor2026")
 
 
 def test_nnunets_resampling_needs_known_functions_of_all_members(
