@@ -24,7 +24,7 @@ from contract.images.geometry import Geometry
 
 COARSER_STEPS: Final = (0.75, 1.0)
 # Logit of the background, and minus that of the lesions, outside the box of a smaller plan or outside the image.
-NOT_LOOKED_AT: Final = 20.0
+BACKGROUND_LOGIT: Final = 20.0
 # Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
 FOCUS_MARGIN_MM: Final = 25.0
 # Mean, spread and range of a whole scan change little at finer spacings.
@@ -70,8 +70,8 @@ class MemberImage(ABC):
         """Logits of the whole image, given those of a box of it: background outside the box."""
         if logits.shape[1:] == self.shape:
             return logits
-        full = np.full((logits.shape[0], *self.shape), -NOT_LOOKED_AT, dtype=np.float32)
-        full[0] = NOT_LOOKED_AT
+        full = np.full((logits.shape[0], *self.shape), -BACKGROUND_LOGIT, dtype=np.float32)
+        full[0] = BACKGROUND_LOGIT
         full[(slice(None), *box)] = logits
         return full
 

@@ -39,7 +39,7 @@ class OwnChannel(Document):
 
 
 class NetworkDeclaration(Document):
-    """What an entrant's class of a network declares as attributes.
+    """Attributes that an entrant's class of a network declares.
 
     Attributes:
         spacing_mm: voxel spacing (x, y, z) of the network's grid.

@@ -263,7 +263,7 @@ def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
 
 
 def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
-    """What makes the image of a configuration; an entrant's own network has no resampling."""
+    """The entries that make the image of a configuration; an entrant's own network has no resampling."""
     one = plans["configurations"][name]
     schemes, intensities = list(one["normalization_schemes"]), one.get(INTENSITIES, plans[INTENSITIES])
     seen = {
