@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +21,6 @@ from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
 LARGEST_CACHE_BYTES: Final = 3 * GIB
-# More than any card has, so that nothing is refused that could run.
-LARGEST_TILE_BYTES: Final = 512 * GIB
-# Every integer up to this one.
-EXACT_IN_FLOAT16: Final = 2048
 # Labels are stored in one byte.
 _MOST_ORGANS: Final = 250
 # What libraries raise for arguments that make no network.
@@ -163,18 +158,8 @@ def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
             raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
         if not bool(torch.isfinite(weights[name]).all()):
             raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
-        _check_integers(path.name, name, tensor, weights[name])
     _copy_into(own, weights)
     return weights
-
-
-def _check_integers(file: str, name: str, tensor: torch.Tensor, stored: torch.Tensor) -> None:
-    """Refuse integers that were rounded to float16; a single one is a counter of training, which no answer uses."""
-    if tensor.is_floating_point() or stored.dtype != torch.float16 or stored.numel() <= 1:
-        return
-    if (largest := float(stored.abs().max())) > EXACT_IN_FLOAT16:
-        found = f"{name} up to {largest:.0f} as float16, which rounds integers above {EXACT_IN_FLOAT16}"
-        raise ModelPackageError(file, found, f"{str(tensor.dtype).removeprefix('torch.')}; package the networks again")
 
 
 @torch.no_grad()
@@ -237,7 +222,6 @@ def untrained_network(
         network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
         if seen is not None:
             network.register_forward_pre_hook(_SEEN[seen])
-        _check_memory(configuration["patch_size"], network)
     except _NOT_BUILT as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
     return network
@@ -247,12 +231,3 @@ def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once: nnU-Net's decoder also lists the encoder's under a second name."""
     yield from network.named_parameters()
     yield from network.named_buffers()
-
-
-def _check_memory(patch: Sequence[int], network: nn.Module) -> None:
-    """Check that a card could hold input and output of the first convolution for one patch, in float16."""
-    first = next(module for module in network.modules() if isinstance(module, nn.Conv3d))
-    size = math.prod(int(n) for n in patch) * (first.in_channels + first.out_channels) * 2
-    if size > LARGEST_TILE_BYTES:
-        found = f"patch_size {list(patch)}, whose first layer needs {size / GIB:,.0f} GiB"
-        raise ModelPackageError("plans.json", found, f"at most {LARGEST_TILE_BYTES // GIB} GiB: no card holds more")
