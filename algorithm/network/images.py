@@ -13,7 +13,7 @@ import numpy.typing as npt
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.nnunet import ScanPart
-from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
+from algorithm.network.normalisation import Scale, normaliser, takes_own_scale
 from algorithm.network.package import ModelPackage
 from algorithm.network.windows import TILE_STEP, Box, PassPlan, whole
 from algorithm.region import grids
@@ -147,7 +147,8 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
 
 def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
     """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
-    if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+    schemes = package.configuration["normalization_schemes"]
+    if not package.normalised_over_scan or not any(map(takes_own_scale, schemes)):
         return None
     corners = case.ct.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
+from algorithm.network.normalisation import Scale, normaliser, takes_own_scale
 from algorithm.network.package import ModelPackage
 from algorithm.region.grids import sampled, slices
 from algorithm.region.lattice import Restoration, cropped_over, first_voxel, oriented, whole_lattice
@@ -58,8 +58,8 @@ class ScanPart:
 
     def _normalised(self, number: int) -> _Float:
         read = self._readers[self._package.channel_sources[number]]
-        has_own_scale = self._package.configuration["normalization_schemes"][number] in OWN_SCALE
-        scale = _scale_of(read, self._scan) if has_own_scale else None
+        scheme = self._package.configuration["normalization_schemes"][number]
+        scale = _scale_of(read, self._scan) if takes_own_scale(scheme) else None
         return normaliser(self._package, number, scale)(read(self._part))
 
 

@@ -43,7 +43,7 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     assert (manifest["configuration"], manifest["resampling"]) == ("my_model:Network", "grid")
     configuration = json.loads((package / "plans.json").read_text())["configurations"]["my_model:Network"]
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])
-    assert configuration["normalization_schemes"] == ["Window(-160, 240)", "Own"]
+    assert configuration["normalization_schemes"] == [[-160, 240], "Own"]
     assert loaded(package, code).spacing_mm == (3.0, 3.0, 4.0)
 
 
@@ -91,7 +91,7 @@ def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
 def test_a_window_keeps_all_digits(tmp_path: Path) -> None:
     code, weights = write_model(tmp_path, change=('"CT", (-160, 240)', '"CT", (-1000.125, 1234567)'))
     package = loaded(packaged(tmp_path, code, weights), code)
-    assert package.configuration["normalization_schemes"] == ["Window(-1000.125, 1234567)", "Own"]
+    assert package.configuration["normalization_schemes"] == [[-1000.125, 1234567], "Own"]
 
 
 def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> None:
