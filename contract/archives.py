@@ -10,7 +10,7 @@ import gzip
 import lzma
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,8 +139,11 @@ class _Header(tarfile.TarInfo):
         raise _DamageError("a sparse file")
 
 
-def pack(folder: Path, archive: Path) -> None:
-    """Pack the content of `folder`, as `tar -C folder .` does; the same files give the same bytes."""
+def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) -> None:
+    """Pack the content of `folder`, as `tar -C folder .` does; the same files give the same bytes.
+
+    `others` are files that lie elsewhere, by their names in the archive.
+    """
     with (
         archive.open("wb") as raw,
         # Weights barely compress, so the fastest level is enough.
@@ -150,6 +153,8 @@ def pack(folder: Path, archive: Path) -> None:
         for path in [folder, *sorted(folder.rglob("*"))]:
             name = "." if path == folder else f"./{path.relative_to(folder).as_posix()}"
             tar.add(path, arcname=name, recursive=False, filter=_without_owner)
+        for name, path in (others or {}).items():
+            tar.add(path, arcname=f"./{name}", recursive=False, filter=_without_owner)
 
 
 def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPackageError) -> None:

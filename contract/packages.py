@@ -16,6 +16,7 @@ from contract.archives import read_member, unpack
 from contract.code import Code
 from contract.documents import Document, Text, parse_document
 from contract.editions import (
+    DEFAULT_EDITION,
     Algorithm,
     Edition,
     content_digest,
@@ -337,6 +338,9 @@ def check_edition(manifest: Manifest, edition: Edition, algorithm: Algorithm | N
 def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:
     """Paths of all files that a manifest lists, by name.
 
+    A file that the package lacks may lie in the default edition's package beside it, with which the shipped packages
+    share their networks; its size and checksum are the manifest's all the same.
+
     Raises:
         ModelPackageError: a file is missing, unreadable or altered, or its name leads out of the package.
     """
@@ -344,7 +348,8 @@ def verified_files(root: Path, manifest: Manifest) -> dict[str, Path]:
 
 
 def _verified_file(root: Path, name: str, entry: FileEntry) -> Path:
-    path = root / name
+    own, shared = root / name, root.resolve().parent / DEFAULT_EDITION / name
+    path = own if own.exists() or not shared.is_file() else shared
     if Path(name).is_absolute() or ".." in Path(name).parts:
         raise ModelPackageError(MANIFEST, f"file name {name!r} leads out of the package")
     if not path.is_file():

@@ -124,7 +124,7 @@ def room_bytes(device: torch.device) -> int:
 
 @dataclass
 class Need:
-    """What passes need on a card beside the networks, in bytes: the most that was measured, 0 before the first one."""
+    """Memory that passes need on a card beside the networks, in bytes: the most measured, 0 before the first one."""
 
     bytes: int = 0
 

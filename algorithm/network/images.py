@@ -11,21 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.read import Case
-from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
-from algorithm.network.nnunet_input import nnunet_channels, nnunet_lattice, spline_of, starts_in, tiled
-from algorithm.network.normalisation import OWN_SCALE, Scale, normaliser
+from algorithm.masks.segmentation import Segmentation
+from algorithm.network.nnunet import ScanPart
+from algorithm.network.normalisation import Scale, normaliser, takes_own_scale
 from algorithm.network.package import ModelPackage
-from algorithm.network.windows import TILE_STEP, Box, PassPlan, Starts, whole
+from algorithm.network.windows import TILE_STEP, Box, PassPlan, whole
 from algorithm.region import grids
-from algorithm.region.lattice import Restoration, box_corners, first_voxel, upright_grid
+from algorithm.region.lattice import box_corners, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
-from contract.images.volumes import Volume
 
 COARSER_STEPS: Final = (0.75, 1.0)
 # Logit of the background, and minus that of the lesions, outside the box of a smaller plan or outside the image.
-NOT_LOOKED_AT: Final = 20.0
+BACKGROUND_LOGIT: Final = 20.0
 # Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
 FOCUS_MARGIN_MM: Final = 25.0
 # Mean, spread and range of a whole scan change little at finer spacings.
@@ -35,7 +34,7 @@ _Float = npt.NDArray[np.float32]
 
 
 class MemberImage(ABC):
-    """The image of one or more members of a package; `shape` is its voxels (z, y, x)."""
+    """A case as the networks of a package see it; `shape` is its voxels (z, y, x)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape = shape
@@ -48,14 +47,6 @@ class MemberImage(ABC):
         """Find the box of (z, y, x) in which lesions are suspected, if there is one."""
         return None
 
-    def starts(self, patch: tuple[int, int, int]) -> Starts | None:  # noqa: ARG002  of subclasses
-        """First voxels of the tiles of a patch (z, y, x); None spreads them evenly over the image."""
-        return None
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Logits (label, z, y, x) on the answer's grid, given those of the whole image."""
-        return logits
-
     @cached_property
     def data(self) -> _Float:
         """Normalised channels (channel, z, y, x), computed before the first pass that needs them."""
@@ -66,9 +57,9 @@ class MemberImage(ABC):
         return self.focus()
 
     def plans(self, patch: tuple[int, int, int]) -> Iterator[PassPlan]:
-        """Plans of a pass with a patch (z, y, x), best first. Plans of two images with one name correspond."""
+        """Plans of a pass with a patch (z, y, x), best first. Plans of two patches with one name correspond."""
         region = whole(self.shape)
-        yield PassPlan(region, TILE_STEP, patch, "the whole region", self.starts(patch))
+        yield PassPlan(region, TILE_STEP, patch, "the whole region")
         for step in COARSER_STEPS:
             yield PassPlan(region, step, patch, f"the whole region, tiles {step:g} of a patch apart")
         if (box := self._focus_box) is not None:  # looked for only if time is short
@@ -76,13 +67,13 @@ class MemberImage(ABC):
                 yield PassPlan(box, step, patch, f"the PET-avid part, tiles {step:g} of a patch apart")
 
     def answer(self, logits: _Float, box: Box) -> _Float:
-        """Logits of a box of the image on the answer's grid, background outside the box."""
+        """Logits of the whole image, given those of a box of it: background outside the box."""
         if logits.shape[1:] == self.shape:
-            return self.to_answer(logits)
-        full = np.full((logits.shape[0], *self.shape), -NOT_LOOKED_AT, dtype=np.float32)
-        full[0] = NOT_LOOKED_AT
+            return logits
+        full = np.full((logits.shape[0], *self.shape), -BACKGROUND_LOGIT, dtype=np.float32)
+        full[0] = BACKGROUND_LOGIT
         full[(slice(None), *box)] = logits
-        return self.to_answer(full)
+        return full
 
 
 class ReadyImage(MemberImage):
@@ -97,127 +88,37 @@ class ReadyImage(MemberImage):
         return self._channels
 
 
-class GridImage(MemberImage):
-    """A case on an upright grid over a region, resampled and normalised as in the package's training.
+class CaseImage(MemberImage):
+    """A case over a region on the grid of the package's training, resampled and normalised as there.
 
-    `lesions` returns suspected lesions, for the box of a smaller plan. Logits are resampled to the grid `answer`; None
-    takes the image's own.
+    Attributes:
+        grid: the part of nnU-Net's grid of the scan over the region.
+        scans: the channels on it, CT in HU and PET in SUV for the features.
+        restoration: nnU-Net's way back to the scan, for a package that resamples as nnU-Net; else None.
     """
 
     def __init__(
-        self,
-        case: Case,
-        region: Region,
-        package: ModelPackage,
-        lesions: Callable[[], Segmentation | None],
-        answer: Geometry | None = None,
+        self, case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation | None]
     ) -> None:
+        """`lesions` returns suspected lesions, for the box of a smaller plan."""
         self._case, self._package, self._lesions = case, package, lesions
-        self.grid, own_answer = self._grids(region)
-        self._is_answer, self.answer_grid = answer is None, answer or own_answer
+        self._part = ScanPart(case, region, package) if package.resamples_as_nnunet else None
+        corners = region.lower_mm, region.upper_mm
+        upright = upright_grid(case.scan.geometry, *corners, package.spacing_mm)
+        self.grid = upright if self._part is None else self._part.grid
+        self.restoration = None if self._part is None else self._part.restoration
         super().__init__(self.grid.array_shape)
-
-    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
-        """The image's grid, and its part over the region alone."""
-        grid = upright_grid(self._case.scan.geometry, region.lower_mm, region.upper_mm, self._package.spacing_mm)
-        return grid, grid
-
-    @property
-    def restoration(self) -> Restoration | None:
-        """nnU-Net's way from the answer's grid back to the scan; None for linear interpolation."""
-        return None
-
-    @cached_property
-    def scans(self) -> tuple[_Float, ...]:
-        """The case's channels on the answer's grid, CT in HU and PET in SUV for the features."""
-        return network_channels(self._case, self.answer_grid)
+        self.scans = network_channels(case, self.grid)
 
     def channels(self) -> _Float:
         """Resample the case and normalise it."""
-        scans = self.scans if self._is_answer else network_channels(self._case, self.grid)
-        return normalise(scans, self._package, scan_channels(self._case, self._package))
+        if self._part is not None:
+            return self._part.channels()
+        return normalise(self.scans, self._package, scan_channels(self._case, self._package))
 
     def focus(self) -> Box | None:
         """Find the box around the suspected lesions."""
         return focus_box(self._lesions(), self.grid)
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Resample logits linearly."""
-        return resampled_logits(logits, self.grid, self.answer_grid, self._package.averages_probabilities)
-
-
-class NnunetImage(GridImage):
-    """A case on nnU-Net's own grid, with nnU-Net's interpolation and its tiles of the whole scan."""
-
-    def _grids(self, region: Region) -> tuple[Geometry, Geometry]:
-        self._lattice = nnunet_lattice(self._case, region, self._package)
-        self._tiles = tiled(self._lattice, self._package.patches)
-        return self._tiles.grid, self._lattice.grid
-
-    @cached_property
-    def restoration(self) -> Restoration:
-        """nnU-Net's way from the answer's grid back to the scan."""
-        return Restoration(self._lattice, spline_of(self._package.configuration, "probabilities", self._lattice))
-
-    def channels(self) -> _Float:
-        """Normalise the whole scan and resample it."""
-        return nnunet_channels(self._case, self._tiles, self._package)
-
-    def starts(self, patch: tuple[int, int, int]) -> Starts:
-        """First voxels of nnU-Net's tiles of the whole scan."""
-        return starts_in(self._tiles, patch)
-
-    def to_answer(self, logits: _Float) -> _Float:
-        """Cut the answer's grid out of the tiles, without keeping the memory of the rest; other grids as above."""
-        if not self._is_answer:
-            return super().to_answer(logits)
-        if self.grid == self.answer_grid:
-            return logits
-        start = first_voxel(self.answer_grid, self.grid)
-        z, y, x = (slice(first, first + n) for first, n in zip(start, self.answer_grid.array_shape, strict=True))
-        return logits[:, z, y, x].copy()
-
-
-def network_image(
-    case: Case,
-    region: Region,
-    package: ModelPackage,
-    lesions: Callable[[], Segmentation | None],
-    answer: Geometry | None = None,
-) -> GridImage:
-    """The image of a package's networks over a region, on the grid of its training; arguments as of `GridImage`."""
-    kind = NnunetImage if package.resamples_as_nnunet else GridImage
-    return kind(case, region, package, lesions, answer)
-
-
-def other_images(
-    case: Case, region: Region, package: ModelPackage, answer: Geometry, lesions: Callable[[], Segmentation | None]
-) -> dict[str, MemberImage]:
-    """The images of configurations with another spacing or normalisation than the answer's, over the same region.
-
-    Logits are resampled to the grid `answer`; `lesions` returns suspected lesions, for the box of a smaller plan.
-    """
-    alike = package.other_images
-    images = {
-        name: network_image(case, region, package.on_grid_of(name), lesions, answer) for name in set(alike.values())
-    }
-    return {name: images[first] for name, first in alike.items()}
-
-
-def resampled_logits(logits: _Float, grid: Geometry, target: Geometry, of_probabilities: bool) -> _Float:
-    """Logits (label, z, y, x) interpolated linearly at the voxels of another grid, background outside `grid`.
-
-    With `of_probabilities` the probabilities are interpolated instead; the result is their logarithm.
-    """
-    if grid == target:
-        return logits
-    values = softmax(logits) if of_probabilities else logits
-    background, lesions = (1.0, 0.0) if of_probabilities else (NOT_LOOKED_AT, -NOT_LOOKED_AT)
-    outside = (background, *(lesions for _ in values[1:]))
-    moved = np.stack(
-        [grids.resample(Volume(one, grid), target, value) for one, value in zip(values, outside, strict=True)]
-    )
-    return log_probabilities(moved) if of_probabilities else moved
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
@@ -248,7 +149,8 @@ def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_
 
 def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
     """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
-    if not package.normalised_over_scan or not OWN_SCALE.keys() & set(package.configuration["normalization_schemes"]):
+    schemes = package.configuration["normalization_schemes"]
+    if not package.normalised_over_scan or not any(map(takes_own_scale, schemes)):
         return None
     corners = case.scan.geometry.corners_mm()
     grid = grids.grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,16 +13,13 @@ from torch import nn
 
 from algorithm.network.backbones import backbone_of, checked_architecture
 from algorithm.network.devices import GIB, Need, release, room_bytes
+from algorithm.network.nnunet import check_resampling
 from algorithm.network.own import OwnNetwork, declaration_of
 from algorithm.network.package import OWN, ModelPackage, is_own
 from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
 LARGEST_CACHE_BYTES: Final = 3 * GIB
-# More than any card has, so that nothing is refused that could run.
-LARGEST_TILE_BYTES: Final = 512 * GIB
-# Every integer up to this one.
-EXACT_IN_FLOAT16: Final = 2048
 # What libraries raise for arguments that make no network.
 _NOT_BUILT: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
@@ -65,6 +61,8 @@ class Networks:
                 declaration_of(network, reference, self.package.manifest.channels)
             else:
                 self._waiting[name] = [self._without_memory(fold)]
+        if self.package.resamples_as_nnunet:
+            check_resampling(self.package)
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
         """The network of `fold` on `device`, in evaluation mode. Raises `ModelPackageError` for unsuitable weights."""
@@ -157,18 +155,8 @@ def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
             raise ModelPackageError(path.name, f"{name} of shape {shape}", str(tuple(tensor.shape)))
         if not bool(torch.isfinite(weights[name]).all()):
             raise ModelPackageError(path.name, f"{name} holds NaN or infinity", "finite weights")
-        _check_integers(path.name, name, tensor, weights[name])
     _copy_into(own, weights)
     return weights
-
-
-def _check_integers(file: str, name: str, tensor: torch.Tensor, stored: torch.Tensor) -> None:
-    """Refuse integers that were rounded to float16; a single one is a counter of training, which no answer uses."""
-    if tensor.is_floating_point() or stored.dtype != torch.float16 or stored.numel() <= 1:
-        return
-    if (largest := float(stored.abs().max())) > EXACT_IN_FLOAT16:
-        found = f"{name} up to {largest:.0f} as float16, which rounds integers above {EXACT_IN_FLOAT16}"
-        raise ModelPackageError(file, found, f"{str(tensor.dtype).removeprefix('torch.')}; package the networks again")
 
 
 @torch.no_grad()
@@ -185,9 +173,7 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision."""
-    return untrained_network(
-        package.configuration_of(fold), len(package.sources_of(fold)), len(package.manifest.labels)
-    )
+    return untrained_network(package.configuration_of(fold), len(package.channel_sources), len(package.manifest.labels))
 
 
 def untrained_network(
@@ -207,7 +193,6 @@ def untrained_network(
         network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
         if seen is not None:
             network.register_forward_pre_hook(_SEEN[seen])
-        _check_memory(configuration["patch_size"], network)
     except _NOT_BUILT as problem:
         raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
     return network
@@ -217,12 +202,3 @@ def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Every parameter and buffer once: nnU-Net's decoder also lists the encoder's under a second name."""
     yield from network.named_parameters()
     yield from network.named_buffers()
-
-
-def _check_memory(patch: Sequence[int], network: nn.Module) -> None:
-    """Check that a card could hold input and output of the first convolution for one patch, in float16."""
-    first = next(module for module in network.modules() if isinstance(module, nn.Conv3d))
-    size = math.prod(int(n) for n in patch) * (first.in_channels + first.out_channels) * 2
-    if size > LARGEST_TILE_BYTES:
-        found = f"patch_size {list(patch)}, whose first layer needs {size / GIB:,.0f} GiB"
-        raise ModelPackageError("plans.json", found, f"at most {LARGEST_TILE_BYTES // GIB} GiB: no card holds more")

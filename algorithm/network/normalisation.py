@@ -19,8 +19,7 @@ from contract.errors import ModelPackageError
 
 _Float = npt.NDArray[np.float32]
 _SMALLEST_SPREAD: Final = 1e-8
-# A channel's normalisation in the plans: `Window(-160, 240)`.
-_WINDOW: Final = "Window"
+# The plans name a scheme, or hold a window: two numbers, in HU or SUV, that become 0 and 1.
 KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 
 
@@ -62,12 +61,13 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     `scale` is that of the whole scan; None takes it from the normalised image.
     """
     scheme = package.configuration["normalization_schemes"][number]
+    if not is_known(scheme):
+        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", KNOWN)
     if scheme == OWN_FUNCTION:
         return own_normaliser(package, number)
-    if (by_window := window_of(scheme)) is not None:
-        return by_window
-    if scheme not in SCHEMES:
-        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{', '.join(SCHEMES)}")
+    if not isinstance(scheme, str):
+        low, high = (np.float32(limit) for limit in scheme)
+        return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
     if scale is not None and scheme in OWN_SCALE:
         own, known = OWN_SCALE[scheme], scale
         return lambda channel: own(channel, known)
@@ -77,39 +77,20 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)
 
 
-def is_known(scheme: str) -> bool:
+def is_known(scheme: Any) -> bool:
     """True for a window, one of `SCHEMES` and an entrant's function."""
-    if scheme.startswith(f"{_WINDOW}("):
-        low, high = _limits(scheme)
-        return bool(-np.inf < low < high < np.inf)
-    return scheme in (*SCHEMES, OWN_FUNCTION)
-
-
-def _limits(scheme: str) -> tuple[np.float32, np.float32]:
-    low, high = (np.float32(part) for part in scheme.removeprefix(f"{_WINDOW}(").removesuffix(")").split(","))
-    return low, high
-
-
-def scheme_of(normalisation: Any) -> Any:
-    """A normalisation as plans name it; anything unknown stays, for the document to refuse."""
-    if callable(normalisation):
-        return OWN_FUNCTION
+    if isinstance(scheme, str):
+        return scheme in (*SCHEMES, OWN_FUNCTION)
     try:
-        low, high = (float(value) for value in normalisation)
+        low, high = (np.float32(limit) for limit in scheme)
     except (TypeError, ValueError):
-        return normalisation
-    return f"{_WINDOW}({', '.join(repr(value).removesuffix('.0') for value in (low, high))})"
+        return False
+    return bool(-np.inf < low < high < np.inf)
 
 
-def window_of(scheme: str) -> Callable[[_Float], _Float] | None:
-    """The normalisation by a fixed window, which becomes 0 to 1; None for another scheme."""
-    if not scheme.startswith(f"{_WINDOW}("):
-        return None
-    try:
-        low, high = _limits(scheme)
-    except ValueError:
-        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", f"{_WINDOW}(low, high)") from None
-    return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
+def takes_own_scale(scheme: str | list[float]) -> bool:
+    """True for a scheme that takes its scale from the image."""
+    return isinstance(scheme, str) and scheme in OWN_SCALE
 
 
 def own_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:

@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from algorithm.network.devices import is_device_failure
-from algorithm.network.normalisation import KNOWN, HookFailedError, is_known, scheme_of
-from algorithm.network.package import INTENSITIES, OWN, ModelPackage
+from algorithm.network.normalisation import KNOWN, HookFailedError, is_known
+from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, ModelPackage
 from contract import labels
-from contract.code import check_spelling, failure_of
+from contract.code import failure_of
 from contract.documents import Document, parse_document
 from contract.errors import ModelPackageError
 
@@ -35,11 +35,11 @@ class OwnChannel(Document):
     """One channel: the name of its image, and its normalisation as plans name it."""
 
     image: str
-    normalisation: str
+    normalisation: Any
 
 
 class NetworkDeclaration(Document):
-    """What an entrant's class of a network declares as attributes.
+    """Attributes that an entrant's class of a network declares.
 
     Attributes:
         spacing_mm: voxel spacing (x, y, z) of the network's grid.
@@ -76,14 +76,12 @@ class NetworkDeclaration(Document):
 
     def configuration(self, reference: str, channels: Sequence[str]) -> dict[str, Any]:
         """The network as a configuration of nnU-Net's plans; `channels` are those of the edition."""
-        resampling = {f"resampling_fn_{kind}": "resample_torch_fornnunet" for kind in ("data", "probabilities")}
         outputs = {"labels": list(self.labels), "returns": self.returns, "half_precision": self.half_precision}
         return {
             "spacing": list(self.spacing_mm[::-1]),
             "patch_size": list(self.patch),
             "channels": [channels.index(channel.image) for channel in self.channels],
             "normalization_schemes": [channel.normalisation for channel in self.channels],
-            **resampling,
             INTENSITIES: self.intensities,
             "architecture": {OWN: reference, **outputs},
         }
@@ -94,14 +92,14 @@ def declaration_of(network: Any, reference: str, channels: Sequence[str]) -> Net
 
     `channels` are the names of those that the edition has.
     """
-    check_spelling(network, NetworkDeclaration.model_fields, f"network {reference}")
     given = {name: getattr(network, name) for name in NetworkDeclaration.model_fields if hasattr(network, name)}
     try:
         pairs = [(image, normalisation) for image, normalisation in given.get("channels", ())]
     except (TypeError, ValueError):
         expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
         raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
-    given["channels"] = [{"image": image, "normalisation": scheme_of(one)} for image, one in pairs]
+    named = ((image, OWN_FUNCTION if callable(one) else one) for image, one in pairs)
+    given["channels"] = [{"image": image, "normalisation": one} for image, one in named]
     declaration = parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
     for number, channel in enumerate(declaration.channels):
         if channel.image not in channels:

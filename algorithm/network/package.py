@@ -14,9 +14,8 @@ A package is a folder::
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,26 +42,21 @@ DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
-# nnU-Net's functions that inference can compute for a part of a scan.
+# nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
-# Their options that change values, with the values that inference can compute.
-_RESAMPLING_OPTIONS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "order": (0, 1, 2, 3, 4, 5),
-    "order_z": (0, 1, 2, 3, 4, 5),
-    "force_separate_z": (None, True, False),
-    "mode": ("linear",),
-    "aniso_axis_mode": ("nearest-exact",),
-}
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
+_OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
+# What a package whose networks see different images is told.
+ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack one alone"
 
 
 @dataclass(frozen=True)
 class ModelPackage:
     """A verified package; weights are read fold by fold when they are needed.
 
-    Its folds may belong to several members: networks of different configurations with the same channels and labels.
+    Its folds may belong to several members, networks of different configurations that see one image.
     `code` is where an entrant's own networks are looked for; their `fold_files` are folders. `features` are the hooks
     that measure features of the heads.
     """
@@ -77,7 +71,7 @@ class ModelPackage:
 
     @property
     def configuration(self) -> Mapping[str, Any]:
-        """The nnU-Net configuration whose grid has the answer, lesions and features."""
+        """The nnU-Net configuration whose image all networks see; lesions and features are measured on its grid."""
         return self._configured(self.manifest.configuration)
 
     @property
@@ -102,49 +96,13 @@ class ModelPackage:
         return (z, y, x)
 
     @property
-    def other_images(self) -> dict[str, str]:
-        """Configurations whose networks do not see the image of `configuration`.
-
-        The value is the first configuration with the same image: spacing, normalisation and, if the package resamples
-        as nnU-Net does, resampling.
-        """
-        names = (self.manifest.configuration, *self.fold_configurations)
-        first = {name: next(one for one in names if self._image(one) == self._image(name)) for name in names}
-        return {name: alike for name, alike in first.items() if alike != names[0]}
-
-    def _image(self, name: str) -> tuple[Any, ...]:
-        one = self._configured(name)
-        keys = ["spacing", "channels", "normalization_schemes", INTENSITIES]
-        if self.resamples_as_nnunet:
-            keys += [RESAMPLING_KEYS[0], f"{RESAMPLING_KEYS[0]}_kwargs"]
-        own = one["architecture"][OWN] if is_own(one) and OWN_FUNCTION in one["normalization_schemes"] else None
-        return (own, *(one.get(key) for key in keys))
-
-    def on_grid_of(self, name: str) -> ModelPackage:
-        """The same package with its answer on the grid of another of its configurations."""
-        return replace(self, manifest=self.manifest.model_copy(update={"configuration": name}))
-
-    @property
-    def patches(self) -> set[tuple[int, int, int]]:
-        """Patches (z, y, x) of the networks that see the image of `configuration`."""
-        others = self.other_images
-        return {self.patch_of(n) for n, name in enumerate(self.fold_configurations) if name not in others}
-
-    @property
     def channel_sources(self) -> tuple[int, ...]:
-        """For each channel of the networks of `configuration` its number among the manifest's: 0 for CT, 1 for PET."""
-        return self._sources(self.configuration)
-
-    def sources_of(self, fold: int) -> tuple[int, ...]:
-        """`channel_sources` of one fold's network."""
-        return self._sources(self.configuration_of(fold))
-
-    def _sources(self, configuration: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(configuration.get("channels", range(len(self.manifest.channels))))
+        """For each channel of the networks its number among the manifest's: 0 for CT, 1 for PET."""
+        return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
 
     def sees_pet_alone(self, fold: int) -> bool:
         """Whether this fold's network uses the PET alone."""
-        images = {self.manifest.channels[number] for number in self.sources_of(fold)}
+        images = {self.manifest.channels[number] for number in self.channel_sources}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
     def in_half_precision(self, fold: int) -> bool:
@@ -153,7 +111,7 @@ class ModelPackage:
 
     @property
     def intensities(self) -> Mapping[str, Any]:
-        """Foreground intensities by channel with which the image of `configuration` is normalised."""
+        """Foreground intensities by channel with which the image is normalised."""
         intensities: Mapping[str, Any] = self.configuration.get(INTENSITIES, self.plans[INTENSITIES])
         return intensities
 
@@ -163,7 +121,7 @@ class ModelPackage:
 
     @property
     def spacing_mm(self) -> tuple[float, float, float]:
-        """Voxel spacing of the answer's grid in (x, y, z); the plans hold it in (z, y, x)."""
+        """Voxel spacing of the networks' grid in (x, y, z); the plans hold it in (z, y, x)."""
         z, y, x = (float(v) for v in self.configuration["spacing"])
         return (x, y, z)
 
@@ -224,7 +182,8 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     names = (manifest.configuration, *manifest.configurations)
     plans = _read_plans(files, names)
     if manifest.resampling == "nnunet":
-        _check_resampling(plans, names)
+        _check_resampling(plans["configurations"][manifest.configuration])
+    _check_one_image(plans, manifest)
     folds = tuple(_fold(root, files, plans, *one) for one in zip(manifest.folds, manifest.configurations, strict=True))
     found = installed_code() if code is None else code
     heads = {
@@ -284,24 +243,44 @@ def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, An
     return plans
 
 
-def _check_resampling(plans: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Check that the configurations resample by functions that inference can compute."""
-    for name, key in itertools.product(dict.fromkeys(names), RESAMPLING_KEYS):
-        configuration = plans["configurations"][name]
+def _check_resampling(configuration: Mapping[str, Any]) -> None:
+    """Check that a configuration resamples by functions of nnU-Net's own."""
+    for key in RESAMPLING_KEYS:
         if (function := configuration.get(key)) not in RESAMPLING_FUNCTIONS:
             raise ModelPackageError(PLANS, f"{key} {function!r}", " or ".join(RESAMPLING_FUNCTIONS))
-        _check_options(configuration.get(f"{key}_kwargs") or {}, f"{key}_kwargs")
+        if not isinstance(options := configuration.get(f"{key}_kwargs", {}), dict):
+            raise ModelPackageError(PLANS, f"{key}_kwargs {options!r}", "an object of options")
 
 
-def _check_options(options: Any, key: str) -> None:
-    if not isinstance(options, dict):
-        raise ModelPackageError(PLANS, f"{key} {options!r}", "an object of options")
-    for name, values in _RESAMPLING_OPTIONS.items():
-        if (value := options.get(name, values[0])) not in values:
-            raise ModelPackageError(PLANS, f"{key}.{name} {value!r}", " or ".join(map(repr, values)))
-    if not _is_positive(threshold := options.get("separate_z_anisotropy_threshold", 1)):
-        found = f"{key}.separate_z_anisotropy_threshold {threshold!r}"
-        raise ModelPackageError(PLANS, found, "a positive number")
+def _check_one_image(plans: Mapping[str, Any], manifest: Manifest) -> None:
+    """Check that all networks see one image: one grid, the same channels, normalised and resampled alike."""
+    wanted = _image(plans, manifest.configuration, manifest)
+    for name in manifest.configurations:
+        for key, value in _image(plans, name, manifest).items():
+            if wanted.get(key, value) != value:
+                found = f"{name} has {key} {value!r}, {manifest.configuration} {wanted[key]!r}"
+                raise ModelPackageError(PLANS, found, ONE_IMAGE)
+
+
+def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str, Any]:
+    """The entries that make the image of a configuration; an entrant's own network has no resampling."""
+    one = plans["configurations"][name]
+    schemes, intensities = list(one["normalization_schemes"]), one.get(INTENSITIES, plans[INTENSITIES])
+    seen = {
+        "spacing": one["spacing"],
+        "channels": list(one.get("channels", range(len(manifest.channels)))),
+        "normalization_schemes": schemes,
+        INTENSITIES: [
+            {key: intensities.get(str(number), {}).get(key) for key in _OF_CT_NORMALISATION}
+            for number, scheme in enumerate(schemes)
+            if scheme == "CTNormalization"
+        ],
+    }
+    if OWN_FUNCTION in schemes:
+        seen["function of"] = one["architecture"].get(OWN)
+    if manifest.resampling == "nnunet" and not is_own(one):
+        seen |= {key: one.get(key) for function in RESAMPLING_KEYS for key in (function, f"{function}_kwargs")}
+    return seen
 
 
 def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:

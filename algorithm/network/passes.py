@@ -3,17 +3,16 @@
 The measured time of the first tiles determines whether a smaller plan is used, the time of the first pass how many
 more are run. If a device runs out of memory or is lost, a fallback device is used; the sums so far are in RAM and stay.
 
-A package may have several members, networks of different configurations. Each has its own cost, its own devices and
-perhaps its own image: a member that is too slow or too large is left out, and the passes of the others go on.
+A package may have several members, networks of different configurations. Each has its own cost and its own devices: a
+member that is too slow or too large is left out, and the passes of the others go on.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -28,7 +27,7 @@ from algorithm.deadline import Deadline, StoppedError
 from algorithm.masks.postprocessing import postprocessed
 from algorithm.masks.segmentation import Segmentation, log_probabilities, softmax
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
-from algorithm.network.images import MemberImage, network_image, other_images
+from algorithm.network.images import CaseImage, MemberImage
 from algorithm.network.networks import Networks
 from algorithm.network.normalisation import HookFailedError
 from algorithm.network.package import ModelPackage
@@ -109,15 +108,14 @@ PassObserver = Callable[[Pass, _Float], None]
 
 @dataclass
 class _Member:
-    """A member in one case: its image, its backend and the fallbacks left, and its longest pass in seconds a voxel.
+    """A member in one case: its backend and the fallbacks left, and the seconds of its longest pass.
 
     `backend` is that of its last pass, empty before the first one.
     """
 
-    image: MemberImage
     backends: tuple[Backend, ...]
     backend: str = ""
-    rate: float = 0.0
+    longest_s: float = 0.0
     is_left_out: bool = False
 
 
@@ -125,9 +123,9 @@ class _Member:
 class Passes:
     """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
-    `on_pass` is called with each pass and its own logits (label, z, y, x) on the answer's grid, which it must not
-    change; it must not fail. `others` are the images of configurations that do not see `image`. `notices` take what
-    differs from the intended way: networks that are left out, devices that failed, a smaller plan.
+    `on_pass` is called with each pass and its own logits (label, z, y, x) on the image's grid, which it must not
+    change; it must not fail. `notices` take what differs from the intended way: networks that are left out, devices
+    that failed, a smaller plan.
     """
 
     image: MemberImage
@@ -136,7 +134,6 @@ class Passes:
     deadline: Deadline
     device: torch.device
     on_pass: PassObserver | None = None
-    others: Mapping[str, MemberImage] = field(default_factory=dict)
     notices: Notices = field(default_factory=Notices)
 
     def __post_init__(self) -> None:
@@ -147,13 +144,11 @@ class Passes:
         self._members: dict[str, _Member] = {}
         named = self._package.fold_configurations
         for name in dict.fromkeys(named):
-            fold = named.index(name)
-            image, half = self.others.get(name, self.image), self._package.in_half_precision(fold)
-            at = backends(self.device, sum_bytes(image.shape, channels, classes), half)
-            self._members[name] = _Member(image, at)
+            half = self._package.in_half_precision(named.index(name))
+            at = backends(self.device, sum_bytes(self.image.shape, channels, classes), half)
+            self._members[name] = _Member(at)
         self._start_with(self.passes[0])
-        self._shown: MemberImage | None = None
-        self._tensor = torch.zeros(())
+        self._tensor: torch.Tensor | None = None  # the image, once a pass needs it
         self._begun_s = self._warm_s = self.deadline.clock()
 
     def run(self) -> Progress:
@@ -204,7 +199,7 @@ class Passes:
         raise NoPassFitsError(first_line(reason)) from None
 
     def _start_with(self, step: Pass) -> None:
-        self._plans = self._member(step).image.plans(self._package.patch_of(step.fold))
+        self._plans = self.image.plans(self._package.patch_of(step.fold))
         self._plan = next(self._plans)
 
     def _leave_out(self, step: Pass, reason: Exception) -> None:
@@ -216,21 +211,17 @@ class Passes:
     def _is_worth_beginning(self, step: Pass) -> bool:
         """True if a pass would end in time at the cost of the longest pass of its member.
 
-        A member without a pass so far is taken to cost as much per voxel as the others; the first tiles of the pass
-        then correct the estimate. A member that was left out stays out, since time only grows shorter.
+        A member without a pass so far is taken to cost as much as the others; the first tiles of the pass then correct
+        the estimate. A member that was left out stays out, since time only grows shorter.
         """
         member = self._member(step)
-        rate = member.rate or max(one.rate for one in self._members.values())
-        if not member.is_left_out and not self.deadline.fits(SLOWER * rate * self._tile_voxels(step)):
+        longest_s = member.longest_s or max(one.longest_s for one in self._members.values())
+        if not member.is_left_out and not self.deadline.fits(SLOWER * longest_s):
             member.is_left_out = True
             if not member.backend:
                 found = f"no pass would end in the {self.deadline.left_s():.1f} s left"
                 self.notices.note(Finding(f"network {self._name(step)}", found, action="the network is left out"))
         return not member.is_left_out
-
-    def _tile_voxels(self, step: Pass) -> int:
-        plan = self._plan_of(step)
-        return len(plan.tiles) * math.prod(plan.patch)
 
     def _member(self, step: Pass) -> _Member:
         return self._members[self._name(step)]
@@ -239,16 +230,9 @@ class Passes:
         return self._package.fold_configurations[step.fold]
 
     def _plan_of(self, step: Pass) -> PassPlan:
-        """The present plan for the image and the patch of the pass's own network."""
-        plans = self._member(step).image.plans(self._package.patch_of(step.fold))
+        """The present plan for the patch of the pass's own network."""
+        plans = self.image.plans(self._package.patch_of(step.fold))
         return next(plan for plan in plans if plan.name == self._plan.name)
-
-    def _show(self, image: MemberImage) -> None:
-        """Take an image for the next pass, so that a single one lies on the card."""
-        if image is not self._shown:
-            self._shown, self._tensor = None, torch.zeros(())  # frees the former one first
-            self._tensor = torch.from_numpy(image.data)
-            self._shown = image
 
     def _with_pass(self, before: Progress | None, step: Pass, logits: _Float) -> Progress:
         """The progress with one more pass."""
@@ -268,7 +252,7 @@ class Passes:
                 self._use_smaller_plan(slow.tile_s)
 
     def _whole_pass(self, step: Pass) -> _Float:
-        """One pass by the plan, on the next backend if one fails; logits of the answer's whole grid."""
+        """One pass by the plan, on the next backend if one fails; logits of the whole image."""
         member, plan = self._member(step), self._plan_of(step)
         while True:
             try:
@@ -289,22 +273,22 @@ class Passes:
         The image is not part of the pass: later ones of the member have it ready.
         """
         backend = member.backends[0]
-        self._show(member.image)
-        shown_s = self.deadline.clock()
+        tensor = torch.from_numpy(self.image.data) if self._tensor is None else self._tensor
+        ready_s = self.deadline.clock()
         network = self.networks.of(step.fold, backend.device)
         with self.networks.need.measured(backend.device):
-            self._tensor = self._tensor.to(backend.sums)
+            self._tensor = tensor = tensor.to(backend.sums)
             self._begun_s = self.deadline.clock()
-            in_box = slide(self._tensor, step.axes, network, plan, backend, self._tile_done).numpy()
-        logits = member.image.answer(in_box, plan.box)
-        member.rate = max(member.rate, (self.deadline.clock() - shown_s) / self._tile_voxels(step))
+            in_box = slide(tensor, step.axes, network, plan, backend, self._tile_done).numpy()
+        logits = self.image.answer(in_box, plan.box)
+        member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
         return logits
 
     def _turn_to_next(self, member: _Member, reason: str) -> None:
         """Free all that lies on the failed device before its memory is given back, and take the next one."""
         failed, *left = member.backends
         self.networks.forget()
-        self._shown, self._tensor = None, torch.zeros(())
+        self._tensor = None
         compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
         release(failed.device)
         if not left:
@@ -360,8 +344,8 @@ def segment(
         notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
-    image = network_image(case, region, package, lambda: lesions)
-    (ct, *others), restoration = image.scans, image.restoration
+    image = CaseImage(case, region, package, lambda: lesions)
+    ct, *others = image.scans
     pet = others[0] if not case.is_mr and others[0].any() else None
     run = Passes(
         image,
@@ -370,13 +354,12 @@ def segment(
         deadline,
         ensemble.device,
         on_pass=on_pass,
-        others=other_images(case, region, package, image.answer_grid, lambda: lesions),
         notices=notices,
     )
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
-        raw = Segmentation(progress.logits, ct, pet, image.answer_grid, *made, restoration)
+        raw = Segmentation(progress.logits, ct, pet, image.grid, *made, image.restoration)
         return postprocessed(raw, package.manifest.postprocessing)
 
     for progress in run.progress():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +17,6 @@ from algorithm.network.devices import Backend, cpu_has_bfloat16, synchronise
 
 TILE_STEP: Final = 0.5
 Box = tuple[slice, slice, slice]
-# First voxels of tiles along (z, y, x); there is a tile at each combination.
-Starts = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 class NotANumberError(Exception):
@@ -35,19 +33,18 @@ class Pass:
 
 @dataclass(frozen=True)
 class PassPlan:
-    """Tiles of a pass in `box` of the grid (z, y, x): at `starts`, or evenly, at most `step` of a patch apart."""
+    """Tiles of a pass in `box` of the grid (z, y, x), at most `step` of a patch apart."""
 
     box: Box
     step: float
     patch: tuple[int, int, int]
     name: str
-    starts: Starts | None = None
 
     @property
     def tiles(self) -> list[Box]:
         """The tiles of the box after padding it to the patch, first to last."""
         padded = tuple(max(s.stop - s.start, n) for s, n in zip(self.box, self.patch, strict=True))
-        steps = self.starts or compute_steps_for_sliding_window(padded, self.patch, self.step)
+        steps = compute_steps_for_sliding_window(padded, self.patch, self.step)
         steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
         return [
             (slice(z, z + self.patch[0]), slice(y, y + self.patch[1]), slice(x, x + self.patch[2]))

@@ -19,9 +19,8 @@ from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
 from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
-from algorithm.masks.threshold import threshold_segmentation
 from algorithm.network.devices import as_inference, device_named
-from algorithm.network.images import MemberImage, ReadyImage, normalise, other_images, scan_channels
+from algorithm.network.images import ReadyImage, normalise, scan_channels
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, planned_passes
@@ -43,12 +42,10 @@ from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import atomic_path
-from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_header, read_volume, write_mask
 from contract.packages import SmallestLesions
 
 _Float = npt.NDArray[np.float32]
-_Others = Mapping[str, MemberImage]
 _Scans = Callable[[], tuple[Case, Region]]
 
 # Training has no deadline; the budget must never stop a pass.
@@ -169,9 +166,8 @@ def _segment(
     images = tuple(read_volume(path, "float32").array for path in image_paths(work.raw, case))
     scans = functools.cache(lambda: read_training_case(case, Notices()))  # read only by packages that need them
     data = normalise(images, networks.package, _scan(scans, networks.package))
-    others = _others(scans, networks.package, ct.geometry)
     passes = planned_passes(networks.package) if fold is None else _passes(fold, networks)
-    progress = Passes(ReadyImage(data), passes, networks, Deadline(_NO_LIMIT_S), device, others=others).run()
+    progress = Passes(ReadyImage(data), passes, networks, Deadline(_NO_LIMIT_S), device).run()
     if progress.done < len(passes):  # an answer to a patient may be the best so far, a mask for the heads may not
         found = f"{progress.done} of {len(passes)} passes, the lines above say why"
         raise HecktorError(case.patient_id, found, "all; the same command goes on with this patient")
@@ -182,14 +178,6 @@ def _segment(
 def _scan(scans: _Scans, package: ModelPackage) -> tuple[_Float, ...] | None:
     """The whole scan, for networks that were trained on images with the scale of whole scans."""
     return scan_channels(scans()[0], package) if package.normalised_over_scan else None
-
-
-def _others(scans: _Scans, package: ModelPackage, grid: Geometry) -> _Others:
-    """Images of configurations with another spacing or normalisation, made from the scans as in inference."""
-    if not package.other_images:
-        return {}
-    images, region = scans()
-    return other_images(images, region, package, grid, lambda: threshold_segmentation(images, region))
 
 
 def _passes(fold: int, networks: Networks) -> list[Pass]:

@@ -12,7 +12,7 @@ from algorithm.heads.feature_hook import FeatureHook, folders_of
 from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
-from algorithm.network.package import OWN_FUNCTION, RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
+from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.fitted_features import fitted_hooks
 from baseline.heads.fitting import OUT_OF_FOLD, FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
@@ -143,7 +143,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     named = {*folders_of(heads.values()), *folders_of_code(heads.values())}
     digests = {name: code.digest(name) for name in sorted(named)}
     trained = _all_trained(request, channels)
-    resampling = _resampling(trained, request.normalised_over, own)
+    resampling = _resampling(trained, request.normalised_over)
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
@@ -181,20 +181,10 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     return WrittenPackage(export_contents(request.output, contents), tuple(notes))
 
 
-def _resampling(trained: Sequence[_Trained], normalised_over: str, own: OwnMember | None) -> str:
-    """`nnunet` for trainings on whole scans by functions that inference can compute, else `grid`.
-
-    Raises:
-        ModelPackageError: an entrant's normalisation, which needs the resampled image, beside `nnunet`.
-    """
+def _resampling(trained: Sequence[_Trained], normalised_over: str) -> str:
+    """`nnunet` for trainings on whole scans by functions of nnU-Net's own, else `grid`."""
     known = all(one.configuration.get(key) in RESAMPLING_FUNCTIONS for one in trained for key in RESAMPLING_KEYS)
-    if not trained or not known or normalised_over != "scan":
-        return "grid"
-    if own is not None and any(one.normalisation == OWN_FUNCTION for one in own.declaration.channels):
-        found = "found a normalisation of its own beside --nnunet, which normalises the whole scan first"
-        expected = "a window or one of nnU-Net's, or --normalised-over region"
-        raise ModelPackageError(f"network {own.reference}", found, expected)
-    return "nnunet"
+    return "nnunet" if trained and known and normalised_over == "scan" else "grid"
 
 
 def _all_trained(request: PackageRequest, names: tuple[str, ...]) -> list[_Trained]:

@@ -40,8 +40,7 @@ class PackageContents:
 
     Attributes:
         members: networks, or a package whose networks are copied. Inference runs the first checkpoint of each member,
-            then the second of each, and so on: another architecture adds more than another fold. The answer has the
-            grid of the member with the smallest voxels.
+            then the second of each, and so on: another architecture adds more than another fold.
         heads: heads by name.
         description: entries of the manifest: name, purpose, edition, intended use, training data, licence, results.
         card: the model card as Markdown; inference does not need it.
@@ -112,7 +111,7 @@ def export_archive(target: Path, contents: PackageContents) -> Path:
 
 
 def verified(root: Path, code: Code | None = None) -> ModelPackage:
-    """Load a package, load every fold into its network and normalise an empty image as each network needs it.
+    """Load a package, load every fold into its network and normalise an empty image.
 
     An entrant's own networks, which may be anything, also answer one empty patch.
     """
@@ -129,14 +128,14 @@ def verified(root: Path, code: Code | None = None) -> ModelPackage:
 
 def _try_networks(package: ModelPackage) -> None:
     networks = Networks(package)
+    networks.check()
     for fold in range(len(package.fold_files)):
         network = networks.of(fold, torch.device("cpu"))
         if isinstance(network, OwnNetwork):
             network.answer_empty(package, fold)
     empty = (np.zeros((2, 2, 2), dtype=np.float32),) * len(package.manifest.channels)
     try:
-        for name in (package.manifest.configuration, *package.other_images):
-            normalise(empty, package.on_grid_of(name))
+        normalise(empty, package)
     except (KeyError, TypeError) as problem:
         raise ModelPackageError(PLANS, f"intensities lack {problem}, which the normalisation needs") from None
 

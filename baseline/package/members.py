@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,20 +77,14 @@ def write_networks(
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names], channels)
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
-    finest = min(names, key=lambda name: _fineness(plans["configurations"][name]["spacing"][::-1]))
-    return {"configuration": finest, "folds": folds, **several, **({"code": code} if code else {})}
-
-
-def _fineness(spacing_mm: Sequence[float]) -> tuple[float, ...]:
-    """Sorting key of spacings (x, y, z) in mm: the smallest voxel comes first."""
-    # Sorted, so that permuted spacings have exactly one volume; the spacing itself then decides.
-    return (math.prod(sorted(spacing_mm)), *spacing_mm)
+    return {"configuration": names[0], "folds": folds, **several, **({"code": code} if code else {})}
 
 
 def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
     """Copy plans and weights of a package unchanged; returns their entries of the manifest."""
-    for path in (package.root / PLANS, *package.fold_files):
-        target = folder / path.relative_to(package.root)
+    names = (PLANS, *package.manifest.folds)
+    for name, path in zip(names, (package.root / PLANS, *package.fold_files), strict=True):
+        target = folder / name
         if path.is_dir():
             shutil.copytree(path, target, copy_function=shutil.copyfile)
             continue

@@ -74,7 +74,8 @@ def make_submission(options: SubmissionOptions, images: BuiltImages | None, repo
 
 
 def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, report: Reporter) -> SubmissionDocument:
-    manifest = _verified_manifest(options.package)
+    manifest = read_manifest(options.package)
+    files = verified_files(options.package, manifest)
     tasks = options.tasks or options.edition.algorithms
     for task in tasks:
         check_edition(manifest, options.edition, task)
@@ -84,9 +85,10 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
     check_folder(options.output, RECORD, "submission")
     with scratch_folder(options.output) as scratch:
         report(f"{MODEL}: packing")
-        pack(options.package, scratch / MODEL)
+        shared = {name: path for name, path in files.items() if not path.is_relative_to(options.package)}
+        pack(options.package, scratch / MODEL, shared)
         unpack(scratch / MODEL, scratch / "model")
-        _verified_manifest(scratch / "model")
+        verified_files(scratch / "model", manifest)
         identity = package_identity(scratch / "model")
         report(f"{MODEL}: packed, unpacked as the platform does, verified: {identity}")
         report(f"phantoms: making {', '.join(options.kinds)}")
@@ -106,12 +108,6 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         for name in replace_files(scratch, options.output, names, earlier, page, (RECORD, submission)):
             report(f"{name}: removed, since it was of the earlier submission in this folder")
     return submission
-
-
-def _verified_manifest(package: Path) -> Manifest:
-    manifest = read_manifest(package)
-    verified_files(package, manifest)
-    return manifest
 
 
 def _check_heads(manifest: Manifest, tasks: Sequence[Algorithm]) -> None:

@@ -26,8 +26,9 @@ from algorithm.case.notices import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network import windows
-from algorithm.network.images import network_image
+from algorithm.network.images import CaseImage
 from algorithm.network.networks import Networks, build_network, load_weights
+from algorithm.network.nnunet import ScanPart
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
@@ -46,6 +47,8 @@ from tests.algorithm.edition import EDITION, SEGMENTATION
 from tests.algorithm.region.oriented_grids import DIRECTIONS, points_mm
 
 CPU = torch.device("cpu")
+# nnU-Net's resampling functions.
+KINDS = ("data", "seg", "probabilities")
 
 
 def write_case(root: Path, ct: Volume, pet: Volume) -> Path:
@@ -71,13 +74,19 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     The field is 216 mm wide, so that the region is the whole field and nothing is cropped or resampled.
     """
+    return scanned(tmp_path_factory.mktemp("phantom"), (72, 72, 64), 3.0)
+
+
+def scanned(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
+    """CT and PET of one patient on one grid of cubes, from the same corner of the field."""
     case = make_case(3, 3, CENTRES, "head")
     places = [case.frame.to_patient(lesion.place) for lesion in case.disease.lesions if lesion.label]
-    corner = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5]))
-    grid = Geometry((72, 72, 64), (3.0, 3.0, 3.0), (float(corner[0]), float(corner[1]), float(corner[2])))
+    face = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5])) - 1.5
+    x, y, z = (float(one) for one in face + spacing_mm / 2)
+    grid = Geometry(size, (spacing_mm,) * 3, (x, y, z))
     protocol = replace(case.protocol, ct=grid, pet=grid, planning=None, dose=None, pet_shift_mm=(0.0, 0.0, 0.0))
     scan = render(replace(case, protocol=protocol))
-    return write_case(tmp_path_factory.mktemp("phantom"), scan.ct, scan.pet)
+    return write_case(root, scan.ct, scan.pet)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +101,9 @@ def masks(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
         return [answer(phantom, tmp_path_factory.mktemp("output"), model) for _ in range(2)]
 
 
-def nnunet_mask(case: Path) -> np.ndarray:
+def nnunet_mask(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
     """nnU-Net's predictor from the files on: its reader, preprocessing, tiling, mirroring, ensemble and export."""
-    package = load_package(DEFAULT_PACKAGE)
+    package = load_package(model)
     weights = []
     for path in package.fold_files:
         network = build_network(package)
@@ -134,6 +143,37 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
     different = int(np.count_nonzero(found != expected))
     record_property("different_voxels", different)
     assert different <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["resample_data_or_seg_to_shape", "resample_torch_fornnunet"])
+def test_a_stock_training_answers_as_nnunet_predicts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str, record_property: Callable[[str, object], None]
+) -> None:
+    """On 86 x 86 x 76 voxels of 2.5 mm, all of which are the region, so that both have the same box: Dice 0.995."""
+    case, model = scanned(tmp_path / "case", (86, 86, 76), 2.5), tmp_path / "model"
+    shutil.copytree(DEFAULT_PACKAGE, model)
+    plans, manifest = read_json(model / "plans.json"), read_json(model / "manifest.json")
+    order = {"order": 3} if by == "resample_data_or_seg_to_shape" else {}
+    plans["configurations"][manifest["configuration"]] |= {f"resampling_fn_{kind}": by for kind in KINDS}
+    plans["configurations"][manifest["configuration"]] |= {
+        f"resampling_fn_{kind}_kwargs": {"is_seg": kind == "seg", **(order if kind == "data" else {})} for kind in KINDS
+    }
+    write_json(model / "plans.json", plans)
+    manifest["files"]["plans.json"] = file_entry(model / "plans.json")
+    changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
+    write_json(model / "manifest.json", manifest | changes)
+    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    found = read_volume(answer(case, tmp_path / "output", model))
+    read = read_case(case, EDITION, SEGMENTATION, Notices())
+    assert ScanPart(read, localise(read), load_package(model)).restoration.part == read.ct.geometry
+    expected = nnunet_mask(case, model)
+    for label in labels.FOREGROUND:
+        ours, theirs = found.array == label, expected == label
+        assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
+        dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
+        record_property(labels.NAMES[label], dice)
+        assert dice >= 0.995
 
 
 @pytest.mark.slow
@@ -265,7 +305,7 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = network_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package, pytest.fail).answer_grid
+    grid = CaseImage(read_case(case, EDITION, SEGMENTATION, Notices()), region, package, pytest.fail).grid
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)

@@ -228,3 +228,12 @@ def test_headers_that_tarfile_parses_slowly_are_bounded_together(tmp_path: Path,
     (tmp_path / "many.tar").write_bytes(members + bytes(1024))
     with pytest.raises(ModelPackageError, match="headers of more than 262144 bytes together"):
         unpack(tmp_path / "many.tar", tmp_path / "many")
+
+
+def test_files_from_elsewhere_are_packed_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "folder" / "a", tmp_path / "elsewhere"):
+        path.write_text(path.name)
+    pack(tmp_path / "folder", tmp_path / "m.tar.gz", {"b": tmp_path / "elsewhere"})
+    unpack(tmp_path / "m.tar.gz", tmp_path / "out")
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"a": "a", "b": "elsewhere"}

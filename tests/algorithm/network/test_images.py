@@ -1,39 +1,15 @@
-"""Logits of a coarse image arrive on the answer's grid where they belong, background elsewhere."""
+"""Plans of a pass, and the logits around the box of a smaller one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from algorithm.network.images import NOT_LOOKED_AT, ReadyImage, resampled_logits
-from contract.images.geometry import Geometry
-
-# Two voxels of 4 mm along x from -2 to 6 mm, the same field in voxels of 2 mm, and one voxel more beyond it.
-COARSE = Geometry((2, 1, 1), (4.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-FINE = Geometry((5, 1, 1), (2.0, 2.0, 2.0), (-1.0, 0.0, 0.0))
+from algorithm.network.images import ReadyImage
 
 
 def row(*values: float) -> np.ndarray:
     return np.array(values, np.float32).reshape(1, 1, -1)
-
-
-def test_logits_by_hand() -> None:
-    """Fine centres -1, 1, 3, 5 mm lie at 0, 1/4, 3/4 and 1 between the coarse ones at 0 and 4 mm; 7 mm lies outside."""
-    logits = np.stack([row(0, 8), row(4, -4), row(-20, -12)])
-    found = resampled_logits(logits, COARSE, FINE, of_probabilities=False)
-    expected = [row(0, 2, 6, 8, NOT_LOOKED_AT), row(4, 2, -2, -4, -NOT_LOOKED_AT), row(-20, -18, -14, -12, -20)]
-    np.testing.assert_allclose(found, np.stack(expected), atol=1e-5)
-    assert resampled_logits(logits, COARSE, COARSE, of_probabilities=False) is logits
-
-
-def test_probabilities_by_hand() -> None:
-    """Probabilities (1, 2, 5) / 8 and (6, 1, 1) / 8: a quarter of the way they are (9, 7, 16) / 32, outside (1, 0, 0)."""
-    logits = np.log(np.stack([row(1, 6), row(2, 1), row(5, 1)]))
-    found = resampled_logits(logits, COARSE, FINE, of_probabilities=True)
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(np.exp(found[:, 0, 0, 0]), [1 / 8, 2 / 8, 5 / 8], atol=1e-6)
-    np.testing.assert_allclose(np.exp(found[:, 0, 0, 1]), [9 / 32, 7 / 32, 16 / 32], atol=1e-6)
-    np.testing.assert_allclose(np.exp(found[:, 0, 0, 4]), [1, 0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("has_lesions", [True, False])

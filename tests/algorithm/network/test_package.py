@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.package import DEFAULT_PACKAGE, load_package, shipped_package, uploaded_package
+from algorithm.network.networks import Networks
+from algorithm.network.package import (
+    DEFAULT_PACKAGE,
+    DEFAULT_PACKAGES,
+    INTENSITIES,
+    ONE_IMAGE,
+    load_package,
+    shipped_package,
+    uploaded_package,
+)
 from contract.errors import ModelPackageError
 
 
@@ -166,27 +175,28 @@ def test_folds_of_two_members(pair_package: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "resampling", "own_image"),
+    ("changes", "resampling", "found"),
     [
-        ({}, "grid", False),
-        ({"spacing": [9.0, 9.0, 8.0]}, "grid", True),
-        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", True),
-        ({"foreground_intensity_properties_per_channel": {"0": {}, "1": {}}}, "grid", True),
-        ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", False),
-        ({"resampling_fn_data_kwargs": {"order": 1}}, "nnunet", True),
-        ({"resampling_fn_probabilities_kwargs": {"order": 0}}, "nnunet", False),
+        ({"spacing": [9.0, 9.0, 8.0]}, "grid", "spacing [9.0, 9.0, 8.0], 3d_fullres [9.0, 9.0, 9.0]"),
+        ({"channels": [1, 0]}, "grid", "channels [1, 0], 3d_fullres [0, 1]"),
+        ({"normalization_schemes": ["CTNormalization"] * 2}, "grid", "normalization_schemes ["),
+        ({"foreground_intensity_properties_per_channel": {"0": {"std": 200.0}, "1": {}}}, "grid", "foreground_"),
+        ({"foreground_intensity_properties_per_channel": {"1": {"std": 7.0}}}, "grid", ""),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "grid", ""),
+        ({"resampling_fn_data_kwargs": {"order": 1}}, "nnunet", "resampling_fn_data_kwargs {'order': 1}, 3d_"),
+        ({"resampling_fn_probabilities_kwargs": {"order": 0}}, "nnunet", "resampling_fn_probabilities_kwargs {'order'"),
     ],
     ids=str,
 )
-def test_members_with_images_of_their_own(
+def test_networks_that_see_different_images_are_refused(
     pair_package: Path,
     tmp_path: Path,
     sign_package: Callable[..., None],
     changes: dict[str, Any],
     resampling: str,
-    own_image: bool,
+    found: str,
 ) -> None:
-    """Resampling counts only as nnU-Net does it, and logits return from the answer's grid by its own function."""
+    """Resampling counts only as nnU-Net does it; the intensities of a z-scored PET count for nothing."""
     root = Path(shutil.copytree(pair_package, tmp_path / "pair"))
     of = json.loads((root / "manifest.json").read_text())["fold_configurations"]
 
@@ -194,17 +204,18 @@ def test_members_with_images_of_their_own(
         for configuration in plans["configurations"].values():
             for kind in ("data", "probabilities"):
                 configuration[f"resampling_fn_{kind}"] = "resample_data_or_seg_to_shape"
+        if (own := changes.get(INTENSITIES)) and "0" not in own:  # of the PET alone
+            own["0"] = plans[INTENSITIES]["0"]
         plans["configurations"]["segresnet"].update(changes)
 
     edit_json(root / "plans.json", change)
     sign_package(root, fold_configurations=of, resampling=resampling)
-    package = load_package(root)
-    assert package.other_images == ({"segresnet": "segresnet"} if own_image else {})
-    fine, wide = (16, 16, 16), (24, 16, 20)
-    assert package.patches == ({fine} if own_image else {fine, wide})
-    coarse = package.on_grid_of("segresnet")
-    assert coarse.patches == ({wide} if own_image else {fine, wide})
-    assert list(coarse.spacing_mm) == changes.get("spacing", [9.0] * 3)[::-1]
+    if not found:
+        load_package(root)
+        return
+    with pytest.raises(ModelPackageError, match=re.escape(f"plans.json: segresnet has {found}")) as refused:
+        load_package(root)
+    assert refused.value.expected == ONE_IMAGE
 
 
 @pytest.mark.parametrize(
@@ -244,6 +255,20 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
         load_package(uploaded)
 
 
+def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
+    """They stand in that of 2025 alone; the manifest of 2026 has their checksums, and without them it is refused."""
+    both = Path(shutil.copytree(DEFAULT_PACKAGES, tmp_path / "both"))
+    package = load_package(both / "hecktor2026")
+    assert package.fold_files == load_package(both / "hecktor2025").fold_files
+    shared = package.fold_files[1]
+    shared.write_bytes(shared.read_bytes()[:-1] + b"?")
+    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: sha256 .*checksum mismatch"):
+        load_package(both / "hecktor2026")
+    shared.unlink()
+    with pytest.raises(ModelPackageError, match=r"^fold_1\.safetensors: not in the model package"):
+        load_package(both / "hecktor2026")
+
+
 def test_nnunets_resampling_needs_known_functions_of_all_members(
     pair_package: Path, tmp_path: Path, sign_package: Callable[..., None]
 ) -> None:
@@ -263,25 +288,22 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
     assert load_package(signed(cubic, cubic)).resamples_as_nnunet
-    assert load_package(signed(cubic, torch)).other_images == {of_folds[1]: of_folds[1]}
+    with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
+        load_package(signed(cubic, torch))
     for functions in (("mine", "mine"), (cubic, "mine")):
-        with pytest.raises(ModelPackageError, match=r"^plans\.json: resampling_fn_data 'mine'"):
+        with pytest.raises(ModelPackageError, match=r"^plans\.json: (segresnet has )?resampling_fn_data 'mine'"):
             load_package(signed(*functions))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"order": "cubic"}, "resampling_fn_data_kwargs.order 'cubic'"),
-        ({"order": [3]}, "resampling_fn_data_kwargs.order [3]"),
-        ({"force_separate_z": "yes"}, "resampling_fn_data_kwargs.force_separate_z 'yes'"),
-        ({"mode": "bicubic"}, "resampling_fn_data_kwargs.mode 'bicubic'"),
-        ({"aniso_axis_mode": "linear"}, "resampling_fn_data_kwargs.aniso_axis_mode 'linear'"),
-        ({"separate_z_anisotropy_threshold": 0}, "threshold 0, expected a positive number"),
-        (["order", 3], "resampling_fn_data_kwargs ['order', 3]"),
+        ({"order": "cubic"}, "resampling_fn_data_kwargs {'order': 'cubic'} (TypeError"),
+        ({"num_threads": "many"}, "resampling_fn_data_kwargs {'num_threads': 'many'} (RuntimeError"),
+        (["order", 3], "resampling_fn_data_kwargs ['order', 3], expected an object of options"),
     ],
 )
-def test_options_of_nnunets_resampling_that_inference_cannot_compute(
+def test_options_with_which_nnunet_cannot_resample(
     tiny_package: Path, tmp_path: Path, sign_package: Callable[..., None], options: Any, message: str
 ) -> None:
     """They are refused where the package is loaded, not in the middle of a case."""
@@ -295,4 +317,4 @@ def test_options_of_nnunets_resampling_that_inference_cannot_compute(
     edit_json(root / "plans.json", change)
     sign_package(root, resampling="nnunet")
     with pytest.raises(ModelPackageError, match=re.escape(message)):
-        load_package(root)
+        Networks(load_package(root)).check()

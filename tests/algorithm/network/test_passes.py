@@ -22,7 +22,7 @@ from algorithm.deadline import Deadline
 from algorithm.network import passes as module
 from algorithm.network import windows
 from algorithm.network.devices import Backend
-from algorithm.network.images import NOT_LOOKED_AT, ReadyImage
+from algorithm.network.images import BACKGROUND_LOGIT, ReadyImage
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, StoppedError, plan_passes
@@ -208,7 +208,7 @@ def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes
     assert np.unique(mask[box]).tolist() == [1]
     mask[box] = 0
     assert not mask.any()
-    assert found.logits[:, 0, 0, 0].tolist() == [NOT_LOOKED_AT, -NOT_LOOKED_AT, -NOT_LOOKED_AT]
+    assert found.logits[:, 0, 0, 0].tolist() == [BACKGROUND_LOGIT, -BACKGROUND_LOGIT, -BACKGROUND_LOGIT]
 
 
 @pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nnunetv2.preprocessing.resampling.default_resampling import compute_new_shape
 
 from algorithm.region.grids import grid_over
-from algorithm.region.lattice import first_voxel, lattice_over, oriented, upright_grid, whole_lattice
+from algorithm.region.lattice import cropped_over, first_voxel, oriented, upright_grid, whole_lattice
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, points_mm
@@ -41,9 +41,9 @@ def test_by_hand() -> None:
     assert whole.size == (7, 7, 7)
     assert whole.spacing_mm == pytest.approx([20 / 7] * 3)
     assert whole.origin_mm == pytest.approx([-1 + 10 / 7] * 3)
-    lattice = lattice_over(scan, (4, 4, 4), (9, 9, 9), (3.0, 3.0, 3.0))
-    assert (lattice.start, lattice.grid.size) == ((1, 1, 1), (3, 3, 3))
-    assert lattice.grid.origin_mm == pytest.approx([-1 + 1.5 * 20 / 7] * 3)
+    part = cropped_over(whole, (4, 4, 4), (9, 9, 9))
+    assert (first_voxel(part, whole), part.size) == ((1, 1, 1), (3, 3, 3))
+    assert part.origin_mm == pytest.approx([-1 + 1.5 * 20 / 7] * 3)
 
 
 def test_a_scan_with_the_networks_spacing_is_its_own_lattice() -> None:
@@ -72,15 +72,16 @@ def test_the_lattice_of_a_crop_is_part_of_the_lattice_of_the_whole(
 ) -> None:
     """Every voxel of the crop is a voxel of the whole, and every point of the scan in the box is in the crop."""
     low = np.asarray(scan.corners_mm().min(0) if is_part else lower)
-    lattice = lattice_over(scan, low, low + extent, spacing)
-    index = index_in(lattice.whole, points_mm(lattice.grid)).reshape(-1, 3)
+    whole = whole_lattice(scan, spacing)
+    part = cropped_over(whole, low, low + extent)
+    index = index_in(whole, points_mm(part)).reshape(-1, 3)
     np.testing.assert_allclose(index, np.rint(index), atol=1e-6)
-    assert np.all(np.rint(index).min(0) == lattice.start)
-    assert np.all(np.rint(index).max(0) < lattice.whole.size)
+    assert tuple(np.rint(index).min(0)[::-1]) == first_voxel(part, whole)
+    assert np.all(np.rint(index).max(0) < whole.size)
     points = points_mm(scan).reshape(-1, 3)
     inside = points[np.all((points > low) & (points < low + extent), axis=1)]
-    in_crop = index_in(lattice.grid, inside)
-    assert np.all((in_crop > -0.5 - 1e-6) & (in_crop < np.asarray(lattice.grid.size) - 0.5 + 1e-6))
+    in_crop = index_in(part, inside)
+    assert np.all((in_crop > -0.5 - 1e-6) & (in_crop < np.asarray(part.size) - 0.5 + 1e-6))
 
 
 @given(SCANS, NEW_SPACINGS)

@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.features import intensity
 from algorithm.heads.measure import image_feature_names
 from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
-from algorithm.network.images import ReadyImage, normalise, other_images, resampled_logits
+from algorithm.network.images import ReadyImage, normalise
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
 from algorithm.network.windows import Pass
-from algorithm.region.lattice import upright_grid
-from algorithm.region.localise import Region
 from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import image_path, label_path
@@ -175,45 +172,6 @@ def test_several_backbones_are_averaged_as_in_inference(
     sign_package(package, average=average, fold_configurations=configurations)  # type: ignore[operator]
     measured(cohort, package)
     np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, masks[average])
-
-
-def test_a_coarse_member_sees_the_scans_at_its_own_spacing(
-    cohort: tuple[list[ReleaseCase], WorkFolders],
-    pair_package: Path,
-    tmp_path: Path,
-    sign_package: object,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Networks 0 and 1 held out the first patient; the probabilities of the latter, at 18 mm, are interpolated on the
-    prepared grid and averaged there.
-    """
-    (case, _), work = cohort
-    root = Path(shutil.copytree(pair_package, tmp_path / "package"))
-    plans = read_json(root / "plans.json")
-    plans["configurations"]["segresnet"]["spacing"] = [18.0] * 3
-    write_json(root / "plans.json", plans)
-    of_folds = load_package(pair_package).manifest.fold_configurations
-    sign_package(root, average="probabilities", fold_configurations=of_folds)  # type: ignore[operator]
-    rng = np.random.default_rng(5)
-    ct, pet = (Volume(rng.normal(0, spread, CT.array_shape).astype(np.float32), CT) for spread in (400, 3))
-    corners = GRID.corners_mm()
-    scans = Case(ct, pet, Patient()), Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
-    monkeypatch.setattr("baseline.network.out_of_fold.read_training_case", lambda *_: scans)
-    measured(cohort, root)
-    package = load_package(root)
-    image = other_images(*scans, package, GRID, lambda: pytest.fail("nothing asks for lesions"))["segresnet"]
-    data, device = ReadyImage(image.data), torch.device("cpu")
-    coarse_grid = upright_grid(CT, scans[1].lower_mm, scans[1].upper_mm, (18.0,) * 3)
-    fine = [logits_of(0, case, work, root, axes) for axes in ((), (2,))]
-    coarse = []
-    for axes in ((), (2,)):
-        own = Passes(data, (Pass(1, axes),), Networks(package), Deadline(600), device).run().logits
-        assert own.shape[1:] != GRID.array_shape
-        coarse.append(resampled_logits(own, coarse_grid, GRID, of_probabilities=True))
-    mean, of_fine = (np.log(sum(map(softmax, passes)) / len(passes)) for passes in ([*fine, *coarse], fine))
-    expected = Segmentation(mean, mean[0], mean[0], GRID).mask_on(CT)
-    assert (expected != Segmentation(of_fine, mean[0], mean[0], GRID).mask_on(CT)).any()
-    np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, expected)
 
 
 def test_networks_that_saw_no_patient_make_all_passes_of_inference(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.network.package import load_package
+from algorithm.network.package import ONE_IMAGE, load_package
 from contract.files import write_json
 from contract.packages import read_manifest
 from tests.baseline.package.nnunet_results import (
@@ -138,26 +138,33 @@ def test_orders_that_fit_not_every_member(
     )
 
 
-def test_trainings_of_two_spacings_and_intensities(results: Path, trained: dict[str, Path], tmp_path: Path) -> None:
-    """The second training has slices of 3 and not 4.5 mm, another scheme of the PET and another mean of the CT.
-
-    Its plans keep all of these, and the answer has its grid, whose voxels are smaller. Without the option the PET of
-    the first member is z-scored, which the notes say; the weights of each are those of its own package.
-    """
+@pytest.mark.parametrize(
+    ("changes", "intensities", "found"),
+    [
+        ({"spacing": [18.0, 6.0, 3.0]}, {}, "spacing [6.0, 18.0, 3.0], 3d_fullres [6.0, 18.0, 4.5]"),
+        ({"normalization_schemes": ["CTNormalization"] * 2}, {}, "normalization_schemes ['CTNormalization', 'CT"),
+        ({}, {"mean": 1.0}, "foreground_intensity_properties_per_channel [{'mean': 1.0"),
+    ],
+    ids=["spacing", "scheme", "intensities"],
+)
+def test_trainings_on_different_images_are_refused(
+    results: Path,
+    trained: dict[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    intensities: dict[str, float],
+    found: str,
+) -> None:
+    """The second training has slices of 3 and not 4.5 mm, another scheme of the PET, or another mean of the CT."""
 
     def change(plans: Any) -> None:
-        plans["configurations"]["3d_fullres"].update(
-            spacing=[18.0, 6.0, 3.0], normalization_schemes=["CTNormalization"] * 2
-        )
-        plans["foreground_intensity_properties_per_channel"]["0"].update(mean=1.0)
+        plans["configurations"]["3d_fullres"].update(changes)
+        plans["foreground_intensity_properties_per_channel"]["0"].update(intensities)
 
     edit_training("plans.json", change)(results)
-    assert package_both(trained["resenc_m"], results, tmp_path / "both") == 0
-    both = load_package(tmp_path / "both")
-    assert both.fold_configurations == ("3d_fullres", "3d_fullres_2", "3d_fullres_2")
-    assert both.other_images == {"3d_fullres": "3d_fullres"}
-    coarse, fine = both.on_grid_of("3d_fullres"), both
-    assert (coarse.spacing_mm, fine.spacing_mm) == ((4.5, 18.0, 6.0), (3.0, 18.0, 6.0))
-    assert (coarse.intensities["0"]["mean"], fine.intensities["0"]["mean"]) == (0.0, 1.0)
-    assert fine.configuration["normalization_schemes"] == ["CTNormalization"] * 2
-    assert coarse.configuration["normalization_schemes"] != ["CTNormalization"] * 2
+    assert package_both(trained["resenc_m"], results, tmp_path / "both") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: plans.json: 3d_fullres_2 has {found}")
+    assert error.endswith(f"expected {ONE_IMAGE}")
+    assert not (tmp_path / "both").exists()

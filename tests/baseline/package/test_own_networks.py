@@ -16,7 +16,7 @@ from algorithm import Predictor
 from algorithm.cli import main as predict_main
 from algorithm.network import windows
 from algorithm.network.images import normalise
-from algorithm.network.package import load_package
+from algorithm.network.package import ONE_IMAGE, load_package
 from baseline.package.cli import main as package_main
 from contract.archives import unpack
 from contract.code import Code
@@ -24,7 +24,10 @@ from contract.editions import load_edition
 from contract.errors import HecktorError, ModelPackageError, run_main
 from contract.files import write_json
 from contract.packages import read_manifest
+from tests.baseline.package.nnunet_results import CHANNEL, SPACING
 from tests.baseline.package.own_model import CPU, MODEL, loaded, packaged, run, unet, write_model
+
+SCHEMES = ("CTNormalization", "ZScoreNormalization")
 
 
 def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_the_package_says_what_the_class_declares(tmp_path: Path) -> None:
     assert (manifest["configuration"], manifest["resampling"]) == ("my_model:Network", "grid")
     configuration = json.loads((package / "plans.json").read_text())["configurations"]["my_model:Network"]
     assert (configuration["spacing"], configuration["patch_size"]) == ([4.0, 3.0, 3.0], [16, 16, 24])
-    assert configuration["normalization_schemes"] == ["Window(-160, 240)", "Own"]
+    assert configuration["normalization_schemes"] == [[-160, 240], "Own"]
     assert loaded(package, code).spacing_mm == (3.0, 3.0, 4.0)
 
 
@@ -90,7 +93,7 @@ def test_channels_are_normalised_as_declared(tmp_path: Path) -> None:
 def test_a_window_keeps_all_digits(tmp_path: Path) -> None:
     code, weights = write_model(tmp_path, change=('"CT", (-160, 240)', '"CT", (-1000.125, 1234567)'))
     package = loaded(packaged(tmp_path, code, weights), code)
-    assert package.configuration["normalization_schemes"] == ["Window(-1000.125, 1234567)", "Own"]
+    assert package.configuration["normalization_schemes"] == [[-1000.125, 1234567], "Own"]
 
 
 def test_a_network_that_changes_its_patch_changes_no_image(tmp_path: Path) -> None:
@@ -183,15 +186,18 @@ def test_packed_beside_an_nnunet_training_all_folds_answer(
 ) -> None:
     """Two folds of nnU-Net and one of the network, in turn, are three passes, since the network allows no mirrors.
 
-    A normalisation of its own needs the resampled region, which nnU-Net's whole scan is not.
+    Both see one image: the network declares the spacing and the normalisation of the training, or is refused.
     """
     code, weights = write_model(tmp_path)
     command = ["--nnunet", str(trained["plain"]), "--code", str(code), "--weights", str(weights), "--without-heads"]
     command += ["--output", str(tmp_path / "package")]
     assert run_main(package_main, command) == 1
-    assert "found a normalisation of its own beside --nnunet" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"expected {ONE_IMAGE}")
     del sys.modules["my_model"]
-    (code / "__init__.py").write_text(MODEL.replace('("PET", root_of_suv)', '("PET", (0, 25))'))
+    alike = MODEL.replace('("CT", (-160, 240)), ("PET", root_of_suv)', f"*zip(('CT', 'PET'), {SCHEMES}),")
+    intensities = f"intensities = {{'0': {CHANNEL}}}\n    mirror_axes"
+    alike = alike.replace("(3.0, 3.0, 4.0)", str(tuple(SPACING[::-1]))).replace("mirror_axes", intensities)
+    (code / "__init__.py").write_text(alike)
     assert run_main(package_main, command) == 0
     manifest = json.loads((tmp_path / "package" / "manifest.json").read_text())
     assert manifest["fold_configurations"] == ["3d_fullres", "my_model:Network", "3d_fullres"]

@@ -1,0 +1,140 @@
+"""A stock nnU-Net training: the part of the scan over the region goes through nnU-Net's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from algorithm.case.read import Case
+from algorithm.network.normalisation import Scale, normaliser, takes_own_scale
+from algorithm.network.package import ModelPackage
+from algorithm.region.grids import sampled, slices
+from algorithm.region.lattice import Restoration, cropped_over, first_voxel, oriented, whole_lattice
+from algorithm.region.localise import Region
+from contract.errors import ModelPackageError
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+
+_Float = npt.NDArray[np.float32]
+# A channel at the voxels of a part of the oriented scan, float32.
+_Reader = Callable[[Geometry], _Float]
+# Voxels of a whole scan that are read at once: 64 MB in float32.
+_AT_ONCE: Final = 2**24
+# What nnU-Net raises for options that make no sense.
+_NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class ScanPart:
+    """The scan's voxels that reach into a region, resampled to `grid` and back by nnU-Net.
+
+    A channel is normalised with the whole scan's mean, spread and range, as nnU-Net does, whose margin of zeros is left
+    out. Axes run nearest to LPS, as those of the training's images do.
+    """
+
+    def __init__(self, case: Case, region: Region, package: ModelPackage) -> None:
+        self._package = package
+        ct = oriented(case.scan)
+        self._readers = [_stored(ct), *(_interpolated(one) for one in case.channels[1:])]
+        self._scan = _nonzero_part(ct.geometry, self._readers)
+        self._part = cropped_over(self._scan, region.lower_mm, region.upper_mm)
+        self.grid = whole_lattice(self._part, package.spacing_mm)
+
+    def channels(self) -> _Float:
+        """The channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
+        data = np.stack([self._normalised(number) for number in range(len(self._package.channel_sources))])
+        spacings = self._part.array_spacing_mm, self._package.spacing_mm[::-1]
+        resampled = _function(self._package, "data")(data, self.grid.array_shape, *spacings)
+        return np.asarray(resampled, dtype=np.float32)
+
+    @property
+    def restoration(self) -> Restoration:
+        """nnU-Net's way from logits on `grid` to the scan."""
+        spacings = self._package.spacing_mm[::-1], self._part.array_spacing_mm
+        resample = _function(self._package, "probabilities")
+        return Restoration(self._part, lambda logits: resample(logits, self._part.array_shape, *spacings))
+
+    def _normalised(self, number: int) -> _Float:
+        read = self._readers[self._package.channel_sources[number]]
+        scheme = self._package.configuration["normalization_schemes"][number]
+        scale = _scale_of(read, self._scan) if takes_own_scale(scheme) else None
+        return normaliser(self._package, number, scale)(read(self._part))
+
+
+def check_resampling(package: ModelPackage) -> None:
+    """Call both functions once. Raises `ModelPackageError` for options that nnU-Net cannot compute with."""
+    for kind in ("data", "probabilities"):
+        try:
+            _function(package, kind)(np.zeros((1, 2, 2, 2), np.float32), (3, 3, 3), (2.0,) * 3, (1.0,) * 3)
+        except _NOT_COMPUTED as problem:
+            key = f"resampling_fn_{kind}_kwargs"
+            found = f"{key} {package.configuration.get(key)!r} ({type(problem).__name__}: {problem})"
+            raise ModelPackageError("plans.json", found, "options of nnU-Net's function") from None
+
+
+def _function(package: ModelPackage, kind: str) -> Callable[..., Any]:
+    """nnU-Net's resampling of `data` or `probabilities` with the plans' options."""
+    # Loads scikit-image and pandas: half a second and 50 MB that packages with another resampling do not need.
+    from nnunetv2.utilities.plans_handling.plans_handler import ConfigurationManager
+
+    manager = ConfigurationManager({f"resampling_fn_{kind}_kwargs": {}, **package.configuration})
+    function: Callable[..., Any] = getattr(manager, f"resampling_fn_{kind}")
+    return function
+
+
+def _stored(volume: Volume) -> _Reader:
+    """Reader of the scan itself."""
+
+    def read(part: Geometry) -> _Float:
+        z, y, x = first_voxel(part, volume.geometry)
+        return volume.array[slices((x, y, z), part.size)].astype(np.float32)
+
+    return read
+
+
+def _interpolated(volume: Volume | None) -> _Reader:
+    """Reader of another channel, interpolated linearly at the scan's voxels; zero beyond it, or without one."""
+    if volume is None:
+        return lambda part: np.zeros(part.array_shape, dtype=np.float32)
+    image = to_sitk(volume)
+    return lambda part: sampled(image, part, 0.0)
+
+
+def _nonzero_part(scan: Geometry, readers: list[_Reader]) -> Geometry:
+    """The box of voxels in which any channel is not zero, to which nnU-Net crops a scan; usually all of it.
+
+    A scan without such a voxel stays whole. Holes, which nnU-Net fills first, do not change the box.
+    """
+
+    def has_values(axis: int, number: int) -> bool:
+        start, size = [0, 0, 0], list(scan.size)
+        start[axis], size[axis] = number, 1
+        plane = scan.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
+        return any(bool(read(plane).any()) for read in readers)
+
+    low, high = [0, 0, 0], list(scan.size)
+    for axis, n in enumerate(scan.size):
+        low[axis] = next((number for number in range(n) if has_values(axis, number)), 0)
+        high[axis] = next((number + 1 for number in range(n - 1, low[axis] - 1, -1) if has_values(axis, number)), n)
+    size = [stop - start for start, stop in zip(low, high, strict=True)]
+    return scan.cropped((low[0], low[1], low[2]), (size[0], size[1], size[2]))
+
+
+def _scale_of(read: _Reader, scan: Geometry) -> Scale:
+    """Mean, spread and range of a channel over the whole scan, which is read in slabs to save memory."""
+    slabs = [Scale.of(read(slab)) for slab in _slabs(scan)]
+    weights = np.array([slab.size[2] for slab in _slabs(scan)]) / scan.size[2]
+    means, spreads = (np.array(values) for values in zip(*((one.mean, one.spread) for one in slabs), strict=True))
+    mean = float(weights @ means)
+    spread = float(weights @ (spreads**2 + (means - mean) ** 2)) ** 0.5
+    return Scale(mean, spread, min(one.low for one in slabs), max(one.high for one in slabs))
+
+
+def _slabs(scan: Geometry) -> Iterator[Geometry]:
+    """Parts of the scan that together make it, each of whole planes."""
+    x, y, z = scan.size
+    step = max(_AT_ONCE // (x * y), 1)
+    for start in range(0, z, step):
+        yield scan.cropped((0, 0, start), (x, y, min(step, z - start)))

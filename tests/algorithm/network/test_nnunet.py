@@ -1,0 +1,248 @@
+"""A part of a scan, against nnU-Net's own preprocessing and export of the same part."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import SimpleITK as sitk
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from nnunetv2.inference.export_prediction import convert_predicted_logits_to_segmentation_with_correct_shape
+from nnunetv2.preprocessing.cropping.cropping import crop_to_nonzero
+from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPreprocessor
+from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+from algorithm.case.read import Case
+from algorithm.network import nnunet
+from algorithm.network.images import CaseImage
+from algorithm.network.nnunet import ScanPart
+from algorithm.network.package import ModelPackage
+from algorithm.region.grids import slices
+from algorithm.region.lattice import first_voxel, oriented, restored_labels
+from algorithm.region.localise import Region
+from contract.images.geometry import Geometry
+from contract.images.volumes import Volume, to_sitk
+from contract.packages import Manifest
+from contract.patient import Patient
+from tests.algorithm.region.oriented_grids import oriented as direction_of
+from tests.conftest import tiny_plans
+
+CUBIC: dict[str, Any] = {"is_seg": False, "order": 3, "order_z": 0, "force_separate_z": None}
+LINEAR: dict[str, Any] = {"is_seg": False, "order": 1, "order_z": 0, "force_separate_z": None}
+TORCH: dict[str, Any] = {"is_seg": False, "force_separate_z": False, "memefficient_seg_resampling": False}
+STOCK = {
+    "resampling_fn_data": "resample_data_or_seg_to_shape",
+    "resampling_fn_data_kwargs": CUBIC,
+    "resampling_fn_seg": "resample_data_or_seg_to_shape",
+    "resampling_fn_seg_kwargs": CUBIC | {"is_seg": True, "order": 1},
+    "resampling_fn_probabilities": "resample_data_or_seg_to_shape",
+    "resampling_fn_probabilities_kwargs": LINEAR,
+}
+OURS = {
+    "resampling_fn_data": "resample_torch_fornnunet",
+    "resampling_fn_data_kwargs": TORCH,
+    "resampling_fn_seg": "resample_torch_fornnunet",
+    "resampling_fn_seg_kwargs": TORCH | {"is_seg": True},
+    "resampling_fn_probabilities": "resample_torch_fornnunet",
+    "resampling_fn_probabilities_kwargs": TORCH,
+}
+
+
+def package_of(resampling: dict[str, Any], *schemes: str) -> ModelPackage:
+    plans = tiny_plans()
+    configuration = plans["configurations"]["3d_fullres"]
+    configuration |= resampling | {"spacing": [3.0, 2.0, 2.0]}
+    configuration["normalization_schemes"] = list(schemes or ("CTNormalization", "ZScoreNormalization"))
+    manifest = Manifest.model_construct(
+        configuration="3d_fullres",
+        channels=["CT", "PET"],
+        resampling="nnunet",
+        normalised_over="scan",
+        folds=["fold_0"],
+    )
+    return ModelPackage(Path(), manifest, plans, (), {})
+
+
+def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
+    """Noise in CT and PET of different grids; `zeros` planes of zero on the low side of each axis, without uptake."""
+    rng = np.random.default_rng(seed)
+    hu = rng.normal(0, 300, ct.array_shape).astype(np.int16) | 1
+    for axis in range(3):
+        hu.swapaxes(0, axis)[:zeros] = 0
+    matrix = ct.index_to_physical_matrix()
+    centre = matrix[:3, :3] @ (np.asarray(ct.size) / 2) + matrix[:3, 3]
+    pet = Geometry((9, 9, 9), (4.0, 4.0, 5.0), tuple(centre - np.array([12.0, 12.0, 15.0])))
+    return Case(Volume(hu, ct), Volume(rng.gamma(2, 2, pet.array_shape).astype(np.float32), pet), Patient({}))
+
+
+def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
+    """CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users bring them."""
+    ct, part = oriented(case.ct), image.restoration.part
+    assert case.pet is not None
+    grid = sitk.Image(list(ct.geometry.size), sitk.sitkFloat32)
+    grid.SetSpacing(ct.geometry.spacing_mm)
+    grid.SetOrigin(ct.geometry.origin_mm)
+    grid.SetDirection(ct.geometry.direction)
+    pet = sitk.GetArrayFromImage(sitk.Resample(to_sitk(case.pet), grid, sitk.Transform(), sitk.sitkLinear, 0.0))
+    z, y, x = first_voxel(part, ct.geometry)
+    box = slices((x, y, z), part.size)
+    return np.stack([ct.array.astype(np.float32)[box], pet[box]])
+
+
+def managers(package: ModelPackage) -> tuple[PlansManager, Any]:
+    plans = copy.deepcopy(dict(package.plans)) | {"transpose_forward": [0, 1, 2], "transpose_backward": [0, 1, 2]}
+    return (manager := PlansManager(plans)), manager.get_configuration("3d_fullres")
+
+
+def nnunets_image(case: Case, package: ModelPackage, image: ScanPart) -> tuple[np.ndarray, dict[str, Any]]:
+    """nnU-Net's preprocessing of the part, with what it notes for the way back."""
+    properties = {"spacing": list(image.restoration.part.array_spacing_mm)}
+    found, _, properties = DefaultPreprocessor(verbose=False).run_case_npy(
+        on_the_part(case, image), None, properties, *managers(package), {}
+    )
+    return np.asarray(found), properties
+
+
+def everything(case: Case) -> Region:
+    corners = case.ct.geometry.corners_mm()
+    return Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
+
+
+def middle(case: Case, half_mm: float = 9.0) -> Region:
+    centre = case.ct.geometry.corners_mm().mean(0)
+    return Region(tuple(centre - half_mm), tuple(centre + half_mm), "test")
+
+
+GRIDS = pytest.mark.parametrize(
+    "grid",
+    [
+        Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0)),
+        Geometry((40, 36, 14), (0.9, 0.9, 3.3), (3.0, 4.0, 5.0)),
+        Geometry((22, 26, 18), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)),
+        Geometry((34, 20, 30), (1.2, 2.5, 1.2), (3.0, 4.0, 5.0), direction_of((0, 2, 1), (-1, 1, -1), (0.2, 0.1))),
+    ],
+    ids=["cubic", "slices", "same spacing", "other axes"],
+)
+BOTH = pytest.mark.parametrize("resampling", [STOCK, OURS], ids=["stock", "ours"])
+
+
+@BOTH
+@GRIDS
+@pytest.mark.parametrize("zeros", [0, 3], ids=["whole", "nonzero part"])
+def test_the_image_of_a_whole_scan_is_nnunets(resampling: dict[str, Any], grid: Geometry, zeros: int) -> None:
+    """Without the margin of zeros, and with the z-score of what is left."""
+    case, package = case_of(grid, zeros=zeros), package_of(resampling)
+    image = ScanPart(case, everything(case), package)
+    expected, _ = nnunets_image(case, package, image)
+    np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
+    assert (image.restoration.part.voxel_count < grid.voxel_count) == bool(zeros)
+
+
+@BOTH
+@GRIDS
+def test_the_image_of_a_part_is_nnunets(resampling: dict[str, Any], grid: Geometry) -> None:
+    """Schemes that take nothing from the image."""
+    case, package = case_of(grid), package_of(resampling, "CTNormalization", "NoNormalization")
+    image = ScanPart(case, middle(case), package)
+    expected, _ = nnunets_image(case, package, image)
+    assert image.restoration.part.voxel_count < grid.voxel_count
+    np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("scheme", ["ZScoreNormalization", "RescaleTo01Normalization"])
+def test_a_part_has_the_scale_of_the_whole_scan(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the scan's own spacing nothing is resampled; slabs of 2 planes, the last of 22 x 26 voxels alone."""
+    monkeypatch.setattr(nnunet, "_AT_ONCE", 22 * 26 * 2)
+    case = case_of(Geometry((22, 26, 19), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)))
+    package = package_of(STOCK, scheme, scheme)
+    whole = on_the_part(case, ScanPart(case, everything(case), package))
+    part = ScanPart(case, middle(case), package)
+    low, high = whole.min((1, 2, 3), keepdims=True), whole.max((1, 2, 3), keepdims=True)
+    mean, spread = whole.mean((1, 2, 3), keepdims=True), whole.std((1, 2, 3), keepdims=True)
+    shift, scale = (mean, spread) if scheme == "ZScoreNormalization" else (low, high - low)
+    np.testing.assert_allclose(part.channels(), (on_the_part(case, part) - shift) / scale, atol=1e-4)
+
+
+@BOTH
+@GRIDS
+def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], grid: Geometry) -> None:
+    """Smooth logits of a part, in scans of any orientation; background around the part."""
+    case, package = case_of(grid), package_of(resampling)
+    image = ScanPart(case, middle(case), package)
+    _, properties = nnunets_image(case, package, image)
+    logits = np.random.default_rng(1).normal(size=(3, *image.grid.array_shape)).astype(np.float32)
+    labels = {"background": 0, "GTVp": 1, "GTVn": 2}
+    plans, configuration = managers(package)
+    expected = convert_predicted_logits_to_segmentation_with_correct_shape(
+        logits.copy(),
+        plans,
+        configuration,
+        plans.get_label_manager({"labels": labels}),
+        properties,
+        num_threads_torch=1,
+    )
+    found = oriented(Volume(restored_labels(logits, image.restoration, grid), grid))
+    part = image.restoration.part
+    z, y, x = first_voxel(part, found.geometry)
+    inside = slices((x, y, z), part.size)
+    np.testing.assert_array_equal(found.array[inside], expected)
+    assert np.unique(expected).tolist() == [0, 1, 2]
+    assert np.count_nonzero(found.array) == np.count_nonzero(expected)
+    nothing = np.stack([np.ones(image.grid.array_shape, np.float32), *np.zeros((2, *image.grid.array_shape))])
+    assert not restored_labels(nothing, image.restoration, grid).any()
+
+
+def nonzero_part(case: Case) -> Geometry:
+    """The part of a scan that is left of a region that holds all of it."""
+    return ScanPart(case, everything(case), package_of(STOCK)).restoration.part
+
+
+def test_the_nonzero_part_by_hand() -> None:
+    """CT zero but for voxels (z, y, x) 2 to 4, 3 to 5, 1 to 6; without a PET this box is the scan."""
+    grid = Geometry((9, 8, 7), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
+    hu = np.zeros(grid.array_shape, np.int16)
+    hu[2:5, 3:6, 1:7] = -1000
+    part = nonzero_part(Case(Volume(hu, grid), None, Patient({})))
+    assert (part.size, part.origin_mm) == ((6, 3, 3), (11.0, 26.0, 36.0))
+    pet = Volume(np.ones(grid.array_shape, np.float32), grid)
+    assert nonzero_part(Case(Volume(hu, grid), pet, Patient({}))) == grid
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.booleans(), *(st.integers(0, n - 1) for n in (4, 5, 3))), max_size=4), st.booleans())
+@example([(False, 0, 0, 0)], False)
+@example([(True, 3, 4, 2)], False)
+@example([], False)
+@example([], True)
+def test_the_nonzero_part_is_nnunets_crop(voxels: list[tuple[bool, int, int, int]], ring: bool) -> None:
+    """Voxels (z, y, x) of CT or PET, single planes and empty scans included, and a ring with a hole."""
+    grid = Geometry((3, 5, 4), (1.0, 2.0, 3.0), (10.0, 20.0, 30.0))
+    ct, pet = np.zeros(grid.array_shape, np.int16), np.zeros(grid.array_shape, np.float32)
+    for of_pet, *place in voxels:
+        (pet if of_pet else ct)[tuple(place)] = 1
+    if ring:
+        ct[:3, 1:4], ct[1, 2, 1] = -1000, 0
+    _, _, box = crop_to_nonzero(np.stack([ct.astype(np.float32), pet]))
+    (z, _), (y, _), (x, _) = box
+    part = nonzero_part(Case(Volume(ct, grid), Volume(pet, grid), Patient({})))
+    assert part.array_shape == tuple(stop - start for start, stop in box)
+    assert part.origin_mm == (10.0 + x, 20.0 + 2 * y, 30.0 + 3 * z)
+
+
+def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
+    case = case_of(
+        Geometry((34, 30, 20), (1.2, 1.2, 2.5), (3.0, 4.0, 5.0), direction_of((0, 1, 2), (1, 1, 1), (0.2, 0)))
+    )
+    package = package_of(STOCK)
+    plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
+    upright = CaseImage(case, middle(case), plain, pytest.fail)
+    assert (upright.grid.direction, upright.restoration) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
+    image = CaseImage(case, middle(case), package, pytest.fail)
+    assert image.grid.direction == pytest.approx(case.ct.geometry.direction)
+    assert image.restoration is not None
+    assert image.scans[0].shape == image.data.shape[1:] == image.grid.array_shape
