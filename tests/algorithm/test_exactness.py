@@ -71,7 +71,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     The field is 216 mm wide, so that the region is the whole field and nothing is cropped or resampled.
     """
-    case = make_case(3, 3, CENTRES, "head")
+    case = make_case(3, 3, CENTRES, "head_and_neck")
     places = [case.frame.to_patient(lesion.place) for lesion in case.disease.lesions if lesion.label]
     corner = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5]))
     grid = Geometry((72, 72, 64), (3.0, 3.0, 3.0), (float(corner[0]), float(corner[1]), float(corner[2])))

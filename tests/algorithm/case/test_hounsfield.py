@@ -127,7 +127,7 @@ def test_sound_values_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-@pytest.mark.parametrize("field_of_view", ["head", "cut", "head_and_neck", "whole_body"])
+@pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
 def test_phantoms_pass(index: int, field_of_view: str) -> None:
     case = make_case(12, index, CENTRES, field_of_view)
     ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct

@@ -71,7 +71,7 @@ class StubImages:
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """One small phantom, made once."""
     folder = tmp_path_factory.mktemp("phantom")
-    return folder, make_phantoms(folder, load_edition(), ("head",), coarsening=16)
+    return folder, make_phantoms(folder, load_edition(), ("head_and_neck",), coarsening=16)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def ignore(_: str) -> None:
 
 
 def request(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
-    return SubmissionOptions(package, output, kinds=("head",), **changes)
+    return SubmissionOptions(package, output, kinds=("head_and_neck",), **changes)
 
 
 def names(folder: Path) -> list[str]:
@@ -137,7 +137,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert record["model"]["manifest_sha256"] == manifest_sha256(tiny_package)
     (case,) = record["rehearsals"][1]["cases"]
-    assert case["kind"] == "head"
+    assert case["kind"] == "head_and_neck"
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
     text = (output / "README.md").read_text()
     assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
