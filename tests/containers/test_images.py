@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.archives import pack
 from contract.editions import Algorithm, known_editions, load_edition
 from contract.editions.inputs import CT, EHR, PET
@@ -20,6 +19,7 @@ from rehearsal.pipeline import RehearsalResult, rehearse
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Limits
 from tests.containers.conftest import build, one_at_a_time
+from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 pytestmark = pytest.mark.container
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
@@ -20,6 +19,7 @@ from evaluation.request import EvaluationRequest
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics
 from evaluation.results.teams import comparable_teams
 from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from tests.evaluation.tasks import MASK, SEGMENTATION
 
 Rows = Sequence[Mapping[str, Any]]
