@@ -244,13 +244,13 @@ def test_four_answers_to_an_odd_scan(name: str, warning: str, tmp_path: Path, co
 
 @pytest.mark.slow
 def test_four_answers_to_a_ct_of_over_100_million_voxels(combined_package: Path) -> None:
-    """A whole body of 64 x 64 pixels, each of which becomes 8 x 8."""
+    """A whole body of 64 x 64 pixels, each of which becomes 11 x 11."""
     scan = SCANS["whole body"]()
-    ct = np.repeat(np.repeat(scan.ct.array, 8, axis=1), 8, axis=2)
+    ct = np.repeat(np.repeat(scan.ct.array, 11, axis=1), 11, axis=2)
     (columns, rows, slices), (across, along, thickness) = scan.ct.geometry.size, scan.ct.geometry.spacing_mm
     x, y, z = scan.ct.geometry.origin_mm
-    origin = (x - across * 7 / 16, y - along * 7 / 16, z)  # from the centre of a pixel to that of its first part
-    grid = Geometry((columns * 8, rows * 8, slices), (across / 8, along / 8, thickness), origin)
+    origin = (x - across * 10 / 22, y - along * 10 / 22, z)  # from the centre of a pixel to that of its first part
+    grid = Geometry((columns * 11, rows * 11, slices), (across / 11, along / 11, thickness), origin)
     assert ct.size > 100e6
     predictor = Predictor(combined_package, edition="hecktor2026", device="cpu", passes=1)
     prediction = predictor.predict_arrays(ct, grid, scan.pet.array, scan.pet.geometry)
