@@ -190,7 +190,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("images", "says"),
     [
-        (StubImages({"rfs": "exit-3"}), r"^rfs: phantom \w+-\d+ \(head\): exit status 3.*the scanner was off; no file"),
+        (StubImages({"rfs": "exit-3"}), r"^rfs: phantom \w+-\d+ \(head_and_neck\): exit status 3.*the scanner was off; no file"),
         (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
         (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
         (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
@@ -259,12 +259,12 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     assert shown[:5] == [
         "model.tar.gz: packing",
         f"model.tar.gz: packed, unpacked as the platform does, verified: {package_identity(tiny_package)}",
-        "phantoms: making head",
+        "phantoms: making head_and_neck",
         "images: building toy-hecktor-rfs:cpu",
         "hecktor-rfs.tar.gz: saving and loading",
     ]
     assert shown[6] == "rfs: rehearsing 1 phantoms"
-    assert re.fullmatch(r"rfs: phantom \S+ \(head\) N s", shown[7])
+    assert re.fullmatch(r"rfs: phantom \S+ \(head_and_neck\) N s", shown[7])
     assert re.fullmatch(r"rfs: warning: \S+: hpv-status\.json, .*: no output of this task; .*", shown[8])
     assert shown[9] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
 
