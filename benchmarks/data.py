@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,22 +11,19 @@ from typing import Final
 
 import numpy as np
 
-from contract import files, platform, predictions
-from contract.editions import load_edition
 from contract.images import volumes as images
+from contract.images.geometry import Geometry
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, cohort_cases
 from rehearsal.phantoms.layouts import link_or_copy
 from rehearsal.phantoms.make import make_cohort
 
-# The first patient of this seed has 2 mm slices with head and neck in view, and 450 slices of 2.5 mm as whole body.
 SEED: Final = 1
 SIZES: Final = ("head_and_neck", "whole_body")
 DISTINCT_PATIENTS: Final = 5
-EDITION: Final = load_edition()
-CT, PET = EDITION.inputs["ct"], EDITION.inputs["pet"]
-MASK: Final = EDITION.algorithm("segmentation").answers[0].socket
-JOB_NAMESPACE: Final = uuid.uuid5(uuid.NAMESPACE_DNS, "benchmarks.hecktor.invalid")
+# Small masks of the teams that are ranked: voxels along each axis, and their size (x, y, z).
+_EDGE: Final = 16
+_SPACING_MM: Final = (2.0, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,23 @@ class BenchData:
         return 6 if self.quick else 50
 
     @property
+    def challenge(self) -> tuple[int, int]:
+        """Number of teams that are ranked, and of their cases."""
+        return (3, 60) if self.quick else (40, 400)
+
+    @property
+    def results(self) -> Path:
+        """The folder of each team's `metrics.json`."""
+        return self.root / "challenge" / "results"
+
+    @property
+    def board(self) -> Path:
+        """The folder of the ranking."""
+        return self.root / "challenge" / "board"
+
+    @property
     def evaluation(self) -> Path:
-        """The folder of the evaluated cohort, with `input` and `ground_truth`."""
+        """The folder of the evaluated cohort, with `predictions` and `ground_truth`."""
         return self.root / "evaluation"
 
     def patient(self, size: str) -> str:
@@ -68,9 +81,11 @@ def make_data(data: BenchData) -> Iterator[str]:
         for patient in make_cohort(_options(size, data.quick), _patients(size, data.quick), data.root / size, jobs=1):
             yield f"{size} {patient}"
             _make_prediction(data.root / size, patient)
-    if not (data.evaluation / "input" / platform.PREDICTIONS_JSON).is_file():
-        _make_evaluation(data)
+    _make_evaluation(data)
     yield f"{data.cases} cases for the evaluation"
+    if not (data.board / "leaderboard.json").is_file():
+        _make_challenge(data)
+    yield "{} teams with {} cases".format(*data.challenge)
 
 
 def make_patient(size: str, data: BenchData) -> None:
@@ -95,20 +110,38 @@ def _make_prediction(cohort: Path, patient: str) -> None:
 
 
 def _make_evaluation(data: BenchData) -> None:
-    """Hard-link the distinct masks under many names, in the platform's layout."""
-    cohort, jobs = data.root / "head_and_neck", []
+    """Hard-link the distinct masks under many names."""
+    cohort = data.root / "head_and_neck"
     options = _options("head_and_neck", data.quick)
     distinct = [case.patient_id for case in cohort_cases(options, _patients("head_and_neck", data.quick))]
     for number in range(data.cases):
-        patient, case = distinct[number % len(distinct)], f"BENCH-{number + 1:03d}"
-        relink(cohort / "ground_truth" / f"{patient}.mha", data.evaluation / "ground_truth" / f"{case}.mha")
-        job = str(uuid.uuid5(JOB_NAMESPACE, case))
-        output = MASK.path_under(data.evaluation / "input" / job / "output")
-        relink(cohort / "predictions" / f"{patient}.mha", output / platform.MASK_FILE_NAME)
-        inputs = [predictions.socket_entry(CT, 1, image=(job, f"{case}.mha"))]
-        outputs = [predictions.socket_entry(MASK, 1)]
-        jobs.append(predictions.job_entry(job, inputs, outputs, algorithm_image="benchmarks", exec_duration_s=0.0))
-    files.write_json(data.evaluation / "input" / platform.PREDICTIONS_JSON, jobs)
+        for kind in ("ground_truth", "predictions"):
+            source = cohort / kind / f"{distinct[number % len(distinct)]}.mha"
+            relink(source, data.evaluation / kind / f"BENCH-{number + 1:03d}.mha")
+
+
+def _make_challenge(data: BenchData) -> None:
+    """Score and rank teams whose masks are small: the reference, shifted by up to one, two or three voxels."""
+    rng, (teams, cases), root = np.random.default_rng(SEED), data.challenge, data.root / "challenge"
+    grid = Geometry((_EDGE,) * 3, _SPACING_MM, (0.0, 0.0, 0.0))
+    for case in (f"CHUM-{number + 1:03d}" for number in range(cases)):
+        reference = np.zeros(grid.array_shape, np.uint8)
+        for label in (1, 2):
+            z, y, x = rng.integers(0, _EDGE - 6, 3)
+            reference[z : z + 6, y : y + 6, x : x + 6] = label
+        images.write_mask(root / "reference" / f"{case}.mha", reference, grid)
+        for team in range(teams):
+            shift = tuple(rng.integers(0, 2 + team % 3, 3).tolist())
+            predicted = np.roll(reference, shift, (0, 1, 2))
+            images.write_mask(root / "teams" / f"team {team + 1}" / f"{case}.mha", predicted, grid)
+    given = ("--teams", str(root / "teams"), "--ground-truth", str(root / "reference"))
+    for command in (("evaluate", *given, "--output", str(data.results)), rank_command(data, data.board)):
+        subprocess.run((sys.executable, "-m", "hecktor", *command, "--task", "1"), check=True, stdout=sys.stderr)
+
+
+def rank_command(data: BenchData, board: Path) -> tuple[str, ...]:
+    """The words of the command that ranks the teams."""
+    return ("rank", str(data.results), "--output", str(board))
 
 
 def relink(source: Path, target: Path) -> None:

@@ -7,26 +7,20 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import SimpleITK as sitk
 
 from algorithm.network.package import DEFAULT_PACKAGE
-from benchmarks.challenge import ChallengeSize, write_challenge
-from benchmarks.data import SIZES, BenchData, make_data, relink
+from benchmarks.data import SIZES, BenchData, make_data, rank_command, relink
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
-from contract.editions import DEFAULT_EDITION, load_edition
+from contract.editions import load_edition
 from contract.images.volumes import find_single_image
-from contract.platform import MASK_FILE_NAME, METRICS_JSON
+from contract.platform import MASK_FILE_NAME
 from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.rules import MaskRules
 from evaluation.rows.comparison import MaskPair, compare_pair
-
-FULL: Final = ChallengeSize()
-QUICK: Final = ChallengeSize(teams=3, cases=60, bootstraps=20, rankings=20)
-LAST_LEADERBOARD: Final = "task3/leaderboard.json"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,8 +30,6 @@ def main(argv: Sequence[str]) -> int:
     if not options.worker:
         for line in make_data(data):
             sys.stderr.write(f"data: {line}\n")
-        if not (data.root / "challenge" / LAST_LEADERBOARD).is_file():
-            write_challenge(data.root / "challenge", DEFAULT_EDITION, QUICK if options.quick else FULL)
     with tempfile.TemporaryDirectory(dir=data.root) as scratch:
         run_suite(runner, "bench", list(cases(data, Path(scratch))))
     return 0
@@ -59,13 +51,10 @@ def cases(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
     masks = f"{data.cases} cases: read all masks with SimpleITK"
     yield Benchmark(masks, partial(read_images, sorted(data.evaluation.rglob("*.mha"))))
     yield Benchmark(f"{data.cases} cases: evaluation", _evaluation(data, scratch), masks, most=0.8)
-    results, many = data.root / "challenge", QUICK if data.quick else FULL
-    challenge = f"{many.teams} teams x {many.cases} cases"
-    files = sorted(map(str, (results / "task1").glob(f"*/{METRICS_JSON}")))
-    command = (sys.executable, "-m", "hecktor")
-    yield Benchmark(f"{challenge}: rank", (*command, "rank", "--task", "1", *files, "--output", str(scratch)))
+    challenge, command = "{} teams x {} cases".format(*data.challenge), (sys.executable, "-m", "hecktor")
+    yield Benchmark(f"{challenge}: rank", (*command, *rank_command(data, scratch / "board"), "--task", "1"))
     page = str(scratch / "report.html")
-    yield Benchmark(f"{challenge}: report", (*command, "report", "--results", str(results), "--output", page))
+    yield Benchmark(f"{challenge}: report", (*command, "report", "--results", str(data.board), "--output", page))
 
 
 def mask_rules() -> MaskRules:
@@ -87,21 +76,17 @@ def scans(input_dir: Path) -> tuple[Path, Path]:
     return find_single_image(inputs["ct"].path_under(input_dir)), find_single_image(inputs["pet"].path_under(input_dir))
 
 
-def algorithm_command(task: str, model: Path, input_dir: Path, output_dir: Path, *extra: str) -> tuple[str, ...]:
-    """The command line of the algorithm."""
-    command = (sys.executable, "-m", "algorithm", "--task", task, "--model", str(model))
-    return (*command, "--input", str(input_dir), "--output", str(output_dir), *extra)
-
-
 def _algorithm(data: BenchData, size: str, scratch: Path) -> tuple[str, ...]:
-    options = ("--device", "cpu", *(("--passes", "1") if data.quick else ()))
-    return algorithm_command("segmentation", DEFAULT_PACKAGE, data.input_dir(size), scratch / size, *options)
+    command = (sys.executable, "-m", "algorithm", "--task", "segmentation", "--model", str(DEFAULT_PACKAGE))
+    folders = ("--input", str(data.input_dir(size)), "--output", str(scratch / size), "--device", "cpu")
+    return (*command, *folders, *(("--passes", "1") if data.quick else ()))
 
 
 def _evaluation(data: BenchData, scratch: Path) -> tuple[str, ...]:
     command = (sys.executable, "-m", "evaluation", "--task", "segmentation")
-    folders = ("--input", str(data.evaluation / "input"), "--ground-truth", str(data.evaluation / "ground_truth"))
-    return (*command, *folders, "--output", str(scratch))
+    folders = (data.evaluation / "predictions", data.evaluation / "ground_truth", scratch)
+    options = zip(("--predictions", "--ground-truth", "--output"), map(str, folders), strict=True)
+    return (*command, *(word for pair in options for word in pair))
 
 
 def read_images(paths: Sequence[Path]) -> Call:

@@ -22,7 +22,7 @@ from contract.processes import usable_cpus
 from hecktor.cli import COMMANDS, command
 
 # With this seed the patients include each field of view, relapses, censored patients and several classes of stages.
-DEFAULT_SEED: Final = 152
+DEFAULT_SEED: Final = 174
 DEFAULT_PATIENTS: Final = 12
 # Arguments to the algorithm of each team, and what it is.
 TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}

@@ -67,5 +67,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of processes (default: %(default)s)",
     )
-    add("--head-and-neck-only", action="store_true", help="make no whole-body, head-only or cut scans")
+    add("--head-and-neck-only", action="store_true", help="make no whole-body and no cut scans")
     return parser

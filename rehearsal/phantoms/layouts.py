@@ -24,7 +24,7 @@ from contract.predictions import socket_entry
 from contract.release.layout import MASK, files_by_role, patient_file, role_of
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.scanner import Rendered, resampled
-from rehearsal.phantoms.tables import platform_ehr, released_row, suv_factor_rows, table_row
+from rehearsal.phantoms.tables import platform_ehr, suv_factor_rows, table_row
 from rehearsal.phantoms.visits import Visits
 
 SUV_FACTORS_CSV: Final = "suv_conversion_tags.csv"
@@ -42,12 +42,11 @@ def csv_name(task: int | None, title: str = "HECKTOR 2025") -> str:
     return f"{'_'.join(title.split())}_Training_Task{number}.csv"
 
 
-def in_recorded_unit(case: PhantomCase, pet: Volume) -> Volume:
-    """The PET in the unit that the centre exported: SUV, or for some patients whole Bq/ml."""
-    activity = case.staging.activity if case.staging else None
-    if activity is None:
+def in_recorded_unit(case: PhantomCase, edition: Edition, pet: Volume) -> Volume:
+    """The PET in the unit that the centre exported: SUV, or for some patients of some editions whole Bq/ml."""
+    if case.activity is None or not edition.suv_factor:
         return pet
-    return Volume(np.rint(pet.array / np.float32(activity.suv_factor)), pet.geometry)
+    return Volume(np.rint(pet.array / np.float32(case.activity.suv_factor)), pet.geometry)
 
 
 def write_nifti(path: Path, volume: Volume) -> None:
@@ -97,7 +96,7 @@ class ReleaseWriter:
             return
         if self.on_one_grid:
             rendered = replace(rendered, pet=_rounded(resampled(rendered.pet, rendered.ct.geometry)))
-        rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
+        rendered = replace(rendered, pet=in_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
             with files.whole_folder(self._folder(root, task) / case.patient_id) as folder:
                 for name, volume in _release_images(case, task, rendered).items():
@@ -123,10 +122,10 @@ class ReleaseWriter:
         if EHR not in self.edition.inputs:
             return
         for task in self.edition.algorithms:
-            rows = [released_row(case, self.edition, task) for case in cases]
+            rows = [table_row(case, self.edition, task) for case in cases]
             name = csv_name(_table_number(self.edition, task), self.edition.title)
             files.write_csv(self._folder(root, task) / name, list(rows[0]), rows)
-        factors = suv_factor_rows(cases)
+        factors = suv_factor_rows(cases) if self.edition.suv_factor else []
         if factors:
             folder = self._folder(root, self.edition.algorithms[0])
             files.write_csv(folder / SUV_FACTORS_CSV, list(factors[0]), factors)
@@ -173,7 +172,7 @@ class PlatformWriter:
         """Write a patient's input folder and reference masks."""
         name, sockets = case.patient_id, self.edition.inputs
         if isinstance(rendered, Rendered):
-            rendered = replace(rendered, pet=in_recorded_unit(case, rendered.pet))
+            rendered = replace(rendered, pet=in_recorded_unit(case, self.edition, rendered.pet))
         for task in self.edition.algorithms:
             mask = rendered.mask if isinstance(rendered, Rendered) else rendered.reference(task.scan)
             write_mask(root / self.edition.reference_folder(task) / f"{name}.mha", mask.array, mask.geometry)

@@ -13,13 +13,13 @@ from contract.editions.inputs import MR
 from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
-from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
-from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
+from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
-from rehearsal.phantoms.protocol import coarsened, on_common_grid
+from rehearsal.phantoms.protocol import FIELDS_OF_VIEW, coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
-from rehearsal.phantoms.truth import truth_document, truth_row
+from rehearsal.phantoms.tables import truth_row
 from rehearsal.phantoms.visits import Visits, render_visits
 
 
@@ -62,7 +62,6 @@ def make_cohort(options: CohortOptions, patients: int, output: Path, jobs: int) 
     layout.write_tables(output, cases)
     rows = [truth_row(case) for case in cases]
     files.write_csv(output / "truth" / "truth.csv", list(rows[0]), rows)
-    files.write_json(output / "truth" / "truth.json", truth_document(options, cases))
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,11 @@ class Phantom:
         dose: planned dose, float32 in Gy on its own grid; None without radiotherapy data.
         clinical: true clinical variables by name: `age_years`, `gender` (1 male), `tobacco`, `alcohol`,
             `performance_status`, `treatment` (1 chemoradiotherapy), `m_stage`.
-        recorded: the same variables as the centre recorded them; None is missing.
+        recorded: the same variables and `hpv_status` as the centre recorded them; None is missing.
         rfs_days: observed days to recurrence, or to the end of follow-up.
         relapse: whether a recurrence was observed.
         hpv_positive: HPV status.
-        t_stage: T1 to T3 by size, None without a primary tumour; these tumours invade no bone.
+        t_stage: T1 to T3 by size, T4 with invasion of the mandible, None without a primary tumour.
         n_stage: N0 to N3 by number, size and side of the nodes.
     """
 
@@ -106,13 +105,12 @@ def make_phantom(
 ) -> Phantom:
     """Draw and render one synthetic patient, the same as in a cohort of `hecktor phantoms` with this seed.
 
-    Takes 2 to 3 s for a head and neck on one core, up to 10 s for a whole body.
+    Takes 2 to 3 s for a head and neck on one core, up to 6 s for a whole body.
 
     Args:
         seed: the cohort's seed, 0 or more.
         index: the patient's number in that cohort, 0 or more.
-        field_of_view: "head_and_neck", "head", "cut" (from the skull base down) or "whole_body"; None draws from
-            the centre's mixture.
+        field_of_view: "head_and_neck", "cut" (with little of the brain) or "whole_body"; None draws one.
         ct_coarsening: factor by which the CT matrix (512 x 512) is smaller in plane, for quick tests.
 
     Raises:

@@ -21,7 +21,7 @@ from rehearsal.phantoms.protocol import LONG_SCAN_MM, axes_of
 
 SLAB = 8
 BONE_LIMIT_HU = 250
-# An invading tumour destroys jaw and vertebra, but neither teeth nor dental metal.
+# An invading tumour destroys jaw and vertebra, but no teeth.
 INVADED_LIMIT_HU = 1500
 TISSUE_TEXTURE_HU = 5.0
 FWHM_TO_SIGMA = 1 / 2.3548
@@ -29,7 +29,6 @@ FWHM_TO_SIGMA = 1 / 2.3548
 CORE_HU, CORE_SUV_SHARE = 18.0, 0.2
 # Standard deviation of the horizontal stripes where the shoulders absorb most photons.
 STARVED_NOISE_HU = 14
-METAL_STREAK_HU, METAL_REACH_MM, METAL_HALF_HEIGHT_MM = 350, 45, 5
 # PET noise: smoothed over less than a voxel, its variance proportional to uptake, a little of it in air.
 PET_NOISE_SMOOTHING_VOXELS, PET_NOISE_FLOOR_SUV = 0.7, 0.03
 # Plateaus and margins of the dose (Gy, mm): lesions, and the elective node levels.
@@ -134,7 +133,7 @@ def _paint_lesion_on_ct(
 
 
 def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.random.Generator) -> None:
-    """Add noise, photon starvation at the shoulders, metal streaks and the round field of view, in place."""
+    """Add noise, photon starvation at the shoulders and the round field of view, in place."""
     frame = case.frame
     height = frame.anatomical_height(axes.z)
     shoulders = np.clip((-95 - height) / 40, 0, 1) * (height > -290)
@@ -149,27 +148,9 @@ def _spoil_ct(ct: NDArray[np.int16], axes: Axes, case: PhantomCase, rng: np.rand
         starved = rng.standard_normal((cut.stop - cut.start, rows, 1), dtype=np.float32)
         noise += starved * (STARVED_NOISE_HU * shoulders[cut]).astype(np.float32)[:, None, None]
         noise += ct[cut]
-        _add_streaks(noise, Axes(axes.z[cut], axes.y, axes.x), case)
         np.clip(np.rint(noise, out=noise), -1024, 3071, out=noise)
         noise[:, outside] = case.protocol.padding_hu
         ct[cut] = noise
-
-
-def _add_streaks(slab: Floats, axes: Axes, case: PhantomCase) -> None:
-    for number, spot in enumerate(case.body.metal):
-        x, y, z = case.frame.to_patient(spot)
-        rng = np.random.default_rng((case.noise_seed, number))
-        angles = rng.uniform(0, 2 * np.pi, 10)
-        heights = rng.normal(0, 1, 10)
-        for row in np.flatnonzero(np.abs(axes.z - z) < METAL_HALF_HEIGHT_MM):
-            across, along = axes.x[None, :] - np.float32(x), axes.y[:, None] - np.float32(y)
-            angle, distance = np.arctan2(along, across), np.sqrt(across**2 + along**2)
-            pattern = np.zeros_like(distance)
-            for place, amount in zip(angles, heights, strict=True):
-                pattern += np.float32(amount) * np.exp(-((np.sin((angle - np.float32(place)) / 2) / 0.05) ** 2))
-            fading = max(0.0, 1 - float(abs(axes.z[row] - z)) / METAL_HALF_HEIGHT_MM)
-            strength = np.exp(-distance / METAL_REACH_MM) * METAL_STREAK_HU * fading
-            slab[row] += np.where(slab[row] > -800, pattern * strength, 0)
 
 
 def _pet(canvas: Canvas, case: PhantomCase, surfaces: list[tuple[Lesion, Surface]], rng: np.random.Generator) -> Volume:

@@ -14,8 +14,7 @@ import numpy as np
 from contract.editions import Answer, ClinicalVariable
 from contract.editions.clinical import ImpossibleValueError
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.outcome import BASELINE_SCALE_DAYS, random_survival
-from rehearsal.phantoms.records import SPORADIC_SHARE
+from rehearsal.phantoms.outcome import random_survival
 
 Cell = int | float | str | None
 # The lowest and highest value of each clinical variable of phantoms.
@@ -25,6 +24,8 @@ _LIMITS: Final[dict[str, tuple[Cell, Cell]]] = {
     "m_stage": ("M0", "M1"),
     **dict.fromkeys(("gender", "tobacco", "alcohol", "treatment", "hpv_status"), (0, 1)),
 }
+# Share of patients with a variable missing.
+_MISSING_SHARE: Final = 0.02
 _AGES: Final = (32, 90)
 # Median of the tumour's volume in ml, and the standard deviation of its logarithm; that of a class's noise.
 _VOLUME_ML, _VOLUME_SPREAD, _CLASS_NOISE = 15.0, 0.76, 0.3
@@ -41,7 +42,7 @@ def has_variable(variable: ClinicalVariable) -> bool:
 def random_value(case: PhantomCase, variable: ClinicalVariable) -> Cell:
     """A value of the variable from a uniform distribution, numbers with three digits; missing for some patients."""
     rng = _generator(case, variable.name)
-    if rng.random() < SPORADIC_SHARE:
+    if rng.random() < _MISSING_SHARE:
         return None
     if variable.type == "number":
         low, high = variable.range
@@ -63,9 +64,7 @@ def random_class(case: PhantomCase, answer: Answer) -> Cell:
 
 def random_times(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
     """Days to the event or to the end of follow-up, and whether the event occurred, by the role of the column."""
-    event, censoring = random_survival(
-        _generator(case, answer.name), case.outcome.linear_predictor, BASELINE_SCALE_DAYS
-    )
+    event, censoring = random_survival(_generator(case, answer.name), case.outcome.linear_predictor)
     return {"time": round(min(event, censoring)), "event": int(event <= censoring)}
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Final
 
 import numpy as np
 
 from contract.editions import Algorithm, Answer, Edition
 from contract.editions.clinical import CENTRE, normalised_key
-from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
+from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
 from rehearsal.phantoms.cohort import PhantomCase
-from rehearsal.phantoms.records import HPV, NO_PRIMARY, UNLISTED_CENTRE
 from rehearsal.phantoms.synthetic import Cell, has_variable, random_class, random_times, random_value
 
 PATIENT_ID: Final = "PatientID"
+NO_PRIMARY: Final = "T0"
 # Order of the columns of one answer in the release's tables.
 _ROLES: Final = ("event", "time", "class")
 # Outcomes of phantoms by the role and the `normalised_key` of the column.
@@ -24,8 +25,8 @@ _OUTCOMES: Final[dict[str, dict[str, Callable[[PhantomCase], Cell]]]] = {
     "class": {
         "hpv": lambda case: int(case.outcome.hpv_positive),
         "hpvstatus": lambda case: int(case.outcome.hpv_positive),
-        "tstage": lambda case: case.staging.t_stage if case.staging else t_stage(case.disease),
-        "nstage": lambda case: case.staging.n_stage if case.staging else n_stage(case.disease),
+        "tstage": lambda case: t_stage(case.disease) or NO_PRIMARY,
+        "nstage": lambda case: n_stage(case.disease),
     },
 }
 # Classes of phantoms by the column.
@@ -43,14 +44,6 @@ def table_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict
         answer.columns[role]: value for answer in algorithm.answers for role, value in _outcomes(case, answer).items()
     }
     return {PATIENT_ID: case.patient_id, **_centre(case, edition), **_clinical(case, edition), **outcomes}
-
-
-def released_row(case: PhantomCase, edition: Edition, algorithm: Algorithm) -> dict[str, Cell]:
-    """The row as the release has it: of some patients with stages, whole numbers are written as 1.0."""
-    row = table_row(case, edition, algorithm)
-    if case.staging is None or not case.staging.decimals:
-        return row
-    return {column: float(cell) if isinstance(cell, int) else cell for column, cell in row.items()}
 
 
 def _outcomes(case: PhantomCase, answer: Answer) -> dict[str, Cell]:
@@ -77,38 +70,31 @@ def platform_ehr(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     """A patient's `ehr.json`; missing values are null for some patients and absent for others, as on the platform."""
     keep_null = bool(np.random.default_rng(case.noise_seed).random() < 0.5)
     present = {key: value for key, value in _clinical(case, edition).items() if value is not None or keep_null}
-    return {**present, **_platform_centre(case, edition), **_suv_factor(case, edition)}
-
-
-def _platform_centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
-    unlisted = case.staging is not None and case.staging.unlisted_centre
-    return {key: UNLISTED_CENTRE if unlisted else code for key, code in _centre(case, edition).items()}
+    return {**present, **_centre(case, edition), **_suv_factor(case, edition)}
 
 
 def _suv_factor(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
-    activity = case.staging.activity if case.staging else None
-    return {key: activity.suv_factor for key in edition.suv_factor[:1] if activity and activity.factor_recorded}
+    return {key: case.activity.suv_factor for key in edition.suv_factor[:1] if case.activity}
 
 
 def suv_factor_rows(cases: Sequence[PhantomCase]) -> list[dict[str, Cell]]:
-    """The table of factors: one row for each patient with a PET in Bq/ml; the factor is missing for some."""
+    """The table of factors: one row for each patient with a PET in Bq/ml."""
     return [
         {
             "pid": case.patient_id,
             "patient_weight_kg": activity.weight_kg,
             "dose_for_suv_bq": activity.dose_bq,
-            "bqml_to_suvbw_factor": activity.suv_factor if activity.factor_recorded else None,
+            "bqml_to_suvbw_factor": activity.suv_factor,
         }
         for case in cases
-        if case.staging and (activity := case.staging.activity)
+        if (activity := case.activity)
     ]
 
 
 def _clinical(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
-    """Clinical variables as recorded by the centre; HPV status is always known for patients without stages."""
-    values: dict[str, Cell] = {HPV: int(case.outcome.hpv_positive), **case.record}
+    """Clinical variables as recorded by the centre."""
     return {
-        one.key: values[one.name] if has_variable(one) else random_value(case, one)
+        one.key: case.record[one.name] if has_variable(one) else random_value(case, one)
         for one in edition.clinical
         if one.name != CENTRE
     }
@@ -116,3 +102,26 @@ def _clinical(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
 
 def _centre(case: PhantomCase, edition: Edition) -> dict[str, Cell]:
     return {one.key: case.centre.code for one in edition.clinical if one.name == CENTRE}
+
+
+def truth_row(case: PhantomCase) -> dict[str, Cell]:
+    """One row of `truth/truth.csv`: true causes and outcomes, planned lesions, and the scan; volumes in ml."""
+    disease, result = case.disease, case.outcome
+    return {
+        PATIENT_ID: case.patient_id,
+        "CenterID": case.centre.code,
+        "linear_predictor": round(result.linear_predictor, 6),
+        "hpv_logit": round(result.hpv_logit, 6),
+        "hpv_positive": int(result.hpv_positive),
+        "relapse": int(result.relapse),
+        "rfs_days": result.rfs_days,
+        "t_stage": t_stage(disease) or NO_PRIMARY,
+        "n_stage": n_stage(disease),
+        "gtvp_volume_ml": round(disease.gtvp_ml, 4),
+        "gtvn_volume_ml": round(disease.gtvn_ml, 4),
+        "gtvn_count": len(disease.nodes),
+        "cystic_share": round(disease.cystic_share, 4),
+        **asdict(case.clinical),
+        "field_of_view": case.protocol.field_of_view,
+        "suv_factor": round(case.protocol.suv_factor, 4),
+    }

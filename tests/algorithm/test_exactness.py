@@ -79,7 +79,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scanned(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
     """CT and PET of one patient on one grid of cubes, from the same corner of the field."""
-    case = make_case(3, 3, CENTRES, "head")
+    case = make_case(3, 3, CENTRES, "head_and_neck")
     places = [case.frame.to_patient(lesion.place) for lesion in case.disease.lesions if lesion.label]
     face = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5])) - 1.5
     x, y, z = (float(one) for one in face + spacing_mm / 2)

@@ -46,7 +46,7 @@ def halved(grid: Geometry) -> Geometry:
 @cache
 def phantom() -> Rendered:
     """One phantom with both lesion labels on coarse grids."""
-    case = make_case(19, 0, CENTRES, "head")
+    case = make_case(19, 0, CENTRES, "head_and_neck")
     protocol = coarsened(case.protocol, 8)
     return render(replace(case, protocol=replace(protocol, pet=halved(protocol.pet))))
 

@@ -37,7 +37,7 @@ def chosen_cases() -> list[PhantomCase]:
     """Ten patients of whom at least three are HPV negative and three relapse, so that no fold lacks either."""
 
     def drawn() -> Iterator[PhantomCase]:
-        return (make_case(19, index, CENTRES, "head") for index in range(1000))
+        return (make_case(19, index, CENTRES, "head_and_neck") for index in range(1000))
 
     negative = [case for case, _ in zip((c for c in drawn() if not c.outcome.hpv_positive), range(RARE), strict=False)]
     taken = {case.index for case in negative}

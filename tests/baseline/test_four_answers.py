@@ -32,7 +32,7 @@ EDITION = load_edition("hecktor2026")
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A release of six coarse phantoms, and another patient as the platform lays it out."""
-    root, case = tmp_path_factory.mktemp("cohort"), make_case(26, 6, CENTRES, "head", staged=True)
+    root, case = tmp_path_factory.mktemp("cohort"), make_case(26, 6, CENTRES, "head_and_neck")
     case = replace(case, protocol=coarsened(case.protocol, 8))
     LAYOUTS["platform"](EDITION).write_case(root / "platform", case, render(case))
     return write_release(root / "release", EDITION.name), root / "platform" / case.patient_id / "input"

@@ -19,7 +19,7 @@ from contract.editions import load_edition
 from contract.errors import InputError
 from contract.images.volumes import write_mask
 from rehearsal.phantoms.centres import CENTRES
-from rehearsal.phantoms.cohort import make_case
+from rehearsal.phantoms.cohort import Activity, make_case
 from rehearsal.phantoms.layouts import LAYOUTS
 from rehearsal.phantoms.protocol import coarsened
 from rehearsal.phantoms.scanner import render
@@ -34,9 +34,11 @@ Change = Callable[[dict[str, str]], object]
 
 def write_release(root: Path, edition: str) -> Path:
     """Coarse phantoms; every second one has relapsed, is HPV negative, and has T2, N1."""
-    declared, staged = load_edition(edition), edition == "hecktor2026"
-    cases = [make_case(26, index, CENTRES, "head", staged=staged) for index in range(PATIENTS)]
+    declared = load_edition(edition)
+    cases = [make_case(26, index, CENTRES, "head_and_neck") for index in range(PATIENTS)]
     cases = [replace(case, protocol=coarsened(case.protocol, 8)) for case in cases]
+    # One PET is in Bq/ml where the edition has factors.
+    cases[0] = replace(cases[0], activity=Activity(80.0, 200e6))
     layout = LAYOUTS["release"](declared)
     for case in cases:
         layout.write_case(root, case, render(case))

@@ -46,7 +46,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
         path.write_text(path.read_text().replace("My Edition", TITLE))
     centres = tuple(centre.code for centre in CENTRES)
     for layout, patients in (("release", 6), ("platform", 3)):
-        options = CohortOptions(SEED, centres, layout, "head", ct_coarsening=8, edition=str(file))
+        options = CohortOptions(SEED, centres, layout, "head_and_neck", ct_coarsening=8, edition=str(file))
         assert len(list(make_cohort(options, patients, root / layout, 1))) == patients
     hecktor("train", "all", "--edition", file, "--release", root / "release", "--work", root / "work", "--output",
             root / "package", "--networks", tiny_package, "--spacing-mm", 9, 9, 9, "--folds", 2, "--jobs", 1)  # fmt: skip

@@ -20,7 +20,7 @@ from tests.rehearsal.phantoms import rearranged
 
 SEED, INDEX = 31, 30
 # Anatomical heights.
-TEETH, CHIN, SHOULDERS, HIPS, FEET = -22.0, -40.0, -230.0, -760.0, -1500.0
+TEETH, CHIN, SHOULDERS = -22.0, -40.0, -230.0
 # Bq/ml of SUV 1: 300 MBq in 75 kg.
 BQ_PER_ML = 4000.0
 LARGEST_INT16 = 32767
@@ -43,15 +43,15 @@ class OddScan:
 
 
 @cache
-def phantom(coarsening: int = 1, arms: str = "down") -> PhantomCase:
-    """The patient, scanned from above the head to the feet."""
+def phantom(coarsening: int = 1) -> PhantomCase:
+    """The patient, scanned from above the head to the hips."""
     case = make_case(SEED, INDEX, CENTRES, "whole_body")
     protocol = coarsened(case.protocol, coarsening)
-    low, high = case.frame.height_mm(FEET), case.frame.height_mm(BRAIN_TOP) + 30
+    low, high = case.frame.height_mm(BLADDER_BOTTOM) - 30, case.frame.height_mm(BRAIN_TOP) + 30
     ct = _slices(protocol.ct, low, high, 4.0 if coarsening >= 4 else protocol.ct.spacing_mm[2])
     pet = _slices(protocol.pet, low, high, protocol.pet.spacing_mm[2])
     protocol = replace(protocol, ct=ct, pet=pet, planning=None, dose=None)
-    return replace(case, protocol=protocol, body=replace(case.body, arms=arms))
+    return replace(case, protocol=protocol)
 
 
 def _slices(grid: Geometry, low: float, high: float, thickness: float) -> Geometry:
@@ -60,9 +60,9 @@ def _slices(grid: Geometry, low: float, high: float, thickness: float) -> Geomet
 
 
 @cache
-def whole_body(coarsening: int = 1, arms: str = "down") -> OddScan:
-    """From above the head to the feet."""
-    return OddScan.of(render(phantom(coarsening, arms)))
+def whole_body(coarsening: int = 1) -> OddScan:
+    """From above the head to the hips."""
+    return OddScan.of(render(phantom(coarsening)))
 
 
 def height_mm(anatomical: float) -> float:
@@ -156,8 +156,8 @@ def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
     A coarse CT has pixels larger by `coarsening`; from a factor of 4, slices of 4 mm.
     """
 
-    def body(arms: str = "down") -> OddScan:
-        return whole_body(coarsening, arms)
+    def body() -> OddScan:
+        return whole_body(coarsening)
 
     def neck() -> OddScan:
         return between(body(), height_mm(SHOULDERS), np.inf)
@@ -167,7 +167,6 @@ def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
         "whole body": body,
         "head and neck": neck,
         "abdomen": lambda: between(body(), height_mm(BLADDER_BOTTOM), height_mm(LIVER_TOP)),
-        "legs": lambda: between(body(), -np.inf, height_mm(HIPS)),
         "cut at the mandible": lambda: between(neck(), -np.inf, height_mm(TEETH)),
         "cut at the skull base": lambda: between(neck(), -np.inf, brain_mm),
         "20 mm of brain": lambda: between(neck(), -np.inf, brain_mm + 20),
@@ -177,7 +176,6 @@ def odd_scans(coarsening: int) -> dict[str, Callable[[], OddScan]]:
     placed = {
         "prone, header says prone": lambda: prone(neck(), labelled=True),
         "prone, header says supine": lambda: prone(neck(), labelled=False),
-        "one arm up": lambda: body("left arm up"),
         "oblique by 20 degrees": lambda: oblique(neck(), 20),
         "slices of 12 mm": lambda: thick_slices(neck(), round(12 / neck().ct.geometry.spacing_mm[2])),
         "stored sagittally": lambda: stored_sagittally(neck()),

@@ -21,7 +21,6 @@ NAMES = (
     "test",
     "test-cuda-image",
     "train-default",
-    "try-run",
 )
 
 

@@ -10,13 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rehearsal.phantoms.anatomy.shapes import Point
-
 FAT_HU, MUSCLE_HU, BONE_HU, MARROW_HU = -95.0, 55.0, 700.0, 220.0
-
-ARMS_DOWN = "down"
-# Share of each position among patients with a raised arm.
-RAISED_ARMS = {"up": 0.6, "beside the head": 0.2, "right arm up": 0.1, "left arm up": 0.1}
 
 
 @dataclass(frozen=True)
@@ -43,18 +37,12 @@ class Uptake:
 
 @dataclass(frozen=True)
 class Body:
-    """Properties of one patient's body.
-
-    ``arms`` is `ARMS_DOWN` or one of `RAISED_ARMS`; ``metal`` holds places of dental metal; ``dentate`` is False
-    without teeth.
-    """
+    """Properties of one patient's body; ``dentate`` is False without teeth."""
 
     uptake: Uptake
     fat_mm: float
     contrast_hu: float
-    arms: str
     dentate: bool
-    metal: tuple[Point, ...]
     tonsil_size: tuple[float, float]
     table_y: float
     jaw_drop_mm: float
@@ -88,28 +76,13 @@ def _random_uptake(rng: np.random.Generator) -> Uptake:
     )
 
 
-def random_arms(rng: np.random.Generator, raised_share: float) -> str:
-    """Draw the position of the arms."""
-    raised = str(rng.choice(list(RAISED_ARMS), p=list(RAISED_ARMS.values())))
-    return raised if rng.random() < raised_share else ARMS_DOWN
-
-
-def random_body(rng: np.random.Generator, contrast: bool, arms: str) -> Body:
+def random_body(rng: np.random.Generator, contrast: bool) -> Body:
     """Draw a body; the same generator state gives the same body."""
-    dentate = bool(rng.random() < 0.8)
-    metal: list[Point] = []
-    if dentate and rng.random() < 0.4:
-        for _ in range(int(rng.integers(1, 5))):
-            angle = float(rng.uniform(0.15, np.pi - 0.15))
-            height = float(rng.choice([2.0, 14.0])) + float(rng.uniform(-3, 3))
-            metal.append((26 * float(np.cos(angle)), -42 - 33 * float(np.sin(angle)), height))
     return Body(
         uptake=_random_uptake(rng),
         fat_mm=float(rng.uniform(4, 13)),
         contrast_hu=float(rng.uniform(90, 190)) if contrast else 0.0,
-        arms=arms,
-        dentate=dentate,
-        metal=tuple(metal),
+        dentate=bool(rng.random() < 0.8),
         tonsil_size=(float(rng.uniform(0.8, 1.15)), float(rng.uniform(0.8, 1.15))),
         table_y=float(rng.uniform(120, 148)),
         jaw_drop_mm=float(rng.uniform(-2, 6)),

@@ -94,8 +94,6 @@ def _jaws(body: Body) -> Iterator[Part]:
     if body.dentate:
         yield Part(Arch((0, -42, 13), (27, 35), 4, 6, 9), 2100.0, 0.4)
         yield Part(Arch((0, -42, 2 + low), (27, 35), 4, 6, 9), 2000.0, 0.4)
-    for spot in body.metal:
-        yield Part(Ellipsoid(spot, (4, 4, 4)), 3071.0, 0.4)
 
 
 def _pharynx(body: Body) -> Iterator[Part]:

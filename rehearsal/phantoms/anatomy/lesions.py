@@ -15,12 +15,22 @@ from rehearsal.phantoms.anatomy.canvas import Frame
 from rehearsal.phantoms.anatomy.heights import LUNG_APEX
 from rehearsal.phantoms.anatomy.shapes import Point, point
 
-GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 8.0, 0.9
+GTVP_MEDIAN_ML, GTVP_LOG_SIGMA = 7.0, 1.1
 GTVP_RANGE_ML = (1.0, 80.0)
 NO_GTVP_SHARE = 0.05
 NODE_COUNT_SHARES = (0.18, 0.28, 0.22, 0.14, 0.09, 0.05, 0.04)
 NODE_RANGE_MM = (4.0, 40.0)
 NODE_MEDIAN_MM, NODE_LOG_SIGMA = 17.0, 0.45
+# Share of patients with nodes of which one is above 6 cm: matted nodes that reach down along the vessels; the diameter
+# of a ball of its volume, about 1.46 times less than the largest, and its relative half axes.
+MATTED_SHARE = 0.08
+MATTED_RANGE_MM = (46.0, 50.0)
+MATTED_ASPECT = (0.78, 0.86, 1.45)
+# Share of primary tumours that grow from the tonsil into the mandible, and how far from the midline they end there.
+INVADING_SHARE = 0.2
+MANDIBLE_MM = 45.0
+# Other primary tumours end before the mandible, where they have room; all have a side.
+BESIDE_MANDIBLE_MM, OFF_MIDLINE_MM = 36.0, 6.0
 # How far the surface of a node lies from its centre at most, in radii.
 LARGEST_REACH = 1.2
 # Smallest gap between lesions.
@@ -108,17 +118,14 @@ def random_disease(rng: np.random.Generator, contrast: bool, frame: Frame) -> Di
         volume_ml = _lognormal(rng, GTVP_MEDIAN_ML, GTVP_LOG_SIGMA, *GTVP_RANGE_ML)
         lesions.append(random_gtvp(rng, main_side, enhancement, volume_ml))
     count = int(rng.choice(len(NODE_COUNT_SHARES), p=NODE_COUNT_SHARES))
+    if count and rng.random() < MATTED_SHARE:
+        _place(lesions, [_random_matted_node(rng, main_side, cystic, enhancement) for _ in range(30)], frame)
     for _ in range(max(count, 0 if lesions else 1)):
-        nodes = [random_node(rng, main_side, cystic, enhancement, random_node_mm(rng)) for _ in range(30)]
+        nodes = [random_node(rng, main_side, cystic, enhancement, _random_node_mm(rng)) for _ in range(30)]
         _place(lesions, nodes, frame)
-    add_reactive_nodes(rng, lesions, frame)
-    return Disease(tuple(lesions), cystic)
-
-
-def add_reactive_nodes(rng: np.random.Generator, lesions: list[Lesion], frame: Frame) -> None:
-    """Append one to six reactive nodes, fewer where there is no room."""
     for _ in range(int(rng.integers(1, 7))):
         _place(lesions, [_random_reactive_node(rng) for _ in range(10)], frame)
+    return Disease(tuple(lesions), cystic)
 
 
 def lesion_extent(disease: Disease, frame: Frame) -> tuple[float, float]:
@@ -131,7 +138,7 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
     """Append the first candidate that keeps the gap to the others, or none."""
     places = [(frame.to_patient(other.place), other.radius_mm) for other in lesions]
     for drawn in candidates:
-        candidate = above_lungs(drawn, frame)
+        candidate = _above_lungs(drawn, frame)
         centre, radius = frame.to_patient(candidate.place), candidate.radius_mm
         gaps = [float(np.linalg.norm(np.subtract(centre, place))) - radius - other for place, other in places]
         if all(gap > GAP_MM for gap in gaps):
@@ -139,10 +146,10 @@ def _place(lesions: list[Lesion], candidates: list[Lesion], frame: Frame) -> Non
             return
 
 
-def above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
+def _above_lungs(lesion: Lesion, frame: Frame) -> Lesion:
     """The lesion, raised if it would reach below the lungs' apices."""
     x, y, z = lesion.place
-    reach = LARGEST_REACH * lesion.radius_mm
+    reach = LARGEST_REACH * max(1.0, lesion.aspect[2]) * lesion.radius_mm
     lowest = float(frame.anatomical_height(frame.height_mm(LUNG_APEX) + reach))
     return replace(lesion, place=(x, y, max(z, lowest)))
 
@@ -159,30 +166,32 @@ def _lognormal(rng: np.random.Generator, median: float, sigma: float, low: float
 
 def random_gtvp(rng: np.random.Generator, side: int, enhancement: float, volume: float) -> Lesion:
     """Draw a primary tumour of this volume in ml; ``side`` is 1 for the left and -1 for the right."""
-    site, (x, y, z) = _pick(rng, GTVP_SITES)
+    invades = rng.random() < INVADING_SHARE
+    site, (x, y, z) = ("tonsil", GTVP_SITES["tonsil"][1]) if invades else _pick(rng, GTVP_SITES)
     radius = (volume * 750 / np.pi) ** (1 / 3)
-    # A large tumour grows towards the midline, not through the skin.
-    x = min(x + 0.15 * radius, 24.0)
     jitter = rng.normal(0, (2.0, 2.0, 4.0))
+    aspect = np.exp(rng.normal(0, 0.14, 3))
+    reach = radius * aspect[0] / np.prod(aspect) ** (1 / 3)
+    # A large tumour grows towards the midline, not through the skin.
+    x = MANDIBLE_MM - reach if invades else max(min(x + jitter[0], BESIDE_MANDIBLE_MM - reach), OFF_MIDLINE_MM)
     faint = rng.random() < 0.10
     suv = float(rng.uniform(5.0, 7.0)) if faint else _lognormal(rng, 15.5 * (volume / 8) ** 0.1, 0.38, 7, 40)
-    core = float(rng.uniform(0.35, 0.6)) if volume > 6 and rng.random() < 0.25 else 0.0
-    aspect = np.exp(rng.normal(0, 0.14, 3))
     return Lesion(
-        labels.GTVP,
-        site,
-        (side * (x + jitter[0]), y + jitter[1] - 0.1 * radius, z + jitter[2]),
-        volume,
-        point(aspect),
-        float(rng.uniform(0.08, 0.16)),
-        suv,
-        float(rng.uniform(80, 95)) + enhancement,
-        core,
-        int(rng.integers(2**31)),
+        label=labels.GTVP,
+        site=site,
+        place=point((side * x, y + jitter[1] - 0.1 * radius, z + jitter[2])),
+        volume_ml=volume,
+        aspect=point(aspect),
+        bumpiness=float(rng.uniform(0.08, 0.16)),
+        suv=suv,
+        hu=float(rng.uniform(80, 95)) + enhancement,
+        core_share=float(rng.uniform(0.35, 0.6)) if volume > 6 and rng.random() < 0.25 else 0.0,
+        shape_seed=int(rng.integers(2**31)),
+        invades_bone=invades,
     )
 
 
-def random_node_mm(rng: np.random.Generator) -> float:
+def _random_node_mm(rng: np.random.Generator) -> float:
     """Draw the diameter of a ball with a node's volume."""
     return _lognormal(rng, NODE_MEDIAN_MM, NODE_LOG_SIGMA, *NODE_RANGE_MM)
 
@@ -209,6 +218,13 @@ def random_node(rng: np.random.Generator, main_side: int, cystic: bool, enhancem
         core,
         int(rng.integers(2**31)),
     )
+
+
+def _random_matted_node(rng: np.random.Generator, side: int, cystic: bool, enhancement: float) -> Lesion:
+    node = random_node(rng, side, cystic, enhancement, float(rng.uniform(*MATTED_RANGE_MM)))
+    x, y, z = NODE_LEVELS["III"][1]
+    place = side * (x + float(rng.normal(0, 2))), y + float(rng.normal(5, 4)), z + float(rng.normal(0, 9))
+    return replace(node, site="III", aspect=point(MATTED_ASPECT * np.exp(rng.normal(0, 0.04, 3))), place=place)
 
 
 def _random_reactive_node(rng: np.random.Generator) -> Lesion:

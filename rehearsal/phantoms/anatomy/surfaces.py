@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -86,9 +85,3 @@ def largest_diameter_mm(lesion: Lesion) -> float:
     """Largest distance between two points of the lesion's surface."""
     points = Surface(lesion, (0.0, 0.0, 0.0)).points_mm()
     return float(np.linalg.norm(points[:, None] - points[None], axis=2).max())
-
-
-def scaled(lesion: Lesion, diameter_mm: float) -> Lesion:
-    """The lesion with this largest diameter."""
-    factor = diameter_mm / largest_diameter_mm(lesion)
-    return replace(lesion, volume_ml=lesion.volume_ml * factor**3)

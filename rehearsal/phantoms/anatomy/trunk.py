@@ -1,4 +1,4 @@
-"""Table, body outline with arms and legs, chest, abdomen and pelvis, as painted parts.
+"""Table, body outline, chest, abdomen and pelvis, as painted parts.
 
 Rows of the tables are knots of a `Column`: z, centre x, centre y, radius x, radius y, in anatomical mm.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.phantoms.anatomy.body import BONE_HU, FAT_HU, MUSCLE_HU, Body
-from rehearsal.phantoms.anatomy.shapes import Capsule, Column, Ellipsoid, Knots, Part, Point, mirrored
+from rehearsal.phantoms.anatomy.shapes import Capsule, Column, Ellipsoid, Knots, Part, mirrored
 
 # fmt: off
 TORSO: Knots = (
@@ -23,21 +23,7 @@ CHEST: Knots = (
     (-265, 0, 20, 140, 88), (-322, 0, 18, 140, 88), (-346, 0, 18, 136, 84),
 )
 # fmt: on
-# Shoulder, elbow and wrist of the left arm in each position, and the positions of the right and the left arm.
-ARMS: dict[str, tuple[Point, Point, Point]] = {
-    "down": ((195, 30, -175), (228, 35, -440), (215, 20, -690)),
-    "up": ((175, 30, -165), (150, 30, 60), (70, 20, 230)),
-    "beside the head": ((178, 28, -165), (192, 5, 30), (122, -15, 185)),
-}
-ARM_POSITIONS: dict[str, tuple[str, str]] = {
-    "down": ("down", "down"),
-    "up": ("up", "up"),
-    "beside the head": ("beside the head", "beside the head"),
-    "right arm up": ("up", "down"),
-    "left arm up": ("down", "up"),
-}
-KNEE, ANKLE = (90.0, 12.0, -1110.0), (85.0, 25.0, -1490.0)
-TABLE_END = -1750.0
+TABLE_END = -900.0
 
 
 def trunk_parts(body: Body) -> Iterator[Part]:
@@ -56,40 +42,15 @@ def _table(body: Body) -> Iterator[Part]:
 
 def _outline(body: Body) -> Iterator[Part]:
     muscle = body.uptake.muscle
-    for left, position in enumerate(ARM_POSITIONS[body.arms]):
-        for part in _arm(position, muscle):
-            # The mirror image of a part is the one on the right.
-            yield tuple(mirrored(part))[1 - left]
     yield Part(Column(TORSO, 2.4), 0.0, 0.3, 1.5)
     yield Part(Column(TORSO, 2.4, 2.5), FAT_HU, 0.3, 1.5)
     yield Part(Column(TORSO, 2.4, body.fat_mm), MUSCLE_HU, muscle, 2.5)
-    yield from _legs(muscle)
     yield Part(Ellipsoid((0, 5, 96), (78, 97, 72)), 10.0, 0.4)
     yield Part(Ellipsoid((0, -35, 32), (68, 62, 66), 2.6), 0.0, 0.4, 1.5)
     yield Part(Ellipsoid((0, -35, 32), (63, 57, 62), 2.6), -60.0, 0.4, 2.0)
     yield Part(Ellipsoid((0, -26, -26), (50, 40, 31), 2.4), 0.0, 0.4, 1.5)
     yield Part(Ellipsoid((0, -26, -26), (46, 36, 27), 2.4), -60.0, 0.4, 2.0)
     yield Part(Ellipsoid((0, -88, 45), (13, 22, 20)), 0.0, 0.4)
-
-
-def _arm(position: str, muscle: float) -> Iterator[Part]:
-    """The left arm."""
-    shoulder, elbow, wrist = ARMS[position]
-    yield Part(Capsule(shoulder, elbow, 43, 35), 20.0, 0.3)
-    yield Part(Capsule(elbow, wrist, 34, 22), 20.0, 0.3)
-    yield Part(Capsule(shoulder, elbow, 33, 26), MUSCLE_HU, muscle, 2.0)
-    yield Part(Capsule(elbow, wrist, 26, 15), MUSCLE_HU, muscle, 2.0)
-    yield Part(Capsule(shoulder, elbow, 11, 9), BONE_HU, 0.6)
-    yield Part(Capsule(elbow, wrist, 10, 8), BONE_HU, 0.6)
-
-
-def _legs(muscle: float) -> Iterator[Part]:
-    x, y, z = ANKLE
-    for grow, hu, suv in ((0.0, FAT_HU, 0.3), (-10.0, MUSCLE_HU, muscle)):
-        yield from mirrored(Part(Capsule((95, 20, -712), KNEE, 88 + grow, 60 + grow), hu, suv, 2.0))
-        yield from mirrored(Part(Capsule(KNEE, ANKLE, 60 + grow, 38 + grow), hu, suv, 2.0))
-    yield from mirrored(Part(Capsule(KNEE, ANKLE, 17, 13), BONE_HU, 0.6))
-    yield from mirrored(Part(Ellipsoid((x, y - 55, z - 40), (40, 90, 26)), 20.0, muscle))
 
 
 def _trunk(body: Body) -> Iterator[Part]:
@@ -122,6 +83,5 @@ def _pelvis(body: Body) -> Iterator[Part]:
     yield from mirrored(Part(Ellipsoid((85, 45, -575), (48, 40, 55)), 400.0, 1.0))
     yield from mirrored(Part(Ellipsoid((75, 35, -580), (42, 36, 52)), MUSCLE_HU, body.uptake.muscle))
     yield from mirrored(Part(Capsule((55, -20, -690), (105, 25, -662), 14, 22), 380.0, 0.9))
-    yield from mirrored(Part(Capsule((115, 25, -672), KNEE, 16, 13), BONE_HU, 0.6))
-    yield from mirrored(Part(Capsule((115, 25, -700), KNEE, 8, 7), -30.0, 0.6))
+    yield from mirrored(Part(Capsule((115, 25, -672), (110, 20, -732), 16, 16), BONE_HU, 0.6))
     yield Part(Ellipsoid((0, -25, -649), (42, 34, 30)), 8.0, body.uptake.bladder)

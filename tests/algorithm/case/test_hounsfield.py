@@ -127,13 +127,14 @@ def test_sound_values_pass(name: str) -> None:
 
 
 @pytest.mark.parametrize("index", range(4))
-@pytest.mark.parametrize("field_of_view", ["head", "cut", "head_and_neck", "whole_body"])
+@pytest.mark.parametrize("field_of_view", ["head_and_neck", "cut", "whole_body"])
 def test_phantoms_pass(index: int, field_of_view: str) -> None:
+    """Without the intercept, padding of -2000 HU would look like air near -976."""
     case = make_case(12, index, CENTRES, field_of_view)
     ct = render(replace(case, protocol=coarsened(case.protocol, 8))).ct
     expected = np.maximum(ct.array, -1024)  # some of these phantoms are padded
     np.testing.assert_array_equal(clean_ct(ct, "CT", Notices(strict=True)).array, expected)
-    raw = Volume((ct.array + 1024).astype(np.int16), ct.geometry)
+    raw = Volume((expected + 1024).astype(np.int16), ct.geometry)
     notices = Notices()
     clean_ct(raw, "CT", notices)
     assert ["the rescale intercept of -1024 is missing" in finding.action for finding in notices.findings] == [True]

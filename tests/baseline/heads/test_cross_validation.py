@@ -174,10 +174,10 @@ def test_calibrated_probabilities_average_to_the_share(
 
 
 def test_permuted_outcomes_give_a_half(phantoms: tuple[Cohorts, np.ndarray]) -> None:
-    """Three permutations each. With about 100 relapses a single C has a standard error near 0.03, with 30 negatives a
-    balanced accuracy one near 0.05; the means of three 0.017 and 0.029. Three of each are allowed."""
+    """Six permutations each. Nine nested C-indices of permuted phantoms had a standard deviation of 0.04, with 30 negatives
+    a balanced accuracy has one near 0.05; the means of six 0.017 and 0.02. Three of each are allowed, and a little more."""
     c_indices, accuracies = [], []
-    for seed in range(3):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         order = rng.permutation(PATIENTS)
         rfs, hpv = (replace(one, outcomes=one.outcomes.pick(order)) for one in phantoms[0].values())

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from contract.editions import Algorithm, Answer
 from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import AnswerRows, answer_rows
@@ -18,6 +17,7 @@ from evaluation.ranking.leaderboard import leaderboard
 from evaluation.results.metrics_json import TeamMetrics, parse_metrics
 from evaluation.results.teams import comparable_teams
 from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.challenge import SimulatedTeam, simulated_metrics, simulated_patients
 from tests.evaluation.tasks import MASK, SEGMENTATION
 
 Rows = Sequence[Mapping[str, Any]]

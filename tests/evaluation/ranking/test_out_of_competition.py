@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.errors import HecktorError
 from contract.files import read_json
 from evaluation.editions.profile import load_profile
@@ -26,6 +25,7 @@ from evaluation.ranking.out_of_competition import (
 from evaluation.results.metrics_json import TeamMetrics
 from evaluation.results.teams import ComparableTeams
 from evaluation.statistics.bootstrap import Estimate
+from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
 from tests.evaluation.tasks import RFS, SEGMENTATION
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.challenge import ChallengeSize, write_challenge
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
 from evaluation.ranking.paper import as_latex, decimals_of, with_interval
 from evaluation.results.metrics_json import without_rows
+from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 
 def entry(team, rank, value, low, high):

@@ -8,8 +8,8 @@ from html import unescape
 
 import pytest
 
-from benchmarks.challenge import ChallengeSize, write_challenge
 from evaluation.report.leaderboard import leaderboard, winner_in_words
+from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 TEAMS = ("ann", "bea", "cat", "dan")
 COLOURS = dict.fromkeys(TEAMS, "#1f86d6")

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.challenge import ChallengeSize, write_challenge
 from evaluation import evaluate
 from evaluation.editions import known_profiles
 from evaluation.editions.profile import load_profile
 from evaluation.studies.cli import main
+from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.staging import write_truth
 
 ANSWERS = [

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from rehearsal.phantoms.anatomy import heights
-from rehearsal.phantoms.anatomy.body import RAISED_ARMS
 from rehearsal.phantoms.anatomy.canvas import Canvas, regular_axes
 from rehearsal.phantoms.anatomy.head_and_neck import BRAIN, CEREBELLUM, body_parts
 from rehearsal.phantoms.centres import CENTRES
@@ -34,16 +33,10 @@ def brain_areas() -> Values:
     return np.asarray(4.0 * inside.sum(axis=(1, 2)))
 
 
-def field(case: PhantomCase) -> tuple[float, float]:
-    """Patient z of the CT's lower and upper end."""
-    ends = case.protocol.ct.corners_mm()[:, 2]
-    return float(ends.min()), float(ends.max())
-
-
 def measure(case: PhantomCase, areas: Values) -> dict[str, float]:
     """One row in the table's terms, relative to the brain's lower end; brain NaN where none is in view."""
     frame = case.frame
-    bottom, top = field(case)
+    top = float(case.protocol.ct.corners_mm()[:, 2].max())
     brain_end = frame.height_mm(heights.BRAIN_BOTTOM)
     z = frame.origin_mm[2] + frame.heights.to_mm(LEVELS)
     volumes = areas * np.prod(frame.scale) * np.gradient(z) * (z < top - UNSEEN_BRAIN_MM)
@@ -54,7 +47,6 @@ def measure(case: PhantomCase, areas: Values) -> dict[str, float]:
 
     return {
         "field top": top - brain_end if in_view else np.nan,
-        "field length": top - bottom,
         "brain ml": volumes.sum() / 1000 if in_view else np.nan,
         "brain centre": brain_end - np.average(z, weights=volumes) if in_view else np.nan,
         "glands top": below(heights.GLANDS_TOP),
@@ -70,7 +62,8 @@ def measure(case: PhantomCase, areas: Values) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def phantoms() -> dict[str, Values]:
     areas = brain_areas()
-    rows = [measure(make_case(21, index, CENTRES, "whole_body"), areas) for index in range(300)]
+    cases = (make_case(seed, index, CENTRES, "whole_body") for seed in (21, 22, 23, 24) for index in range(200))
+    rows = [measure(case, areas) for case in cases]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
@@ -82,7 +75,7 @@ def people() -> dict[str, Values]:
     end = table["brain_bottom"]
     organs = ("brain_centre", "glands_top", "glands_bottom", "lung_apex", "lungs_bottom", "heart_top", "liver_top")
     below = {name.replace("_", " "): table[name] - end for name in (*organs, "bladder_bottom")}
-    return {"field top": end, "field length": table["field_mm"], "brain ml": table["brain_ml"], **below}
+    return {"field top": end, "brain ml": table["brain_ml"], **below}
 
 
 @pytest.mark.shared
@@ -90,7 +83,6 @@ def people() -> dict[str, Values]:
     ("name", "tolerance"),
     [
         ("field top", 14),
-        ("field length", 90),
         ("brain ml", 120),
         ("brain centre", 6),
         ("glands top", 6),
@@ -105,23 +97,13 @@ def people() -> dict[str, Values]:
 def test_quantiles_are_those_of_real_people(
     name: str, tolerance: float, phantoms: Mapping[str, Values], people: Mapping[str, Values]
 ) -> None:
-    """Deciles and quartiles of 300 phantoms agree with the table's within a tolerance in mm (brain: ml).
+    """Deciles and quartiles of 800 phantoms agree with the table's within a tolerance in mm (brain: ml).
 
     A quantile of 150 people alone has a standard error of about 1.3 sd / sqrt(150), a tenth of the spread: 1 mm for
     the glands, 4 mm for the liver, and more in the long upper tail of the fields' tops.
     """
     real, drawn = (np.nanpercentile(values[name], QUANTILES) for values in (people, phantoms))
     np.testing.assert_allclose(drawn, real, rtol=0, atol=tolerance)
-
-
-@pytest.mark.shared
-def test_as_many_scans_without_brain_and_down_to_the_feet_as_in_real_people(
-    phantoms: Mapping[str, Values], people: Mapping[str, Values]
-) -> None:
-    """Of 150, 5% without brain and 17% beyond 1,300 mm have standard errors of 1.8 and 3.1 points."""
-    for values in (phantoms, people):
-        assert np.isnan(values["brain ml"]).mean() == pytest.approx(0.05, abs=0.035)
-        assert (values["field length"] > 1300).mean() == pytest.approx(0.17, abs=0.06)
 
 
 def test_organs_lie_where_the_heights_say() -> None:
@@ -165,12 +147,3 @@ def test_organs_lie_where_the_heights_say() -> None:
         (heights.BLADDER_BOTTOM, end(marked("bladder"), np.min), 6),
     ):
         assert measured == pytest.approx(frame.height_mm(anatomical), abs=tolerance), anatomical
-
-
-@pytest.mark.slow
-def test_arms_are_raised_as_often_as_at_the_centre() -> None:
-    """CHUP raises half of all patients' arms; of 400, a share of a half has a standard error of 2.5 points."""
-    centre = next(centre for centre in CENTRES if centre.code == "CHUP")
-    arms = [make_case(2, index, [centre]).body.arms for index in range(400)]
-    assert np.mean([position != "down" for position in arms]) == pytest.approx(0.5, abs=0.08)
-    assert set(arms) == {"down", *RAISED_ARMS}

@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import ndimage
+from scipy.spatial.distance import pdist
 
 from rehearsal.phantoms.anatomy.lesions import Disease, Lesion
-from rehearsal.phantoms.anatomy.staged import n_stage, t_stage
-from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm, scaled
+from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
+from rehearsal.phantoms.anatomy.surfaces import largest_diameter_mm
+from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.cohort import PhantomCase, make_case
+from rehearsal.phantoms.protocol import on_common_grid
+from rehearsal.phantoms.scanner import render
 
 
 def lesion(label: int, diameter_mm: float, x_mm: float, aspect: tuple[float, float, float] = (1, 1, 1)) -> Lesion:
@@ -49,11 +55,6 @@ def test_largest_diameter_of_an_ellipsoid(aspect: tuple[float, float, float]) ->
     assert largest_diameter_mm(lesion(1, 30.0, 19.0, aspect)) == pytest.approx(expected, rel=0.008)
 
 
-def test_scaling_gives_the_wanted_diameter() -> None:
-    uneven = replace(lesion(1, 30.0, 19.0, (1.2, 0.9, 1.0)), bumpiness=0.15)
-    assert largest_diameter_mm(scaled(uneven, 41.0)) == pytest.approx(41.0, rel=1e-4)
-
-
 def test_without_a_primary_there_is_no_t_stage() -> None:
     assert t_stage(disease(lesion(2, 30.0, 30.0), lesion(0, 8.0, -30.0))) is None
 
@@ -79,3 +80,28 @@ def test_n_stage_by_number_size_and_side(nodes: tuple[tuple[float, float], ...],
 
 def test_a_single_node_without_a_primary_is_ipsilateral() -> None:
     assert n_stage(disease(lesion(2, 20.0, -30.0))) == "N1"
+
+
+def case_with(stage: str) -> PhantomCase:
+    """The first patient of a cohort with this stage."""
+    cases = (make_case(21, index, CENTRES, "head_and_neck") for index in range(300))
+    return next(case for case in cases if stage in (t_stage(case.disease), n_stage(case.disease)))
+
+
+@pytest.mark.parametrize("stage", ["T3", "T4", "N3"])
+def test_the_rendered_mask_has_the_stage(stage: str) -> None:
+    """Distances between voxel centres fall short of the surface by up to a voxel's diagonal.
+
+    A tumour of T4 meets the bone that it has not replaced, with at least 3% of its surface.
+    """
+    case = case_with(stage)
+    rendered = render(replace(case, protocol=on_common_grid(case.protocol)))
+    spacing_mm, label = np.array(rendered.mask.geometry.spacing_mm[::-1]), 2 if stage == "N3" else 1
+    components, _ = ndimage.label(rendered.mask.array == label, np.ones((3, 3, 3)))
+    lesion = components == 1 + int(np.bincount(components.ravel())[1:].argmax())
+    if stage == "T4":
+        rim = ndimage.binary_dilation(lesion, np.ones((3, 3, 3))) & ~lesion
+        assert (rendered.ct.array[rim] > 250).mean() > 0.03
+        return
+    size_mm = pdist(np.argwhere(lesion & ~ndimage.binary_erosion(lesion)) * spacing_mm).max()
+    assert size_mm > (60 if stage == "N3" else 40) - np.linalg.norm(spacing_mm)

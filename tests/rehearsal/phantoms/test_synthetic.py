@@ -112,7 +112,7 @@ def test_a_cohort_is_continued_for_the_same_declaration_alone(tmp_path: Path) ->
     """Two editions of one name have the same file names; their digests differ in `truth/cohort.json`."""
     content = read_json(FOUR_ANSWERS) | {"evaluation_profile": "hecktor2026"}
     file = tmp_path / "edition.json"
-    options = CohortOptions(8, ("HMR",), "platform", "head", ct_coarsening=16, edition=str(file))
+    options = CohortOptions(8, ("HMR",), "platform", "head_and_neck", ct_coarsening=16, edition=str(file))
     write_json(file, content)
     list(make_cohort(options, 1, tmp_path / "cohort", 1))
     write_json(file, content | {"evaluation_profile": "hecktor2025"})

@@ -13,8 +13,8 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from rehearsal.phantoms.centres import CENTRES
 from rehearsal.phantoms.cohort import PhantomCase, make_case
-from rehearsal.phantoms.protocol import axes_of, coarsened
-from rehearsal.phantoms.scanner import Rendered, render
+from rehearsal.phantoms.protocol import coarsened
+from rehearsal.phantoms.scanner import Rendered
 from tests.rehearsal.phantoms import rearranged
 from tests.rehearsal.phantoms.variants import vary
 
@@ -66,17 +66,3 @@ def test_an_oblique_grid_is_tilted_and_covers_the_scan() -> None:
     assert (index <= np.asarray(tilted.ct.geometry.size) - 0.5 + 1e-6).all()
     volumes = [np.count_nonzero(one.mask.array) * one.mask.geometry.voxel_volume_mm3 for one in (scan, tilted)]
     assert volumes[1] == pytest.approx(volumes[0], rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("arms", "sides"), [("right arm up", {-1}), ("left arm up", {1}), ("up", {-1, 1}), ("down", set())]
-)
-def test_raised_arms_lie_beside_the_head(arms: str, sides: set[int]) -> None:
-    """Elbows are painted 150 mm to the left and right of the skull base; the head is 80 mm wide on either side."""
-    case = coarse_case(8)
-    scan = render(replace(case, body=replace(case.body, arms=arms)))
-    axes = axes_of(scan.ct.geometry)
-    row = scan.ct.array[int(np.abs(axes.z - case.frame.height_mm(40.0)).argmin())] > rearranged.SKIN_HU
-    across = axes.x - case.frame.origin_mm[0]
-    above_table = row[axes.y < case.frame.origin_mm[1] + 90]
-    assert {side for side in (-1, 1) if above_table[:, np.abs(across - 150 * side) < 30].any()} == sides

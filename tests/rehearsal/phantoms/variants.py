@@ -1,6 +1,6 @@
-"""Scan variants for tests of the localiser: cut ends, arms, prone position, beds, hot spots.
+"""Scan variants for tests of the localiser: cut ends, prone position, beds, hot spots.
 
-`vary` changes a patient's scan before rendering (extent, arms, bladder) and rearranges the images or adds objects
+`vary` changes a patient's scan before rendering (extent, table, bladder) and rearranges the images or adds objects
 afterwards (`rearranged.py`).
 """
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from contract.images.geometry import Geometry
-from rehearsal.phantoms.anatomy.body import random_arms
 from rehearsal.phantoms.anatomy.lesions import lesion_extent
 from rehearsal.phantoms.cohort import PhantomCase
 from rehearsal.phantoms.protocol import BEYOND_LESIONS_MM, Range, thinnest_slice_mm
@@ -23,22 +22,20 @@ Change = Callable[[PhantomCase, np.random.Generator], PhantomCase]
 Arrange = Callable[[Rendered, np.random.Generator], Rendered]
 
 # Anatomical heights (mm above the tonsils) between which the top and the bottom of a scan lie.
-SKULL_TOP, ABOVE_HANDS = (168.0, 200.0), (170.0, 250.0)
+SKULL_TOP = (168.0, 200.0)
 CUT_HEAD, SKULL_BASE, BELOW_BRAIN = (70.0, 150.0), (30.0, 60.0), (-10.0, 21.0)
-NECK, BELOW_SHOULDERS, THIGH = (-105.0, -75.0), (-230.0, -120.0), (-950.0, -730.0)
+NECK, BELOW_SHOULDERS, HIP = (-105.0, -75.0), (-230.0, -120.0), (-730.0, -690.0)
 EXTENTS: dict[str, tuple[Range, Range]] = {
-    "whole_body": (SKULL_TOP, THIGH),
-    "skull_to_thigh": (SKULL_BASE, THIGH),
+    "whole_body": (SKULL_TOP, HIP),
+    "skull_to_hip": (SKULL_BASE, HIP),
     "head_and_neck": (SKULL_TOP, BELOW_SHOULDERS),
     "skull_cut": (CUT_HEAD, BELOW_SHOULDERS),
-    "skull_cut_to_thigh": (CUT_HEAD, THIGH),
+    "skull_cut_to_hip": (CUT_HEAD, HIP),
     "head_cut_off": (BELOW_BRAIN, BELOW_SHOULDERS),
     "shoulders_cut_off": (SKULL_TOP, NECK),
-    "no_brain": (BELOW_BRAIN, THIGH),
-    "hands_to_thigh": (ABOVE_HANDS, THIGH),
+    "no_brain": (BELOW_BRAIN, HIP),
 }
-USUAL = ("whole_body", "skull_to_thigh", "head_and_neck", "shoulders_cut_off")
-ARMS_UP_SHARE = 0.4
+USUAL = ("whole_body", "skull_to_hip", "head_and_neck", "shoulders_cut_off")
 # The table of a prone patient is added after turning; until then it lies outside the scan.
 FAR_BELOW_MM = 1000.0
 
@@ -50,14 +47,6 @@ class Variant:
     extents: tuple[str, ...] = USUAL
     change: Change | None = None
     arrange: Arrange | None = None
-
-
-def _arms(position: str) -> Change:
-    return lambda case, _: replace(case, body=replace(case.body, arms=position))
-
-
-def _one_arm_up(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
-    return _arms("left arm up" if rng.random() < 0.5 else "right arm up")(case, rng)
 
 
 def _hot_bladder(case: PhantomCase, rng: np.random.Generator) -> PhantomCase:
@@ -76,17 +65,14 @@ def _without_table(case: PhantomCase, _: np.random.Generator) -> PhantomCase:
 
 VARIANTS: dict[str, Variant] = {
     "whole body": Variant(("whole_body",)),
-    "skull to mid-thigh": Variant(("skull_to_thigh",)),
+    "skull to hip": Variant(("skull_to_hip",)),
     "head and neck": Variant(("head_and_neck",)),
     "head cut off": Variant(("head_cut_off",)),
-    "top of the head cut off": Variant(("skull_cut", "skull_cut_to_thigh")),
+    "top of the head cut off": Variant(("skull_cut", "skull_cut_to_hip")),
     "shoulders cut off": Variant(("shoulders_cut_off",)),
-    "arms up": Variant(("hands_to_thigh", "whole_body", "head_and_neck"), _arms("up")),
-    "one arm up": Variant(("hands_to_thigh", "whole_body", "skull_cut_to_thigh", "head_and_neck"), _one_arm_up),
-    "arms down": Variant(("whole_body", "head_and_neck"), _arms("down")),
     "prone": Variant((*USUAL, "head_cut_off"), _without_table, rearranged.prone),
     "bed in view": Variant(USUAL, _touching_table, rearranged.with_head_holder),
-    "bladder hotter than the brain": Variant(("whole_body", "skull_to_thigh", "no_brain"), _hot_bladder),
+    "bladder hotter than the brain": Variant(("whole_body", "skull_to_hip", "no_brain"), _hot_bladder),
     "no brain in the field": Variant(("no_brain",)),
     "flipped": Variant((*USUAL, "head_cut_off"), None, rearranged.reordered_at_random),
     "oblique": Variant((*USUAL, "head_cut_off"), None, rearranged.oblique_at_random),
@@ -103,7 +89,6 @@ def vary(case: PhantomCase, kind: str, rng: np.random.Generator) -> Rendered:
     """
     variant = VARIANTS[kind]
     extent = variant.extents[int(rng.integers(len(variant.extents)))]
-    case = _arms(random_arms(rng, ARMS_UP_SHARE))(case, rng)
     (top_low, top_high), (bottom_low, bottom_high) = EXTENTS[extent]
     case = _scanned(case, float(rng.uniform(bottom_low, bottom_high)), float(rng.uniform(top_low, top_high)))
     if variant.change is not None:

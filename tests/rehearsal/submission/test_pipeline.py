@@ -71,7 +71,7 @@ class StubImages:
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     """One small phantom, made once."""
     folder = tmp_path_factory.mktemp("phantom")
-    return folder, make_phantoms(folder, load_edition(), ("head",), coarsening=16)
+    return folder, make_phantoms(folder, load_edition(), ("head_and_neck",), coarsening=16)
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def ignore(_: str) -> None:
 
 
 def request(package: Path, output: Path, **changes: Any) -> SubmissionOptions:
-    return SubmissionOptions(package, output, kinds=("head",), **changes)
+    return SubmissionOptions(package, output, kinds=("head_and_neck",), **changes)
 
 
 def names(folder: Path) -> list[str]:
@@ -137,7 +137,7 @@ def test_files_of_a_submission(tiny_package: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert record["model"]["manifest_sha256"] == manifest_sha256(tiny_package)
     (case,) = record["rehearsals"][1]["cases"]
-    assert case["kind"] == "head"
+    assert case["kind"] == "head_and_neck"
     assert 0 < case["seconds"] == record["rehearsals"][1]["longest_s"]
     text = (output / "README.md").read_text()
     assert "| hecktor-rfs.tar.gz | container image of the algorithm for task 2, Recurrence-free survival |" in text
@@ -190,7 +190,10 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("images", "says"),
     [
-        (StubImages({"rfs": "exit-3"}), r"^rfs: phantom \w+-\d+ \(head\): exit status 3.*the scanner was off; no file"),
+        (
+            StubImages({"rfs": "exit-3"}),
+            r"^rfs: phantom \w+-\d+ \(head_and_neck\): exit status 3.*the scanner was off; no file",
+        ),
         (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
         (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
         (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
@@ -259,12 +262,12 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     assert shown[:5] == [
         "model.tar.gz: packing",
         f"model.tar.gz: packed, unpacked as the platform does, verified: {package_identity(tiny_package)}",
-        "phantoms: making head",
+        "phantoms: making head_and_neck",
         "images: building toy-hecktor-rfs:cpu",
         "hecktor-rfs.tar.gz: saving and loading",
     ]
     assert shown[6] == "rfs: rehearsing 1 phantoms"
-    assert re.fullmatch(r"rfs: phantom \S+ \(head\) N s", shown[7])
+    assert re.fullmatch(r"rfs: phantom \S+ \(head_and_neck\) N s", shown[7])
     assert re.fullmatch(r"rfs: warning: \S+: hpv-status\.json, .*: no output of this task; .*", shown[8])
     assert shown[9] == "rfs: 1 phantoms, N s the longest (limit 900 s)"
 
