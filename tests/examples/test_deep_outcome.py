@@ -18,11 +18,11 @@ from baseline.package.existing import use_networks
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.files import read_json
-from tests.baseline.conftest import few_repeats, once_prepared, prepared
+from tests.baseline.conftest import once_prepared, prepared
 from tests.conftest import CaseFolder
 from tests.examples.readme import EXAMPLES, commands, run
 
-__all__ = ["few_repeats", "once_prepared", "prepared"]
+__all__ = ["once_prepared", "prepared"]
 FOLDER = EXAMPLES / "deep_outcome"
 
 
