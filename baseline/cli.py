@@ -22,6 +22,7 @@ from contract.options import (
     number_within,
     package_output,
     positive_number,
+    require_paths,
     whole_number,
 )
 from contract.processes import usable_cpus
@@ -39,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         HecktorError: a step failed or was interrupted by Ctrl-C.
     """
     arguments = parser().parse_args(argv)
+    is_begun = arguments.step not in ("all", "prepare")
+    require_paths(arguments, "release", "networks", "nnunet", "splits", "average", *(["work"] if is_begun else []))
     from baseline.steps import STEPS
 
     try:

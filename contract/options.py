@@ -48,6 +48,22 @@ def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterat
                 yield from _options_of(subcommand, words)
 
 
+def require_paths(arguments: argparse.Namespace, *names: str) -> None:
+    """Refuse options whose file or folder does not exist, before a command imports what takes seconds.
+
+    Raises:
+        HecktorError: names the option and the whole path, with its deepest folder that exists.
+    """
+    for name in names:
+        given = getattr(arguments, name, None) or ()
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if not path.exists():
+                whole = path.absolute()
+                there = next(folder for folder in whole.parents if folder.exists())
+                option = f"--{name.replace('_', '-')}"
+                raise HecktorError(option, f"no such file or folder: {whole} ({there} exists)", "an existing one")
+
+
 def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
     """Add `--edition`, see `add_edition_option`, and `--task`; read them with `chosen_algorithm`."""
     add_task_option(parser)

@@ -90,7 +90,7 @@ class RiskScorer:
         if (c_index if upper is None else upper) >= 0.5:
             return None
         hint = f"expected: {DIRECTIONS[self.rules.direction]}; negating a risk gives a time and the reverse"
-        return f"c_index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
+        return f"the C-index is {c_index:.3f}, below 0.5: the sign may be flipped ({hint})"
 
     def reference_of(self, row: RiskRow) -> tuple[object, ...]:
         return row.rfs_days, row.relapse

@@ -158,7 +158,7 @@ def test_a_better_answer_that_cannot_be_written_leaves_the_one_before(
         monkeypatch.setattr("algorithm.output.write_files", full)
         output.write(risk(0.75))
 
-    def full(_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OutputError("rfs.json", "cannot be written (No space left on device)")
 
     answers, reason = watch(compute, output, Deadline(600.0), Termination())
@@ -169,10 +169,10 @@ def test_a_write_in_progress_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("algorithm.output.PATIENCE_S", 0.1)
     output, termination, real = output_in(tmp_path), Termination(), output_module.write_files
 
-    def slow(contents: Any) -> None:
+    def slow(contents: Any, **options: Any) -> None:
         termination.request()
         time.sleep(0.5)
-        real(contents)
+        real(contents, **options)
 
     monkeypatch.setattr("algorithm.output.write_files", slow)
     answers, _ = watch(lambda: output.write(risk(0.5)), output, Deadline(600.0), termination)

@@ -79,7 +79,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scanned(root: Path, size: tuple[int, int, int], spacing_mm: float) -> Path:
     """CT and PET of one patient on one grid of cubes, from the same corner of the field."""
-    case = make_case(3, 3, CENTRES, "head_and_neck")
+    case = make_case(3, 17, CENTRES, "head_and_neck")
     places = [case.frame.to_patient(lesion.place) for lesion in case.disease.lesions if lesion.label]
     face = np.round(np.mean(places, axis=0) - np.array([106.5, 91.5, 94.5])) - 1.5
     x, y, z = (float(one) for one in face + spacing_mm / 2)
@@ -126,7 +126,7 @@ def nnunet_mask(case: Path, model: Path = DEFAULT_PACKAGE) -> np.ndarray:
 def test_the_phantom_needs_no_crop(phantom: Path) -> None:
     case = read_case(phantom, EDITION, SEGMENTATION, Notices())
     region, spacing_mm = localise(case), load_package(DEFAULT_PACKAGE).spacing_mm
-    assert upright_grid(case.ct.geometry, region.lower_mm, region.upper_mm, spacing_mm) == case.ct.geometry
+    assert upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm) == case.scan.geometry
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_a_stock_training_answers_as_nnunet_predicts(
     monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
     found = read_volume(answer(case, tmp_path / "output", model))
     read = read_case(case, EDITION, SEGMENTATION, Notices())
-    assert ScanPart(read, localise(read), load_package(model)).restoration.part == read.ct.geometry
+    assert ScanPart(read, localise(read), load_package(model)).restoration.part == read.scan.geometry
     expected = nnunet_mask(case, model)
     for label in labels.FOREGROUND:
         ours, theirs = found.array == label, expected == label

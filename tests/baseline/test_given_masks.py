@@ -202,13 +202,13 @@ def test_masks_by_the_mean_probabilities_of_two_trainings(prepared: tuple[WorkFo
         for case in read_cases(work):
             size = read_header(image_path(work.raw, case, 0)).geometry.array_shape
             foreground = np.zeros((3, *size), np.float32)
-            z, y, x = (slice(number // 2 - 3, number // 2 + 4) for number in size)
-            foreground[1, z, y, x], foreground[1, z, y, x.start + 12 : x.stop + 12] = first, second
+            z, y, x = (slice(number // 2 - 6, number // 2 + 7) for number in size)  # four voxels of the CT
+            foreground[1, z, y, x], foreground[1, z, y, x.start + 20 : x.stop + 20] = first, second
             write_probabilities(training.probabilities(case.patient_id), foreground, np.zeros(size, np.uint8))
     case = read_cases(work)[0]
     for some, expected in ((trainings, [0, 1]), (trainings[:1], [1, 0])):
         mask = read_volume(averaged_masks(work, some)[case.patient_id])
-        assert [label_at(mask, work, case, beside) for beside in (0, 12)] == expected
+        assert [label_at(mask, work, case, beside) for beside in (0, 20)] == expected
     trainings[1].probabilities(case.patient_id).unlink()
     with pytest.raises(
         HecktorError, match=rf"^b: no out-of-fold probabilities of {case.patient_id}, expected `hecktor"

@@ -61,7 +61,7 @@ def score_of_the_null_algorithm(cases: Path, masks: Path) -> float | None:
         earlier = find_single_image(case / "images" / "registered-pre-rt-head-neck-segmentation")
         shutil.copy(earlier, masks / f"{case.parent.name}.mha")
     truth = cases / f"ground_truth_{TASK}"
-    return evaluate(truth, predictions=masks, edition=EDITION, task=TASK, bootstraps=0).metrics["dsc_agg_mean"].value
+    return evaluate(truth, predictions=masks, edition=EDITION, task=TASK, bootstraps=0).aggregates["dsc_agg_mean"].value
 
 
 def test_a_network_of_mr_beats_the_null_algorithm(images: ContainerEngine, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_a_mask_without_a_row_counts_for_the_mask_alone_and_is_named(tmp_path, g
 def test_a_low_c_index_names_the_direction(truth, plain):
     (warning,) = run(truth, predictions=plain, bootstraps=0)["warnings"]
     assert warning == (
-        "c_index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; negating "
+        "the C-index is 0.375, below 0.5: the sign may be flipped (expected: a time, higher = later recurrence; negating "
         "a risk gives a time and the reverse)"
     )
 

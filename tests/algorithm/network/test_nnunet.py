@@ -82,7 +82,7 @@ def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
 
 def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
     """CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users bring them."""
-    ct, part = oriented(case.ct), image.restoration.part
+    ct, part = oriented(case.scan), image.restoration.part
     assert case.pet is not None
     grid = sitk.Image(list(ct.geometry.size), sitk.sitkFloat32)
     grid.SetSpacing(ct.geometry.spacing_mm)
@@ -109,12 +109,12 @@ def nnunets_image(case: Case, package: ModelPackage, image: ScanPart) -> tuple[n
 
 
 def everything(case: Case) -> Region:
-    corners = case.ct.geometry.corners_mm()
+    corners = case.scan.geometry.corners_mm()
     return Region(tuple(corners.min(0)), tuple(corners.max(0)), "test")
 
 
 def middle(case: Case, half_mm: float = 9.0) -> Region:
-    centre = case.ct.geometry.corners_mm().mean(0)
+    centre = case.scan.geometry.corners_mm().mean(0)
     return Region(tuple(centre - half_mm), tuple(centre + half_mm), "test")
 
 
@@ -243,6 +243,6 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     upright = CaseImage(case, middle(case), plain, pytest.fail)
     assert (upright.grid.direction, upright.restoration) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
     image = CaseImage(case, middle(case), package, pytest.fail)
-    assert image.grid.direction == pytest.approx(case.ct.geometry.direction)
+    assert image.grid.direction == pytest.approx(case.scan.geometry.direction)
     assert image.restoration is not None
     assert image.scans[0].shape == image.data.shape[1:] == image.grid.array_shape
