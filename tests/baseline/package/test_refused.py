@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
                 *[edit_checkpoint(lambda c: c["init_args"].update(plans={}), fold)(r) for fold in (0, 1)],
             ]
         ),
-        "normalisation 'Mine', expected CTNormalization",
+        "normalisation 'Mine', expected .*CTNormalization",
     ),
     "normalised within a mask": (
         edit_plan(use_mask_for_norm=[False, True]),
@@ -177,7 +177,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("inside", ["fold_0/checkpoint_final.pth", "fold_0", "no_such_folder"])
+@pytest.mark.parametrize("inside", ["fold_0/checkpoint_final.pth", "fold_0"])
 def test_what_is_no_results_folder(
     inside: str, results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

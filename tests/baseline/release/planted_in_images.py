@@ -55,7 +55,7 @@ def centimetres(release: Release, p: str) -> list[Expected]:
             spacing_mm=tuple(step / 100 for step in grid.spacing_mm), origin_mm=tuple(v / 100 for v in grid.origin_mm),
         )  # fmt: skip
     return [
-        ("warning", "geometry", p, image(p, "__CT"), r"spacing \(0\.\d+, 0\.\d+, 0\.04\) mm"),
+        ("warning", "geometry", p, image(p, "__CT"), r"spacing \(0\.\d+, 0\.\d+, 0\.0\d+\) mm"),
         ("warning", "geometry", p, image(p, "__PT"), r"spacing \(0\.\d+, 0\.\d+, 0\.05\) mm"),
     ]
 
@@ -90,7 +90,7 @@ IMAGE_FAULTS: dict[str, Plant] = {
     "centimetres": centimetres,
     "label 3": spoiled_image("", lambda m: np.where(m == 2, 3, m), "error", "labels", "labels 3$"),
     "half a label": spoiled_image("", with_values(0.5, 1), "error", "labels", "labels 0.5$"),
-    "mirrored mask": spoiled_image("", lambda m: m[:, :, ::-1], "warning", "mirrored", "with x mirrored$"),
+    "mirrored mask": spoiled_image("", lambda m: m[:, ::-1], "warning", "mirrored", "with y mirrored$"),
     "empty mask": spoiled_image("", np.zeros_like, "warning", "labels", "an empty mask"),
     "inverted CT": spoiled_image("__CT", lambda ct: -ct, "error", "hounsfield", "an inverted CT"),
     "rescale forgotten": spoiled_image(
