@@ -7,10 +7,12 @@ HECKTOR 2020 and 2021 overviews (Andrearczyk et al. 2020, 2023). Everything else
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from contract.errors import InputError
 
 Grid = tuple[int, float, float]
+FIELDS_OF_VIEW: Final = ("head_and_neck", "cut", "whole_body")
 
 
 @dataclass(frozen=True)

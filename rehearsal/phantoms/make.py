@@ -14,10 +14,10 @@ from contract.errors import InputError, OutputError
 from contract.images.volumes import Volume
 from contract.processes import fresh_processes
 from rehearsal.phantoms.anatomy.stages import n_stage, t_stage
-from rehearsal.phantoms.centres import CENTRES
+from rehearsal.phantoms.centres import CENTRES, FIELDS_OF_VIEW
 from rehearsal.phantoms.cohort import CohortOptions, PhantomCase, cohort_cases, make_case
 from rehearsal.phantoms.layouts import LAYOUTS, Layout
-from rehearsal.phantoms.protocol import FIELDS_OF_VIEW, coarsened, on_common_grid
+from rehearsal.phantoms.protocol import coarsened, on_common_grid
 from rehearsal.phantoms.scanner import Rendered, render
 from rehearsal.phantoms.tables import truth_row
 from rehearsal.phantoms.visits import Visits, render_visits

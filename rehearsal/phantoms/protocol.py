@@ -13,7 +13,7 @@ import numpy as np
 from contract.images.geometry import Geometry
 from rehearsal.phantoms.anatomy.canvas import Axes, Frame
 from rehearsal.phantoms.anatomy.heights import BLADDER_BOTTOM, BRAIN_BOTTOM
-from rehearsal.phantoms.centres import Centre
+from rehearsal.phantoms.centres import FIELDS_OF_VIEW, Centre
 
 # A scan ends at least this far beyond the lesions, and radiotherapy images further below.
 BEYOND_LESIONS_MM, PLANNING_BELOW_LESIONS_MM = 15, 30
@@ -35,9 +35,8 @@ _CUT_TOP_MM: Final = (6, 66)
 # Anatomical heights between which the lower end lies.
 _BOTTOM: Final = (-230, -120)
 _BELOW_BLADDER_MM: Final = 30
-# Fields of view and their shares.
-_VIEWS: Final = {"head_and_neck": 0.75, "cut": 0.1, "whole_body": 0.15}
-FIELDS_OF_VIEW: Final = tuple(_VIEWS)
+# Shares of the fields of view.
+_VIEWS: Final = dict(zip(FIELDS_OF_VIEW, (0.75, 0.1, 0.15), strict=True))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, printable
 from contract.options import Parser, add_code_option, add_edition_option
 from contract.packages import package_edition
-from rehearsal.phantoms.protocol import FIELDS_OF_VIEW
+from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
 if TYPE_CHECKING:
     from rehearsal.submission.images import BuiltImages

@@ -64,7 +64,7 @@ class TrialInputs:
 def make_phantoms(folder: Path, edition: Edition, kinds: Sequence[str], coarsening: int = 1) -> dict[str, str]:
     """Write a phantom of each field of view in the platform's layout; returns the kind of each by ID.
 
-    `kinds` are names of `rehearsal.phantoms.protocol.FIELDS_OF_VIEW`.
+    `kinds` are names of `rehearsal.phantoms.centres.FIELDS_OF_VIEW`.
     The CT matrix is `coarsening` times smaller in plane.
     """
     layout, kind_of = PlatformWriter(edition), {}

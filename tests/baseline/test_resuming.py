@@ -24,7 +24,7 @@ TIMES = ("made_from", "seconds")
 # Module whose `write_json` is interrupted, calls before that, and the files of the step.
 STEPS: tuple[tuple[str, int, Callable[[WorkFolders], list[Path]]], ...] = (
     ("postprocessing.step", 0, lambda work: [work.postprocessing_json, work.features_json, *work.masks.iterdir()]),
-    ("pipeline", 1, lambda work: [work.heads_json, work.cross_validation_json]),
+    ("fit", 1, lambda work: [work.heads_json, work.cross_validation_json]),
     ("report.report", 0, lambda work: [work.report / "index.html", work.report_json]),
     ("package.export", 1, lambda _: []),
 )

@@ -49,7 +49,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def cohort(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("cohort")
-    hecktor("phantoms", "--edition", EDITION, "--layout", "platform", "--patients", PATIENTS, "--seed", 152,
+    hecktor("phantoms", "--edition", EDITION, "--layout", "platform", "--patients", PATIENTS, "--seed", 7,
             "--output", root, "--jobs", 2, "--head-and-neck-only")  # fmt: skip
     return root
 
