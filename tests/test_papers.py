@@ -1,4 +1,4 @@
-"""Every row of docs/seeds.md: its place in a paper, its commands, and the tests that check it.
+"""Every row of docs/papers.md: its place in a paper, its commands, and the tests that check it.
 
 A command is parsed by the parser of its subcommand, which then stops before it does anything. Tests are looked up in
 the source, so that none is imported that needs another environment.
@@ -26,8 +26,8 @@ from evaluation.editions.profile import load_profile, with_options, with_ranking
 from hecktor.cli import COMMANDS, command
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs/seeds.md").read_text(encoding="utf-8")
-HEADER = ["line", "table, figure or method", "command", "test"]
+PAGE = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+HEADER = ["section", "table, figure or method", "command", "test"]
 # A row may mean the commands of the row above, or say that there is nothing yet.
 SAME, OPEN = "the same", "open"
 
@@ -35,6 +35,7 @@ SAME, OPEN = "the same", "open"
 class Row(NamedTuple):
     """One row of the papers' tables."""
 
+    year: str
     places: str
     subject: str
     commands: str
@@ -62,8 +63,28 @@ def code(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-ROWS = [Row(*cells) for header, rows in tables(PAGE) if header == HEADER for cells in rows]
-LENGTHS = {cells[0]: int(re.findall(r"\((\d+)", cells[1])[0]) for cells in next(tables(PAGE))[1]}
+def sections(places: str) -> list[str]:
+    """The sections of a list; a comma before a point belongs to its section."""
+    return re.split(r", (?!point)", places)
+
+
+def rows_of(page: str) -> Iterator[Row]:
+    """The rows of the papers' tables, each below the heading of its year."""
+    for chapter in re.split(r"^## ", page, flags=re.MULTILINE):
+        year = chapter.partition("\n")[0][-4:]
+        yield from (Row(year, *cells) for header, rows in tables(chapter) if header == HEADER for cells in rows)
+
+
+ROWS = [*rows_of(PAGE)]
+# The sections of each paper that have no subsections.
+SECTIONS = {
+    "2020": "1, 2.1, 2.2, 2.3, 3.1, 3.2, 3.3, 4.1, 4.2, 4.3, 5, Appendix 1, Appendix 2",
+    "2021": "1, 2.1, 2.2, 2.3, 2.4, 3.1, 3.2, 3.3, 3.4, 3.5, 4.1, 4.2, 5, 6, Appendix A, Appendix B, Appendix C",
+    "rules": "task 1, task 1, point 1, task 1, point 2, task 1, point 2a, task 1, point 2b, task 2, task 3",
+    "2025": "1.1, 1.2, 1.3.1, 1.3.2, 1.3.3, 2.1, 2.2.1, 2.2.2, 2.2.3, 2.3.1, 2.3.2, 2.3.3, 2.3.4, 3.1.1, 3.1.2, 3.1.3, "
+    "3.2.1, 3.2.2, 3.2.3, 3.2.4, 4.1, 4.2, 4.3, 4.4, 4.5, 5",
+    "2024": "1, 2.1, 2.2, 2.3, 2.4, 2.5, 2.6, 2.7, 3.1, 3.2, 3.3, 3.4, 4.1, 4.2, 4.3, 5",
+}
 
 
 @cache
@@ -125,18 +146,18 @@ def problems_of_tests(cell: str) -> Iterator[str]:
             yield f"{name}: no such test"
 
 
-def problems_of_places(cell: str) -> Iterator[str]:
-    """Lines beyond the end of their paper; a line without a paper is of the one before it."""
-    paper = ""
-    for named, line in re.findall(r"(?:(00\d):)?(\d+)", cell):
-        paper = named or paper
-        if not 0 < int(line) <= LENGTHS.get(paper, 0):
-            yield f"{paper}:{line}: no such line"
+def problems_of_places(cell: str, year: str) -> Iterator[str]:
+    """Sections that their paper does not have; `year` is that of sections without one, as in `2.1; rules: task 2`."""
+    for part in cell.split("; "):
+        named, _, places = part.rpartition(": ")
+        for place in sections(places):
+            if place not in sections(SECTIONS.get(named or year, "")):
+                yield f"{named or year}: {place}: no such section"
 
 
 def problems(row: Row, above: str = "") -> list[str]:
     """What is wrong with a row; `above` are the commands of the row above."""
-    found = [*problems_of_places(row.places), *problems_of_tests(row.tests)]
+    found = [*problems_of_places(row.places, row.year), *problems_of_tests(row.tests)]
     if row.commands == OPEN:
         return found
     commands = above if row.commands.startswith(SAME) else row.commands
@@ -146,11 +167,12 @@ def problems(row: Row, above: str = "") -> list[str]:
 
 
 def test_there_are_rows_of_every_paper() -> None:
-    assert {place for row in ROWS for place in re.findall(r"(00\d):", row.places)} == set(LENGTHS)
+    named = {year for row in ROWS for year in re.findall(r"(\w+): ", row.places)}
+    assert {row.year for row in ROWS} | named == set(SECTIONS) == {cells[0] for cells in next(tables(PAGE))[1]}
     assert len(ROWS) > 70
 
 
-@pytest.mark.parametrize("number", range(len(ROWS)), ids=[row.places for row in ROWS])
+@pytest.mark.parametrize("number", range(len(ROWS)), ids=[f"{row.year}: {row.places}" for row in ROWS])
 def test_commands_parse_and_tests_exist(number: int) -> None:
     above = next((row.commands for row in ROWS[number - 1 :: -1] if not row.commands.startswith(SAME)), "")
     assert problems(ROWS[number], above if number else "") == []
@@ -187,22 +209,24 @@ RANK, TESTS = "`hecktor rank --task 1 M --output DIR`", "`test_papers.py::test_t
 @pytest.mark.parametrize(
     ("row", "found"),
     [
-        (Row("000:9999", "", RANK, TESTS), ["000:9999: no such line"]),
-        (Row("000:1", "", "`hecktor fly`", TESTS), ["no command fly"]),
-        (Row("000:1", "", "`hecktor rank --task 1 M`", TESTS), ["required: --output"]),
-        (Row("000:1", "", RANK.replace("--task", "--tasks"), TESTS), ["unrecognized arguments: --tasks"]),
-        (Row("000:1", "", RANK.replace("1", "1 --edition hecktor1999"), TESTS), ["hecktor1999"]),
-        (Row("000:1", "", RANK.replace("1", "larynx"), TESTS), ["larynx"]),
-        (Row("000:1", "", "`hecktor study dice --output DIR`", TESTS), ["dice"]),
-        (Row("000:1", "", "`scripts/absent`", TESTS), ["scripts/absent: no such command"]),
-        (Row("000:1", "", "", TESTS), ["no command"]),
-        (Row("000:1", "", SAME, TESTS), ["no command"]),
-        (Row("000:1", "", RANK, ""), ["no test"]),
-        (Row("000:1", "", RANK, "`absent.py`"), ["absent.py: no such file"]),
-        (Row("000:1", "", RANK, "`shared_data.py`"), ["shared_data.py: no such test"]),
-        (Row("000:1", "", RANK, "`test_papers.py`, `::test_absent`"), ["::test_absent: no such test"]),
-        (Row("000:1", "", OPEN, ""), []),
-        (Row("000:1, 2", "", RANK, TESTS), []),
+        (Row("2021", "9.9", "", RANK, TESTS), ["2021: 9.9: no such section"]),
+        (Row("2021", "3.5", "", "`hecktor fly`", TESTS), ["no command fly"]),
+        (Row("2021", "3.5", "", "`hecktor rank --task 1 M`", TESTS), ["required: --output"]),
+        (Row("2021", "3.5", "", RANK.replace("--task", "--tasks"), TESTS), ["unrecognized arguments: --tasks"]),
+        (Row("2021", "3.5", "", RANK.replace("1", "1 --edition hecktor1999"), TESTS), ["hecktor1999"]),
+        (Row("2021", "3.5", "", RANK.replace("1", "larynx"), TESTS), ["larynx"]),
+        (Row("2021", "3.5", "", "`hecktor study dice --output DIR`", TESTS), ["dice"]),
+        (Row("2021", "3.5", "", "`scripts/absent`", TESTS), ["scripts/absent: no such command"]),
+        (Row("2021", "3.5", "", "", TESTS), ["no command"]),
+        (Row("2021", "3.5", "", SAME, TESTS), ["no command"]),
+        (Row("2021", "3.5", "", RANK, ""), ["no test"]),
+        (Row("2021", "3.5", "", RANK, "`absent.py`"), ["absent.py: no such file"]),
+        (Row("2021", "3.5", "", RANK, "`shared_data.py`"), ["shared_data.py: no such test"]),
+        (Row("2021", "3.5", "", RANK, "`test_papers.py`, `::test_absent`"), ["::test_absent: no such test"]),
+        (Row("2021", "3.5", "", OPEN, ""), []),
+        (Row("2021", "3.5; rules: task 1, point 2a, task 2; 2025: 2.3.1", "", RANK, TESTS), []),
+        (Row("2021", "rules: task 1, point 3", "", RANK, TESTS), ["rules: task 1, point 3: no such section"]),
+        (Row("2021", "2019: 1", "", RANK, TESTS), ["2019: 1: no such section"]),
     ],
 )
 def test_a_wrong_row_is_found(row: Row, found: list[str]) -> None:

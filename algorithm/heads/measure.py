@@ -1,6 +1,6 @@
 """Named features with units from a mask, CT and PET on one grid, and from the clinical variables.
 
-docs/features.md lists them; the definitions are in `algorithm.heads.features`.
+docs/heads.md lists them; the definitions are in `algorithm.heads.features`.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_by_hand() -> None:
 
 def test_every_feature_is_listed_in_the_documentation() -> None:
     mask, ct, pet = scene()
-    document = (Path(__file__).parents[3] / "docs" / "features.md").read_text()
+    document = (Path(__file__).parents[3] / "docs" / "heads.md").read_text()
     listed = set(re.findall(r"`([a-z0-9_.]+)`", document))
     names = {*image_features(mask, ct, pet, GRID), *clinical_features(Patient(), CLINICAL)}
     assert names <= listed, names - listed

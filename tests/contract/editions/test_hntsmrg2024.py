@@ -18,7 +18,7 @@ DECLARED = json.loads((Path(__file__).parents[3] / "contract" / "editions" / "hn
 
 
 def test_two_algorithms_with_their_images_and_time() -> None:
-    """004:130 to 133: one MR before radiotherapy; during it two MR and two masks more; 20 minutes a case."""
+    """HNTS-MRG 2024, 2.4 and 2.5: one MR before radiotherapy; during it two MR and two masks more; 20 minutes a case."""
     before, during = load_edition("hntsmrg2024").algorithms
     assert (before.name, before.modality, before.channels) == ("pre-rt", "MR", ("mr_before",))
     assert during.scan.slug == "mid-rt-t2w-head-neck"

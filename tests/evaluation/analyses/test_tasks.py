@@ -70,7 +70,7 @@ def test_only_teams_of_both_tasks_are_compared() -> None:
 
 
 def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
-    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark (004:262)."""
+    """The boxes hold the ranked values 0.9 and 0.8 alone; an entry without a value has no mark (HNTS-MRG 2024, 3.4)."""
     first, second = task(1, {"a": 1, "b": 2}), task(2, {"a": 1, "b": 2})
     entries = [
         {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},

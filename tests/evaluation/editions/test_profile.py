@@ -84,8 +84,8 @@ def test_an_edition_without_the_task_says_so(profile):
 @pytest.mark.parametrize(
     ("edition", "names", "task"),
     [
-        ("hecktor2021", ("2", "3", "pfs", "rfs"), RFS),  # 000:181, tasks 2 and 3 predict the same outcome
-        ("hntsmrg2024", ("1", "pre-RT"), load_edition("hntsmrg2024").algorithms[0]),  # 004:40
+        ("hecktor2021", ("2", "3", "pfs", "rfs"), RFS),  # 2021, 3.5: tasks 2 and 3 predict the same outcome
+        ("hntsmrg2024", ("1", "pre-RT"), load_edition("hntsmrg2024").algorithms[0]),  # 2024, 2.1
         ("hntsmrg2024", ("2", "mid-RT"), load_edition("hntsmrg2024").algorithms[1]),
         ("hecktor2022", ("2", "rfs"), RFS),
     ],

@@ -1,4 +1,4 @@
-"""Two leaderboards side by side: values of the HECKTOR 2025 overview (003:124) and ranks by hand."""
+"""Two leaderboards side by side: values of the HECKTOR 2025 overview (3.2.2) and ranks by hand."""
 
 from __future__ import annotations
 
