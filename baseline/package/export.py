@@ -71,7 +71,7 @@ def export_package(
     """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
 
     `plans` are from nnU-Net; `checkpoints` by configuration, fold 0 first, as `ModelPackage.numbers_of` expects. The
-    other arguments are as in `PackageContents`. Inference averages the passes' probabilities; docs/inference.md
+    other arguments are as in `PackageContents`. Inference averages the passes' probabilities; docs/formats.md
     compares them with logits.
     """
     members = [
