@@ -1,4 +1,4 @@
-"""Conversion of clinical data into cases: `convert_dicom` reads DICOM folders (docs/cases.md).
+"""Conversion of clinical data into cases: `convert_dicom` reads DICOM folders (docs/formats.md).
 
 Importing this package does not import pydicom, which only the extra `dicom` installs, nor SimpleITK.
 """

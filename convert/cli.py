@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     dicom = formats.add_parser(
         "dicom",
         help="a DICOM study with CT and PET",
-        description="Write a case in the platform's layout from a DICOM study with CT and PET (docs/cases.md).",
+        description="Write a case in the platform's layout from a DICOM study with CT and PET (docs/formats.md).",
     )
     add = dicom.add_argument
     add("--input", type=Path, required=True, metavar="DIR", help="folder of one study; sub-folders are read too")

@@ -1,4 +1,4 @@
-"""SUV normalised by body weight, by QIBA's FDG-PET/CT profile and the IBSI-SUV manual (docs/cases.md)."""
+"""SUV normalised by body weight, by QIBA's FDG-PET/CT profile and the IBSI-SUV manual (docs/formats.md)."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _references(options: PhaseOptions) -> References:
         name = options.ground_truth.name
         masks = ["the masks <case>.nii.gz of all patients"] * (options.task.algorithm.mask is not None)
         expected = " and ".join([*masks, *["its table"] * bool(options.task.algorithm.heads)])
-        what = f"{expected} in one folder, as the platform needs them (docs/run-a-phase.md#start-from-a-release)"
+        what = f"{expected} in one folder, as the platform needs them (docs/organise.md#start-from-a-release)"
         raise GroundTruthError(name, "a release, with a folder for each patient", what) from None
 
 

@@ -180,7 +180,7 @@ def test_the_example_of_the_page_runs(
     study.ct_and_pet()
     study.root.rename(study.root.with_name("STUDY"))
     monkeypatch.chdir(study.root.parent)
-    page = Path(__file__).parents[2] / "docs" / "cases.md"
+    page = Path(__file__).parents[2] / "docs" / "formats.md"
     for example in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(example, {})
     assert capsys.readouterr().out.startswith("(0.000296075")
