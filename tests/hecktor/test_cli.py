@@ -154,3 +154,22 @@ def test_a_misspelt_option_names_the_right_one(words: str, message: str, capsys:
         cli.main(words.split())
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train prepare --release {absent} --work {here}",
+        "train heads --work {absent}",
+        "train heads --work {here} --nnunet {absent} --splits {here}",
+        "package --nnunet {absent} --without-heads --output {here}/model",
+        "package --code {here} --weights {here} --weights {absent} --without-heads --output {here}/model",
+    ],
+)
+def test_an_absent_path_is_named_with_its_option(
+    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = tmp_path / "no" / "such"
+    assert cli.main(words.format(absent=absent, here=tmp_path).split()) == 1
+    error = capsys.readouterr().err
+    assert re.match(rf"error: --[a-z]+: no such file or folder: {absent} \({tmp_path} exists\)", error)

@@ -214,5 +214,6 @@ def test_two_processes_write_the_same(release: Release) -> None:
     ids=["plan", "one fold", "all folds", "heads", "export"],
 )
 def test_a_step_before_its_time(tmp_path: Path, command: list[str], message: str) -> None:
+    (tmp_path / "empty").mkdir()
     with pytest.raises(HecktorError, match=message):
         main([*command, "--work", str(tmp_path / "empty")])

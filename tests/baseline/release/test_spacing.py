@@ -39,7 +39,7 @@ def by_command(step: str) -> Callable[[Path], object]:
     more = ["--output", "package", "--preset", "nnunet"] if step == "all" else []
 
     def run(root: Path) -> object:
-        return main([step, "--work", str(root), "--release", "absent", "--spacing-mm", "1", "1", "1", *more])
+        return main([step, "--work", str(root), "--release", str(root.parent), "--spacing-mm", "1", "1", "1", *more])
 
     return run
 
@@ -85,7 +85,7 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
     monkeypatch.setattr(pipeline, "check_release", check)
     monkeypatch.setattr(pipeline, "_intention", lambda *_: "steps")
     options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
-    command = ["all", "--work", str(root), "--release", "r", "--output", "package", "--preset", "nnunet"]
+    command = ["all", "--work", str(root), "--release", str(root.parent), "--output", "package", "--preset", "nnunet"]
     with pytest.raises(CheckBegunError):
         train(options, print) if from_python else main(command)
     assert check.call_args.args[0].spacing_mm == spacing_mm
