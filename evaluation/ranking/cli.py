@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    if absent := [str(path) for path in paths if not path.exists()]:
+    if absent := [str(path) for path in paths if path.suffix != ".json" and not path.exists()]:
         raise HecktorError(absent[0], "no such file or folder", f"a {METRICS_JSON}, or a folder of TEAM/{METRICS_JSON}")
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
     teams = list(names) if names else [path.resolve().parent.name for path in files]

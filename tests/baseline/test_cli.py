@@ -38,9 +38,10 @@ def test_errors_of_the_last_steps_end_the_first_one(
     """Not after the hours of those between."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     places = ["--release", str(tmp_path / "release"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "p")]
+    (tmp_path / "release").mkdir()
     with pytest.raises(HecktorError, match=f"^{message}"):
         main(["all", *places, "--preset", "short", *options])
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "release"]
 
 
 def by_python(root: Path) -> object:
@@ -88,7 +89,7 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
 
 
 def test_options_of_a_plan_beside_the_networks_of_a_package(tmp_path: Path) -> None:
-    options = ["--release", "r", "--output", "p", "--networks", "p", "--batch-size", "2"]
+    options = ["--release", str(tmp_path), "--output", "p", "--networks", str(tmp_path), "--batch-size", "2"]
     with pytest.raises(HecktorError, match=r"^--batch-size: found with --networks"):
         main(["all", "--work", str(tmp_path), *options])
     assert list(tmp_path.iterdir()) == []

@@ -18,7 +18,7 @@ from algorithm.network.package import load_package
 from baseline.cli import main as baseline_main
 from contract import platform
 from contract.editions import load_edition
-from contract.errors import HecktorError, InputError, run_main
+from contract.errors import HecktorError, run_main
 from contract.files import PHANTOM_MARKER, read_json, write_json
 from contract.images.volumes import read_volume
 from rehearsal.phantoms.centres import CENTRES
@@ -217,6 +217,6 @@ def check_answers(package: Path, platform_input: Path, output: Path) -> None:
 
 
 def test_a_cohort_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^nowhere: found no such folder"):
+    with pytest.raises(HecktorError, match=r"^--release: no such file or folder: .*nowhere"):
         baseline_main(options(tmp_path / "nowhere", tmp_path))
     assert not (tmp_path / "package").exists()

@@ -115,10 +115,10 @@ def test_validation_of_other_patients_refuses_the_splits(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--splits", "x"], "--splits: found without --nnunet, expected both"),
-        (["--nnunet", "x"], "--nnunet: found without --splits, expected splits_final.json"),
-        (["--nnunet", "x", "--masks", "reference"], "--masks: found with --nnunet, expected one of them"),
-        (["--nnunet", "x", "--networks", "y"], "--nnunet: found with --networks, expected one of them"),
+        (["--splits", "."], "--splits: found without --nnunet, expected both"),
+        (["--nnunet", "."], "--nnunet: found without --splits, expected splits_final.json"),
+        (["--nnunet", ".", "--masks", "reference"], "--masks: found with --nnunet, expected one of them"),
+        (["--nnunet", ".", "--networks", "."], "--nnunet: found with --networks, expected one of them"),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str, tmp_path: Path) -> None:

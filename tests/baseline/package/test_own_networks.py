@@ -264,11 +264,15 @@ def test_a_declaration_that_cannot_be(tmp_path: Path, change: tuple[str, str], m
 
 def test_options_of_the_package_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, weights = write_model(tmp_path)
+    (empty := tmp_path / "empty").mkdir()
     output = ["--output", str(tmp_path / "p"), "--without-heads"]
     for options, message in [
-        (["--network", "my_model:Network", "--nnunet", "r"], "--network: found without --weights, expected both"),
+        (
+            ["--network", "my_model:Network", "--nnunet", str(tmp_path)],
+            "--network: found without --weights, expected both",
+        ),
         (["--weights", str(weights)], "--code: found 0 of them with --weights, expected one folder of code"),
-        (["--code", str(code), "--weights", str(tmp_path / "no")], "--weights no: found no files"),
+        (["--code", str(code), "--weights", str(empty)], "--weights empty: found no files"),
     ]:
         assert run_main(package_main, [*options, *output]) == 1
         assert message in capsys.readouterr().err
