@@ -5,7 +5,6 @@ A reference such as `my_model:Network` names an object in such a folder. Only fo
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import importlib.util
@@ -128,26 +127,6 @@ def split_reference(reference: str, kind: str) -> tuple[str, str]:
     if not (separator and name.isidentifier() and attribute.isidentifier()):
         raise ModelPackageError(f"{kind} {reference!r}", "not a name of code", "folder:Name, such as my_model:Network")
     return name, attribute
-
-
-def check_spelling(found: Any, known: Iterable[str], what: str) -> None:
-    """Check that a class declares no attribute with a misspelt known name, which would have no effect.
-
-    Methods, private names and attributes of base classes from other packages are not checked.
-
-    Raises:
-        ModelPackageError: such an attribute, such as `spacing` for `spacing_mm`.
-    """
-    package = getattr(found, "__module__", "").partition(".")[0]
-    classes = [one for one in getattr(found, "__mro__", ()) if one.__module__.partition(".")[0] == package]
-    declared = {name for one in classes for name in vars(one) if not name.startswith("_")}
-    absent = [name for name in known if name not in declared]
-    for name in sorted(declared.difference(known)):
-        close = [one for one in absent if one.startswith(f"{name}_")] or difflib.get_close_matches(
-            name, absent, 1, 0.65
-        )
-        if close and not callable(getattr(found, name)):
-            raise ModelPackageError(what, f"found attribute {name}, which has no effect", close[0])
 
 
 def _check_folder(path: Path, others: Mapping[str, Path]) -> None:

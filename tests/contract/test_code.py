@@ -7,11 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from contract.code import Code, check_spelling, code_files, given_code, installed_code
+from contract.code import Code, code_files, given_code, installed_code
 from contract.errors import HecktorError, ModelPackageError
 
 
@@ -167,34 +166,3 @@ def test_code_of_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     given = given_code([write_code(tmp_path / "given_code", init="")])
     assert list(given.folders) == ["given_code"]
     assert not given_code(None)
-
-
-KNOWN = ("spacing_mm", "patch", "mirror_axes", "half_precision")
-
-
-@pytest.mark.parametrize(
-    ("written", "expected"),
-    [
-        ("spacing = 1", "spacing, which has no effect, expected spacing_mm"),
-        ("mirror_axis = 1", "mirror_axis, which has no effect, expected mirror_axes"),
-        ("patch_size = 1", "patch_size, which has no effect, expected patch"),
-        ("half = 1", "half, which has no effect, expected half_precision"),
-        ("patch = 1\n    patch_size = 1", None),  # the known one is there, too
-        ("_mirror_axis = 1", None),
-        ("scale = 1", None),
-        ("def mirror_axis(self): ...", None),
-        ("@staticmethod\n    def patches(): ...", None),
-    ],
-)
-def test_a_misspelt_attribute_is_named(tmp_path: Path, written: str, expected: str | None) -> None:
-    """A base class in a module of the entrant's counts, one of another package does not."""
-    source = f"import other\n\n\nclass Base:\n    {written}\n\n\nclass Network(Base, other.Module): ...\n"
-    other = ModuleType("other")
-    other.Module = type("Module", (), {"mirror_axe": 1, "__module__": "other"})  # type: ignore[attr-defined]
-    sys.modules["other"] = other
-    network = Code.of([write_code(tmp_path / "my_code", init=source)]).find("my_code:Network", "network")
-    if expected is None:
-        check_spelling(network, KNOWN, "network my_code:Network")
-        return
-    with pytest.raises(ModelPackageError, match=f"^network my_code:Network: found attribute {expected}$"):
-        check_spelling(network, KNOWN, "network my_code:Network")
