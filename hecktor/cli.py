@@ -41,6 +41,22 @@ EXTRAS: Final[dict[str, str]] = {
     **dict.fromkeys(("demo", "new", "phase", "rehearse", "submission"), "all"),
     "convert": "dicom",
 }
+# Top-level modules of the extras' packages; any other that is missing is a bug, or of an entrant's code.
+_OF_EXTRAS: Final = frozenset(
+    (
+        "torch",
+        "nnunetv2",
+        "monai",
+        "safetensors",
+        "scipy",
+        "skimage",
+        "cc3d",
+        "matplotlib",
+        "pandas",
+        "sklearn",
+        "lifelines",
+    )
+)
 
 
 def entry() -> NoReturn:
@@ -78,8 +94,8 @@ def _run(name: str, load: Callable[[], Main], arguments: Sequence[str] | None) -
         return load()(arguments)
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package in {"contract", *(module.partition(".")[0] for module, _ in COMMANDS.values())}:
-            raise  # a module of ours: a bug
+        if package not in _OF_EXTRAS:
+            raise
         found, extra = f"the Python package {package} is not installed", EXTRAS[name]
         expected = f"the extra `{extra}`: pip install 'hecktor[{extra}]'"
         raise HecktorError(f"hecktor {name}", found, expected) from missing

@@ -82,6 +82,17 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         help="JSON file with postprocessing rules, such as postprocessing.json of `hecktor train`",
     )
+    _add_training(parser)
+    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
+    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
+    parser.add_argument(
+        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
+    )
+    return parser
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    """Add the options that describe a finished nnU-Net training."""
     parser.add_argument("--folds", type=_fold, nargs="+", help="fold numbers, or all (default: every numbered fold)")
     parser.add_argument(
         "--checkpoint",
@@ -115,9 +126,3 @@ def _parser() -> argparse.ArgumentParser:
         metavar="GTVp=1,GTVn=2",
         help="numbers of the labels in the training, if dataset.json has other names; repeated as --channels",
     )
-    parser.add_argument("--name", help="name of the package (default: names of the data set and of the folder)")
-    add_edition_option(parser, f"that of the training of --heads, else {DEFAULT_EDITION}")
-    parser.add_argument(
-        "--task", help="task that the networks are for, in an edition whose tasks have different channels: mid-rt"
-    )
-    return parser
