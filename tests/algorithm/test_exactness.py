@@ -141,7 +141,7 @@ def test_the_mask_is_nnunets(phantom: Path, masks: list[Path], record_property: 
         ours, theirs = found == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
     different = int(np.count_nonzero(found != expected))
-    record_property("different_voxels", different)
+    record_property("different_voxels", int(different))
     assert different <= 3
 
 
@@ -172,7 +172,7 @@ def test_a_stock_training_answers_as_nnunet_predicts(
         ours, theirs = found.array == label, expected == label
         assert min(np.count_nonzero(ours), np.count_nonzero(theirs)) > 200
         dice = 2 * np.count_nonzero(ours & theirs) / (np.count_nonzero(ours) + np.count_nonzero(theirs))
-        record_property(labels.NAMES[label], dice)
+        record_property(labels.NAMES[label], float(dice))
         assert dice >= 0.995
 
 
