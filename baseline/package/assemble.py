@@ -314,5 +314,5 @@ def _notes(trained: Sequence[_Trained], own: OwnMember | None, normalised_over: 
     used += [channel.normalisation for channel in own.declaration.channels] if own else []
     schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
-    reason = f"because of --normalised-over {normalised_over} (docs/formats.md)"
+    reason = f"because of --normalised-over {normalised_over} (docs/own-model.md)"
     return (f"{' and '.join(schemes)}: normalised over {taken_from}, {reason}",) if schemes else ()
