@@ -141,9 +141,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")
     add_bootstrap(parser)
-    cluster = "score cases on the Dask cluster at this address (docs/evaluating.md)"
+    cluster = "score cases on the Dask cluster at this address (docs/metrics.md)"
     add("--scheduler", metavar="ADDRESS", help=cluster)
     add_workers(parser)
-    no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/evaluating.md)"
+    no_rows = "write the aggregates without rows, names and centres, for files that submitters see (docs/metrics.md)"
     add("--no-rows", action="store_true", help=no_rows)
     return parser
