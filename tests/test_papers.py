@@ -181,7 +181,6 @@ def test_commands_parse_and_tests_exist(number: int) -> None:
 ALTERNATIVES = [
     part for header, rows in tables(PAGE) if header[-1] == "alternative" for row in rows for part in code(row[-1])
 ]
-PLANS = [part for header, rows in tables(PAGE) if header[0] == "plan" for row in rows for part in code(row[0])]
 
 
 @pytest.mark.parametrize("option", [part for part in ALTERNATIVES if part.startswith("--option ")])
@@ -196,11 +195,6 @@ def test_a_rule_is_one_of_masks_or_risks(option: str) -> None:
 )
 def test_a_ranking_is_one_of_the_edition(option: str) -> None:
     assert problem_of_command(f"hecktor {option} --task 1 M --output DIR") == ""
-
-
-@pytest.mark.parametrize("options", PLANS)
-def test_a_plan_of_the_figures_parses(options: str) -> None:
-    assert problem_of_command(f"hecktor train plan --work WORK {options}") == ""
 
 
 RANK, TESTS = "`hecktor rank --task 1 M --output DIR`", "`test_papers.py::test_there_are_rows_of_every_paper`"
