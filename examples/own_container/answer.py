@@ -1,4 +1,4 @@
-"""An algorithm of HECKTOR 2026 that shares nothing with this project: hot spots of the PET, and fixed rules.
+"""An algorithm of HECKTOR 2025's tasks that shares nothing with this project: hot spots of the PET, and fixed rules.
 
 It shows what the platform asks of a program: read `--input` (/input), write `--output` (/output). Its answers are poor.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import SimpleITK as sitk
 
+TASKS = ("segmentation", "rfs", "hpv")
 HOT_SUV = 4.0
 # The brain is hotter than most tumours, so this much below the top of the PET is left out.
 BRAIN_MM = 150.0
@@ -41,21 +43,23 @@ def segment(ct: sitk.Image, pet: sitk.Image) -> tuple[sitk.Image, list[float]]:
 def main() -> None:
     """Answer one case."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("--task", choices=TASKS, default=os.environ.get("TASK"), required="TASK" not in os.environ)
     parser.add_argument("--input", type=Path, default=Path("/input"))
     parser.add_argument("--output", type=Path, default=Path("/output"))
     arguments = parser.parse_args()
-    images = arguments.input / "images"
+    images, output = arguments.input / "images", arguments.output
+    ehr = json.loads((arguments.input / "ehr.json").read_text())  # any variable may be absent or null
     mask, volumes_ml = segment(only_image(images / "ct"), only_image(images / "pet"))
-    folder = arguments.output / "images" / "head-neck-tumor-segmentation"
-    folder.mkdir(parents=True, exist_ok=True)
-    sitk.WriteImage(mask, str(folder / "output.mha"), useCompression=True)
-    answers = {
-        "t-stage": "T4" if sum(volumes_ml[:1]) > 40 else "T2",
-        "n-stage": "N0" if len(volumes_ml) < 2 else "N2",
-        "rfs": 3000.0 / (1.0 + sum(volumes_ml) / 20),  # days: a larger tumour relapses earlier
-    }
-    for name, answer in answers.items():
-        (arguments.output / f"{name}.json").write_text(json.dumps(answer))
+    if arguments.task == "segmentation":
+        folder = output / "images" / "tumor-lymph-node-segmentation"
+        folder.mkdir(parents=True, exist_ok=True)
+        sitk.WriteImage(mask, str(folder / "output.mha"), useCompression=True)
+    elif arguments.task == "rfs":
+        risk = sum(volumes_ml) + 20 * (ehr.get("M-stage") == "M1")  # higher is an earlier recurrence
+        (output / "rfs.json").write_text(json.dumps(float(risk)))
+    else:
+        positive = len(volumes_ml) > 1 and ehr.get("Tobacco Consumption") != 1
+        (output / "hpv-status.json").write_text(json.dumps(positive))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ MOST_COMMANDS = 6
 
 
 def commands(example: str) -> list[list[str]]:
-    """The commands of the README's only code block, in parts; at most six."""
-    _, block, _ = (EXAMPLES / example / "README.md").read_text(encoding="utf-8").split("```")
+    """The commands of the README's first code block, in parts; at most six."""
+    block = (EXAMPLES / example / "README.md").read_text(encoding="utf-8").split("```")[1]
     lines = block.replace("\\\n", " ").strip().splitlines()
     assert 0 < len(lines) <= MOST_COMMANDS
     return [shlex.split(line) for line in lines]
