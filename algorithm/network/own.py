@@ -158,7 +158,9 @@ class OwnNetwork(nn.Module):
             found = type(outputs).__name__
             if isinstance(outputs, torch.Tensor):
                 found = f"{str(outputs.dtype).removeprefix('torch.')} of shape {tuple(outputs.shape)}"
-            raise HookFailedError(f"network {self.reference}: returns {found}, expected logits of shape {shape}")
+            kind = "probabilities" if self._of_probabilities else "logits"
+            expected = f"a torch.Tensor of {kind} of shape {shape}"
+            raise HookFailedError(f"network {self.reference}: returns {found}, expected {expected}")
         values = outputs.float()
         if self._of_probabilities:
             if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):

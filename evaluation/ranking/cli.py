@@ -62,7 +62,9 @@ def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The metrics.json of each team's folder in a folder; a team without one is named."""
+    """A folder's own metrics.json, or that of each team's folder in it; a team without one is named."""
+    if (folder / METRICS_JSON).is_file():
+        return [folder / METRICS_JSON]
     teams = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     files = [team / METRICS_JSON for team in teams if (team / METRICS_JSON).is_file()]
     if not files:
@@ -78,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
     add = parser.add_argument
-    add("metrics", type=Path, nargs="*", help="metrics.json of each team, or a folder of TEAM/metrics.json")
+    add("metrics", type=Path, nargs="*", help="each team's metrics.json or its folder, or a folder of TEAM/metrics.json")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
     table = "rank the values of a CSV table, with the column `team` and one per metric, without significance tests"

@@ -70,6 +70,8 @@ class RehearsedAnswer(Document):
     unrecorded: tuple[str, ...]
 
     def __str__(self) -> str:
+        if self.unrecorded and len(self.unrecorded) == self.answered:
+            return f"{self.answer}: {self.answered} answered; no run records, so fallbacks and notices are unknown"
         parts = [f"{self.answer}: {self.answered} answered"]
         parts.append(f"{self.fallbacks} by a fallback{_in_brackets(self.fallback_cases)}")
         parts.append(f"{self.notices} with notices{_in_brackets(self.notice_cases)}")

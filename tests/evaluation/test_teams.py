@@ -127,3 +127,7 @@ def test_tables_jobs_and_folders_with_a_table_are_ranked(phase_of, capsys) -> No
     assert "warning: out: no metrics.json of late, not ranked" in capsys.readouterr().err
     assert main(["rank", str(teams), "--output", str(out)]) == 1
     assert "teams: no TEAM/metrics.json" in capsys.readouterr().err
+    folders = [str(out / team) for team in ("right", "wrong")]  # as those of rehearsals, each with a metrics.json
+    assert main(["rank", *folders, "--output", str(phase.root / "board"), "--bootstraps", "0"]) == 0
+    board = json.loads((phase.root / "board" / "leaderboard.json").read_text())
+    assert [(one["rank"], one["team"]) for one in board["teams"]] == [(1, "right"), (2, "wrong")]

@@ -22,9 +22,12 @@ from tests.baseline.package.own_model import MODEL, loaded, packaged, run, write
     ("line", "fault"),
     [
         ("raise ValueError('no such layer')", r"ValueError: no such layer \(__init__.py, line 27\)"),
-        ("return self.unet(patch)[:, :2]", r"returns float32 of shape \(1, 2, 16, 16, 24\), expected logits of shape"),
+        (
+            "return self.unet(patch)[:, :2]",
+            r"returns float32 of shape \(1, 2, 16, 16, 24\), expected a torch.Tensor of logits of shape",
+        ),
         ("return self.unet(patch).argmax(1)", r"returns int64 of shape \(1, 16, 16, 24\)"),
-        ("return None", r"returns NoneType, expected logits"),
+        ("return self.unet(patch).numpy()", r"returns ndarray, expected a torch.Tensor of logits of shape"),
         ("return self.unet(patch) * float('nan')", r"answers NaN or infinity to an empty patch"),
     ],
 )
@@ -41,9 +44,9 @@ ON_A_CASE = "if bool((patch != 0).any()): {}\n        return self.unet(patch)"
 FAULTS = {
     "raises": ("raise KeyError('layer')", "KeyError: 'layer'"),
     "NaN": ("return self.unet(patch) * float('nan')", "the network answers NaN or infinity"),
-    "type": ("return 3", "returns int, expected logits of shape (1, 3, 16, 16, 24)"),
+    "type": ("return 3", "returns int, expected a torch.Tensor of logits of shape (1, 3, 16, 16, 24)"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
-    "shape": ("return self.unet(patch)[..., :3]", "expected logits of shape (1, 3, 16, 16, 24)"),
+    "shape": ("return self.unet(patch)[..., :3]", "expected a torch.Tensor of logits of shape (1, 3, 16, 16, 24)"),
 }
 
 

@@ -160,6 +160,12 @@ def test_counts_of_some_cases() -> None:
     assert str(answer) == "rfs: 4 answered, 1 by a fallback (a), 1 with notices (b), 1 without a run record (c)"
 
 
+def test_a_program_without_run_records_is_not_said_to_have_no_fallbacks() -> None:
+    """A container of one's own writes none, so nothing is known of fallbacks and notices."""
+    (answer,) = rehearsed_answers(["rfs"], {"a": None, "b": None})
+    assert str(answer) == "rfs: 2 answered; no run records, so fallbacks and notices are unknown"
+
+
 def test_a_message_names_five_cases() -> None:
     assert named_cases(["a", "b"]) == "a, b"
     assert named_cases([*"abcdefg"]) == "a, b, c, d, e and 2 more"
