@@ -85,13 +85,15 @@ def train(options: TrainingOptions, show: _Show = lambda _: None) -> Path:
     show(fit_heads(work, features, jobs, code, machine.device))
     report = make_report(work, jobs)
     export_model(work, options.output, description, code)
-    show(
-        f"done in {duration(time.monotonic() - begun)}. Next:\n"
-        f"  read the report      {report}\n"
-        f"  the model package is {options.output}\n"
-        f"  make the upload      hecktor submission --package {options.output} --output {work.root / 'submission'}"
-    )
+    show(f"done in {duration(time.monotonic() - begun)}. Next:\n{next_steps(options, report)}")
     return options.output
+
+
+def next_steps(options: TrainingOptions, report: Path) -> str:
+    """What to do with the package of a training, whose own code the upload needs as well."""
+    code = "".join(f" --code {folder}" for folder in options.code)
+    upload = f"hecktor submission --package {options.output}{code} --output {options.work.resolve() / 'submission'}"
+    return f"  read the report      {report}\n  the model package is {options.output}\n  make the upload      {upload}"
 
 
 def train_networks(work: WorkFolders, machine: Machine) -> None:

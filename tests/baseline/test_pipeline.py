@@ -17,7 +17,7 @@ from baseline.heads.record import FORMAT_VERSION
 from baseline.network import planning
 from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
-from baseline.pipeline import TrainingOptions, train
+from baseline.pipeline import TrainingOptions, next_steps, train
 from baseline.release.record import PrepareOptions
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
@@ -178,3 +178,13 @@ def test_a_whole_training_does_not_replace_heads_of_ones_own_code(tmp_path: Path
     write_json(work.cross_validation_json, record)
     with pytest.raises(HecktorError, match=r"none"):
         train(options)
+
+
+def test_the_printed_upload_names_ones_own_code(tmp_path: Path) -> None:
+    """`hecktor submission` refuses a package that names code which it was not given."""
+    options = TrainingOptions(tmp_path, Path("package"), PrepareOptions(Path("release")))
+    upload = f"hecktor submission --package package --output {tmp_path / 'submission'}"
+    assert next_steps(options, Path("report")).endswith(upload)
+    with_code = replace(options, code=(Path("my_model"), Path("examples/mtlr")))
+    given = " --code my_model --code examples/mtlr --output"
+    assert next_steps(with_code, Path("report")).endswith(upload.replace(" --output", given))
