@@ -80,9 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="hecktor rank", description="Rank teams from their metrics.json files.")
     add_task_option(parser)
     add = parser.add_argument
-    add(
-        "metrics", type=Path, nargs="*", help="each team's metrics.json or folder, or a folder of TEAM/metrics.json"
-    )
+    add("metrics", type=Path, nargs="*", help="each team's metrics.json or folder, or a folder of TEAM/metrics.json")
     add("--names", nargs="+", help="team names in the order of the files (default: the names of their folders)")
     repeated: dict[str, Any] = {"action": "append", "default": []}
     table = "rank the values of a CSV table, with the column `team` and one per metric, without significance tests"
