@@ -26,7 +26,7 @@ class Analysis:
         columns: the heading of each column, with its unit, by the column's key. The keys `team`, `centre` and `case`
             let a reader filter the page by a click.
         rows: one mapping for each line; an absent or null value is shown as a dash.
-        chart: the kind of chart and the columns it uses (docs/report.md); empty for a table alone.
+        chart: the kind of chart (evaluation/page/kinds.js) and the columns it uses; empty for a table alone.
         notes: lines below the chart, such as the reason why no p is printed.
     """
 

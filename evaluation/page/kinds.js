@@ -1,4 +1,4 @@
-// The kinds of charts (docs/report.md): each returns the plan of a figure for charts.js.
+// The kinds of charts: each returns the plan of a figure for charts.js.
 /* global d3, Plot */
 
 const titleOf = (data, key) => data.columns[key]?.title ?? "";

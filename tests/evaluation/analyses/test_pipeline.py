@@ -13,7 +13,7 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tasks import between_tasks
 from evaluation.results.metrics_json import TeamMetrics
 
-# Channels of each kind of chart that name a column, required ones first (docs/report.md).
+# Channels of each kind of chart that name a column, required ones first (evaluation/page/kinds.js).
 CHANNELS = {
     "intervals": ({"y", "x", "low", "high"}, {"facet"}),
     "boxes": ({"category", "low", "q1", "median", "q3", "high"}, {"mean", "outliers", "facet"}),
