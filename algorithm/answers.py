@@ -200,7 +200,7 @@ def _fall_back(
         if _is_valid(declared, value) and value not in excluded:
             break
         if value is not None and value not in excluded:
-            run.trace(f"{declared.name}: {value!r} by the {source} is no possible answer")
+            run.trace(f"{declared.name}: {value!r} by the {source} is not a possible answer")
     return value, Fallback(source, why)
 
 

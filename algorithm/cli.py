@@ -54,7 +54,7 @@ def _add_files(parser: argparse.ArgumentParser) -> None:
         "--contours",
         type=Path,
         metavar="MASK",
-        help="use this mask of the lesions, on the CT's grid, instead of the network's; only for tasks without a mask",
+        help="use this mask of the lesions, on the CT's grid, instead of the network's; not if the task answers a mask",
     )
     parser.add_argument(
         "--output",

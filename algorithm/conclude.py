@@ -1,4 +1,4 @@
-"""The end of a case: log lines, the run record and the prediction."""
+"""Finish a case: log lines, run record and prediction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
         what = "an empty mask and fallbacks" if segmented.by is SegmentedBy.HEADER else "fallbacks"
         run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
     elif segmented.by in STAND_INS:
-        LOGGER.warning("*** FALLBACK *** %s: no pass is made yet, the %s answers", reason, segmented.by)
+        LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
     elif segmentation is None or segmented.by is SegmentedBy.NOTHING:
         LOGGER.warning("*** EARLY END *** %s", reason)
     elif segmentation.passes_done < segmentation.passes_planned:

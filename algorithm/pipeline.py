@@ -55,7 +55,7 @@ def name_package(run: RunContext) -> None:
     LOGGER.info("model package: %s", run.resident.describe())
     if run.request.is_shipped:
         found = f"none given and none in {platform.MODEL_DIR}"
-        action = f"the shipped package {run.resident.identity.name} answers, which is for rehearsals alone"
+        action = f"the shipped package {run.resident.identity.name} answers, which is for rehearsals only"
         run.notices.note(Finding("model package", found, "the package of a submission", action))
 
 

@@ -42,7 +42,7 @@ LEAST_COVERED_BY_PET: Final = 0.2
 HEAD_OR_NECK: Final = "a head or neck in view, the head up (+z)"
 WITHOUT_LANDMARK: Final = "the region is unsure"
 WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
-WITHOUT_BODY: Final = "the mask stays empty, and image features take their training medians"
+WITHOUT_BODY: Final = "the mask stays empty, and image features use their training medians"
 
 
 class RunContext:
@@ -245,5 +245,5 @@ def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Featur
             return hook.measured(images, run.deadline)
     except (RuntimeError, MemoryError, ModelPackageError) as problem:
         found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
-        run.notices.note(Finding(hook.title, found, action="the heads take their training medians"))
+        run.notices.note(Finding(hook.title, found, action="the heads use their training medians"))
         return {}

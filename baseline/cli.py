@@ -92,7 +92,7 @@ def _add_networks(step: _AddStep) -> None:
 def _add_heads(step: _AddStep) -> None:
     """The steps from out-of-fold masks to the package."""
     device, networks, code = _device(), _networks(), _code()
-    step("postprocess", [device, networks, code], "find minimum volumes of lesions of the out-of-fold masks")
+    step("postprocess", [device, networks, code], "find minimum lesion volumes on the out-of-fold masks")
     heads = step("heads", [device, networks, code], "measure out-of-fold masks and fit the heads")
     heads.add_argument(
         "--masks",
@@ -125,8 +125,8 @@ def _add_heads(step: _AddStep) -> None:
     heads.add_argument("--splits", type=Path, metavar="FILE", help="splits_final.json of that training")
     step("report", [], "write the training report")
     step("export", [_export(), code], "write the model package")
-    answers = step("answers", [], "write held-out masks, risks and classes in plain files, to compare trainings")
-    answers.add_argument("--output", type=Path, required=True, help="new folder; it gets a folder for each model")
+    answers = step("answers", [], "write held-out masks, risks and classes as plain files, to compare trainings")
+    answers.add_argument("--output", type=Path, required=True, help="new folder, with a subfolder for each model")
     answers.add_argument("--probabilities", action="store_true", help="also write the probabilities of GTVp and GTVn")
 
 
@@ -168,7 +168,7 @@ def _gpus() -> Parser:
         "--gpus",
         type=whole_number(1),
         default=1,
-        help="GPUs to train on: one a network, or several (DDP) where fewer networks remain (default: 1)",
+        help="number of GPUs: one per network, or several (DDP) if fewer networks remain (default: 1)",
     )
     add("--compile", action="store_true", help="train through torch.compile, on a GPU")
     add("--deterministic", action="store_true", help="reproducible GPU algorithms instead of the fastest ones")
@@ -177,7 +177,7 @@ def _gpus() -> Parser:
 
 def _code() -> Parser:
     parser = Parser(add_help=False)
-    what = ": its class Head competes with our heads, its class Features measures more features, its networks are found"
+    what = ": its class Head competes with the built-in heads, its class Features adds features, its networks are used"
     add_code_option(parser, what)
     return parser
 
@@ -215,7 +215,11 @@ def _prepare() -> Parser:
         help="answers, such as rfs, whose outcome the tables may lack; the package then has no head for them",
     )
     add("--suv-factors", type=Path, metavar="TABLE", help="CSV with the factor from Bq/ml to SUV of each patient")
-    add("--estimate-suv", action="store_true", help="scale a PET in Bq/ml without a factor by its muscle and fat")
+    add(
+        "--estimate-suv",
+        action="store_true",
+        help="scale PETs in Bq/ml that have no factor by the uptake of muscle and fat",
+    )
     add("--task", help="task whose networks are trained, by name or number; only if the tasks' networks differ")
     add_edition_option(parser)
     return parser
@@ -231,7 +235,7 @@ def _plan() -> Parser:
     add("--most-features", type=whole_number(1), help="channels at the coarsest resolution")
     add("--learning-rate", type=positive_number(), help="initial rate (default: the trainer's own, or the preset's)")
     add("--batch-size", type=whole_number(1), help="patches per training step")
-    add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) that are mirrored")
+    add("--mirror-axes", type=int, nargs="*", choices=(0, 1, 2), help="axes of (z, y, x) to mirror")
     add("--backbones", nargs="+", choices=tuple(CONFIGURATIONS), help="networks to train (default: unet)")
     add("--channels", choices=CHANNELS_SEEN, help="input images of the networks: one, both (default), or their mean")
     add("--dimensions", type=int, choices=DIMENSIONS, help="2 for 2D networks on axial slices (default: 3)")

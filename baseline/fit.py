@@ -35,7 +35,7 @@ LEAST_FOR_PROCESSES: Final = 40
 
 @dataclass(frozen=True)
 class FeatureTable:
-    """The complete features of the patients whom heads are fitted on; clinical variables stand in their cases.
+    """The complete features of the patients whom heads are fitted on; clinical variables are in the cases.
 
     Attributes:
         rows: features by patient ID: those of the masks, then an entrant's.

@@ -53,7 +53,7 @@ class _Multiprocessing:
 
 @contextmanager
 def without_pools(jobs: int) -> Iterator[None]:
-    """While the block runs, let nnU-Net list files in this process, and with one job do all of its planning here.
+    """Within the block nnU-Net lists files in this process and, with one job, plans here.
 
     For a list of file names nnU-Net forks twelve processes; forked ones inherit the locks of ITK's threads.
     """

@@ -1,4 +1,4 @@
-"""Archives: model packages in the platform's form, and a reader of tar files that are not trusted.
+"""Pack model packages in the platform's form, and read untrusted tar files safely.
 
 `tarfile` parses the headers; what it would read without a bound, or accept, is refused before. Its filters are not
 used: "data" can be defeated by long paths (CVE-2025-4517) and is absent from Python 3.11.2.
@@ -118,7 +118,7 @@ class _Stream:
         if len(self.last) < tarfile.BLOCKSIZE:
             raise _DamageError("it ends early")
         if any(self.last):
-            raise _DamageError("a header with a wrong checksum, or no tar archive")
+            raise _DamageError("a header with a wrong checksum, or not a tar archive")
         padding = self._file.read(_PIECE)
         if len(padding) == _PIECE or any(padding):
             raise _DamageError("content behind its end")
@@ -158,7 +158,7 @@ def pack(folder: Path, archive: Path, others: Mapping[str, Path] | None = None) 
 
 
 def unpack(archive: Path, folder: Path, *, error: type[HecktorError] = ModelPackageError) -> None:
-    """Unpack a `.tar.gz` or `.tar` that is not trusted: files and folders with relative names, nothing else.
+    """Unpack an untrusted `.tar.gz` or `.tar`: only files and folders with relative names.
 
     The whole archive is read and checked before anything is written. Modes follow the umask; an executable file stays
     executable.

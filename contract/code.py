@@ -77,7 +77,7 @@ class Code:
         return tuple(f"{name}{_SEPARATOR}{attribute}" for name in names)
 
     def use(self, names: Iterable[str]) -> None:
-        """Count these folders as used: what is named in them needs no import this time."""
+        """Mark these folders as used without importing them."""
         self._used.update(names)
 
     def digest(self, name: str) -> str:
@@ -85,10 +85,10 @@ class Code:
         return files_digest(self.folders[name])
 
     def check_used(self) -> None:
-        """Raise `HecktorError` for a folder in which nothing was looked for: an argument without effect."""
+        """Raise `HecktorError` for a given folder that nothing used."""
         unused = sorted(self.folders.keys() - self._used)
         if unused:
-            raise HecktorError("--code", f"found {unused[0]}, which nothing names", "code that the model package names")
+            raise HecktorError("--code", f"found {unused[0]}, which nothing uses", "code that the model package names")
 
 
 def files_digest(folder: Path) -> str:
@@ -112,12 +112,12 @@ def _is_left_out(parts: tuple[str, ...]) -> bool:
 
 
 def installed_code(folder: Path = platform.CODE_DIR) -> Code:
-    """The code that was built into this image: each folder in `/opt/code`; none outside an image."""
+    """The code that was built into this image: each folder in `/opt/code`; empty outside an image."""
     return Code.of(sorted(path for path in folder.iterdir() if path.is_dir())) if folder.is_dir() else Code({})
 
 
 def given_code(folders: Iterable[Path] | None) -> Code:
-    """The code of `--code`, else that of the image. Raises `HecktorError` for a folder that is none."""
+    """The code of `--code`, else that of the image. Raises `HecktorError` for an unusable folder."""
     return Code.of(folders) if folders else installed_code()
 
 

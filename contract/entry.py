@@ -1,4 +1,4 @@
-"""How the process of a command begins and ends."""
+"""Start and end the process of a command."""
 
 from __future__ import annotations
 

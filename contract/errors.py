@@ -115,7 +115,7 @@ class EngineError(HecktorError):
 
 
 def together(faults: Sequence[HecktorError], found: str) -> HecktorError:
-    """One error for several, so that all can be repaired at once; a single one stays as it is."""
+    """Combine several errors into one, so that all can be fixed at once; a single error is returned unchanged."""
     if len(faults) == 1:
         return faults[0]
     return type(faults[0])(found, "; ".join(fault.message for fault in faults))

@@ -84,7 +84,7 @@ def write_bytes(target: Path, content: bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, bytes], *, as_one: bool = False, partials: Path | None = None) -> None:
-    """Write files: all get their names when all are complete, each at once.
+    """Write several files atomically: they get their names when all are complete.
 
     A failure to write one of them leaves earlier files of these names unchanged. Until then they have temporary names
     beside them, or in the folder `partials` on the same file system, where a process that is killed leaves them. With
@@ -138,7 +138,7 @@ def require_space(folder: Path) -> None:
 
 @contextmanager
 def whole_folder(target: Path) -> Iterator[Path]:
-    """A hidden folder beside `target` that takes its name when the block ends without an error."""
+    """Yield a hidden folder beside `target` that is renamed to it when the block succeeds."""
     partial = target.with_name(f".partial-{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -155,7 +155,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         without_rows: also rank results without rows (`rows=False`), whose values nobody can check.
         out_of_competition: entries that are shown without a rank, by name: a result as above or the observers.json of
             `study observers`, alone or with the reason as `(result, reason)`.
-        mean: also show the mean of all ranked teams, without a rank.
+        mean: also show the mean of all ranked teams as a row without a rank.
         methods: CSV file with a column `team` and descriptors of its method.
 
     Raises HecktorError: no results, impossible results, or results that cannot be compared, naming what differs.

@@ -111,7 +111,7 @@ def _by_name(options: Sequence[tuple[str, str]]) -> dict[str, str]:
     names = [name for name, _ in options]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise HecktorError(f"--option {twice[0]}", "stands twice", "each option once")
+        raise HecktorError(f"--option {twice[0]}", "appears twice", "each option once")
     return dict(options)
 
 

@@ -50,7 +50,7 @@ def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, nam
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add `--workers`, the number of processes that score cases."""
-    about = "number of processes that read and compare masks; 0 is 1 (default: %(default)s)"
+    about = "number of processes that read and compare masks; 0 means 1 (default: %(default)s)"
     parser.add_argument("--workers", type=whole_number(0), default=usable_cpus(), help=about)
 
 

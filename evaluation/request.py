@@ -1,4 +1,4 @@
-"""What is evaluated, and whether it has the boxes that its task needs."""
+"""An evaluation's request, and the check that its bounding boxes are given."""
 
 from __future__ import annotations
 

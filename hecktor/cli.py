@@ -19,7 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "evaluate": ("evaluation.cli", "score predictions against the ground truth"),
     "rank": ("evaluation.ranking.cli", "rank teams from their metrics.json files"),
     "report": ("evaluation.report.cli", "draw a report page with plots and pictures"),
-    "view": ("evaluation.viewer.cli", "look into cases in a browser: scans, contours, lesions"),
+    "view": ("evaluation.viewer.cli", "view cases in a browser: scans, contours, lesions"),
     "study": ("evaluation.studies.cli", "run a further analysis: ensembles, observers, thresholds and others"),
     "train": ("baseline.cli", "train a model package on the released data"),
     "package": ("baseline.package.cli", "make a model package from a finished nnU-Net training"),

@@ -28,7 +28,7 @@ DEFAULT_PATIENTS: Final = 12
 TEAMS: Final = {"baseline": "", "pet-threshold": "--method threshold", "clinical-only": "--method clinical"}
 _IS: Final = {
     "baseline": "the shipped model, which was trained on phantoms alone",
-    "pet-threshold": "a mask of all that is hot in the PET, as a comparator",
+    "pet-threshold": "a mask by a PET threshold, as a comparator",
     "clinical-only": "a model of the clinical variables alone, as a comparator",
 }
 

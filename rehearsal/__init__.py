@@ -1,4 +1,4 @@
-"""Rehearsal: phantom cohorts, and a look-alike of the platform that runs images under its rules.
+"""Rehearsal: phantom cohorts, and a simulator of the platform that runs images under its rules.
 
 Names are imported on first use, so that `hecktor rehearse --help` stays light.
 """

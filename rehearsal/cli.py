@@ -246,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     add_code_option(parser, ", with --process")
     add("--arguments", default="", help="arguments for the algorithm, given with =: --arguments='--method threshold'")
     add("--model", type=Path, help="model package, a folder or .tar.gz, unpacked and mounted at /opt/ml/model")
-    truth = "folder of the ground truth (default: of a release its masks and table); without it nothing is scored"
+    truth = "folder of the ground truth (default for a release: its masks and table); without one nothing is scored"
     add("--ground-truth", type=Path, help=truth)
     scored = parser.add_mutually_exclusive_group()
     scored.add_argument(
@@ -258,10 +258,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--evaluation-arguments", default="", help="arguments for the evaluation, given with =")
     add("--engine", help="container client: docker, podman or a path (default: the first that answers)")
     add("--gpus", action="store_true", help="give all GPUs of this machine to the algorithm")
-    memory = "memory of one case (default: 16g, the platform's; with more in the algorithm's settings there: 32g)"
+    memory = "memory of one case (default: 16g, as on the platform, where the algorithm's settings allow up to 32g)"
     add("--memory", type=memory_bytes, default=memory_bytes("16g"), help=memory)
-    add("--cpus", type=positive_number(), help="CPUs of one case (default: all; platform: 4, with 32g 8)")
-    limit = "time limit of one case in seconds (default: the task's, of a server at most 300)"
+    add("--cpus", type=positive_number(), help="CPUs of one case (default: all; the platform gives 4, or 8 with 32g)")
+    limit = "time limit of one case in seconds (default: the task's; at most 300 for a server)"
     add("--time-limit", type=positive_number(), help=limit)
     ways = "one process per case (exec), one server for all cases (invoke), or the image's label (default: auto)"
     add("--api-method", choices=("auto", *API_METHODS), default="auto", help=ways)

@@ -1,4 +1,4 @@
-"""A CT whose rescale intercept was not applied, by where its air, fat and soft tissue lie."""
+"""Detect a CT whose rescale intercept was not applied, from its peaks of air, fat and soft tissue."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def missing_intercept(array: _Array) -> tuple[int, str] | None:
 
 
 def is_without_air_and_fat(array: _Array) -> bool:
-    """True if hardly a voxel has the values of air, its partial volume or fat, with the intercept or without it.
+    """True if hardly any voxel has the values of air, its partial volume or fat, with the intercept or without it.
 
     -1024 is no air: it may be what resampling fills in. An image of nothing else is empty, and no other scan.
     """

@@ -32,14 +32,14 @@ PADDING_HU: Final = hounsfield.PADDING_HU
 BODY_HU: Final = -300
 _NECK_MM: Final = 120.0
 SMALLEST_SIZE: Final = (16, 16, 4)
-CT_ALONE: Final = "going on with the CT alone; an empty mask is to be expected"
+CT_ALONE: Final = "going on with the CT alone; expect an empty mask"
 _WITHOUT_DOSE: Final = "going on without it"
 _WITHOUT_CONTOURS: Final = "the network looks for the lesions"
 _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 
 
 class WrongScanError(InputError):
-    """The CT is none: the PET, in its place, or another scan."""
+    """The image given as CT is not a CT, but the PET or another scan."""
 
 
 @dataclass(frozen=True)

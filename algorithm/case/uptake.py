@@ -175,7 +175,7 @@ def _scale_and_basis(pet: Volume, tissues: tuple[TissueUptake, ...]) -> tuple[fl
     high = float(np.percentile(pet.array, 99.9))
     warm = pet.array[pet.array > high / 100]
     scale = 1.0 / float(warm.mean()) if warm.size else 1.0 / high
-    return scale, "to a mean of 1, for want of muscle and fat: uncertain by a factor of 5"
+    return scale, "to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
 
 
 def _nearest(pet: Volume, ct: Volume, index: _Array) -> _Array:

@@ -1,4 +1,4 @@
-"""Call an entrant's own heads: every fault of their code is one line, and costs the ensemble this expert alone.
+"""Call an entrant's heads; a fault of their code is reported in one line and removes only that expert.
 
 A head is a class in the entrant's code. It needs no import of ours (docs/own-model.md)::
 

@@ -128,7 +128,9 @@ class OwnNetwork(nn.Module):
         except (Exception, SystemExit) as problem:
             if is_device_failure(problem):
                 raise
-            raise HookFailedError(f"network {self.reference}: it cannot be made: {failure_of(problem)}") from problem
+            raise HookFailedError(
+                f"network {self.reference}: cannot be constructed: {failure_of(problem)}"
+            ) from problem
 
     def forward(self, patch: torch.Tensor) -> torch.Tensor:
         """Logits (batch, label, z, y, x) of a patch (batch, channel, z, y, x). Raises `HookFailedError`."""
@@ -151,7 +153,7 @@ class OwnNetwork(nn.Module):
         channels = len(package.configuration_of(fold)["channels"])
         logits = self(torch.zeros((1, channels, *package.patch_of(fold))))
         if not bool(torch.isfinite(logits).all()):
-            raise HookFailedError(f"network {self.reference}: answers NaN or infinity to an empty patch")
+            raise HookFailedError(f"network {self.reference}: returns NaN or infinity for an empty patch")
 
     def _logits(self, outputs: Any, shape: tuple[int, ...]) -> torch.Tensor:
         if not isinstance(outputs, torch.Tensor) or tuple(outputs.shape) != shape or not outputs.is_floating_point():
@@ -164,7 +166,7 @@ class OwnNetwork(nn.Module):
         values = outputs.float()
         if self._of_probabilities:
             if bool(((values < -_LEAST) | (values > 1 + 1e-3)).any()):
-                raise HookFailedError(f"network {self.reference}: returns values that are no probabilities")
+                raise HookFailedError(f"network {self.reference}: returns values that are not probabilities")
             values = values.clamp_min(_LEAST).log()
         tumours = [values[:, self._names.index(name)] for name in labels.LESIONS]
         others = [number for number, name in enumerate(self._names) if name not in labels.LESIONS]

@@ -100,7 +100,7 @@ def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) 
     if not bool(torch.isfinite(logits).all()):
         logits = _forward(network, given, half=False)
         if not bool(torch.isfinite(logits).all()):
-            raise NotANumberError("the network answers NaN or infinity")
+            raise NotANumberError("the network returns NaN or infinity")
     return (logits.flip(spatial) if spatial else logits)[0]
 
 

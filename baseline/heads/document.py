@@ -1,4 +1,4 @@
-"""`cross_validation.json`: both kinds of cross-validation of every head, and what is shown of them."""
+"""Write and summarise `cross_validation.json`: both kinds of cross-validation of every head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Out-of-fold masks from a folder of the user's, or averaged over trainings: checked, and measured as our networks'."""
+"""Check and measure given out-of-fold masks: from a folder of the user, or averaged over trainings."""
 
 from __future__ import annotations
 

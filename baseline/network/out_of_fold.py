@@ -1,4 +1,4 @@
-"""Segment each training patient with networks that never saw it; measure lesions, and how sure the masks are."""
+"""Segment each training patient with networks that never saw it; measure lesions and expected DSC."""
 
 from __future__ import annotations
 

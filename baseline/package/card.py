@@ -35,9 +35,7 @@ from contract.packages import PostprocessingRules
 from contract.platform import METRICS_JSON
 
 Record = Mapping[str, Any]
-NO_REPORT: Final = (
-    "Run `hecktor train report` for these heads: without it there are no intervals and no figures of masks."
-)
+NO_REPORT: Final = "Run `hecktor train report` on these heads to add intervals and the metrics of their masks."
 _CARD: Final = Template("""\
 # $name
 
@@ -67,10 +65,9 @@ $training $postprocessing Versions: $versions.
 
 ## Expected figures
 
-Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. At new centres \
-expect the last column: the heads learnt nothing from patients of the centre; the masks behind their features come \
-from networks that may have seen other patients of the centre. The training report has the figures of simpler models \
-and of each centre.
+Measured on patients held out of training, with 95% intervals over bootstrap samples of patients. For new centres \
+read the last column: the heads were fitted without patients of the centre, but the networks behind their features may \
+have seen other patients of the centre. The training report compares simpler models and shows each centre.
 
 $figures
 
@@ -78,8 +75,8 @@ $targets
 
 ## Limits
 
-- Trained on patients of the centres above alone. The model has seen no other scanners than theirs, and learnt little \
-from variables that few patients have.
+- Trained only on patients of the centres above and their scanners; variables that few patients have contributed \
+little.
 - It segments primary tumours (GTVp) and lymph nodes (GTVn) of the head and neck in $images, and may find lesions \
 in images that contain none. It is not trained for other diseases or tracers.
 """)
@@ -140,15 +137,15 @@ def _training(work: WorkFolders) -> str:
         return (
             f"The networks are those of the package {record['name']} (sha256 of its manifest {record['sha256']}), "
             f"trained on: {_sentence(record.get('training_data', 'not described'))} Their licence: "
-            f"{_sentence(record.get('licence', 'not stated'))} Here only the heads are trained, on features of masks "
-            f"that all of these networks give together. The figures below hold only if {CONDITION}."
+            f"{_sentence(record.get('licence', 'not stated'))} Only the heads were trained here, on features of the "
+            f"ensemble's masks. The figures below hold only if {CONDITION}."
         )
     splits = read_splits(work)
     masks = sorted({one.get("masks") or OUT_OF_FOLD for one in work.read(work.heads_json).values()})
     networks = " and ".join(read_plan(work).backbones)
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "
-        f"{splits.seed}); the manifest has the options of the plan. Heads are fitted on features of {', '.join(masks)}."
+        f"{splits.seed}); the manifest lists the plan's options. Heads were fitted on features of {', '.join(masks)}."
     )
 
 

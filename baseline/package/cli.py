@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         action="append",
         metavar="DIR",
-        help="folder that the network in --code is made from; may be repeated, once for each fold",
+        help="folder with the weights of the network in --code; may be repeated, once for each fold",
     )
     parser.add_argument(
         "--network", metavar="FOLDER:NAME", help="the network's class in --code (default: Network of the folder)"

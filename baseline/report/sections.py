@@ -21,8 +21,8 @@ from evaluation.statistics.bootstrap import Estimate, estimate_unranked
 _UNCERTAINTY: Final = (
     "The expected DSC of networks that never saw the patient, from their probabilities, against the DSC of the "
     "evaluation. The risk-coverage curve is the mean of 1 - DSC among the most certain patients; its area (AURC) lies "
-    "between that of a perfect order (oracle) and a random one. In inference several folds answer together; this "
-    "cannot be measured here, since all but one have seen the patient."
+    "between that of a perfect order (oracle) and a random one. Inference averages several folds, which cannot be "
+    "measured here because all but one have seen the patient."
 )
 _UNCERTAINTY_TITLES: Final = {
     "spearman": "Spearman's rho with the DSC",
@@ -32,10 +32,10 @@ _UNCERTAINTY_TITLES: Final = {
     "below_random": "AURC below random order's",
 }
 _POSTPROCESSING: Final = (
-    "Minimum volumes of 26-connected lesions on the network's grid. Masks, features and all figures of this page have "
-    "the volumes that were found without the patient's fold; the package has those of all patients. For the gains, "
-    "volumes were found without the patient's fold or without the patient's centre; intervals are from the paired "
-    "bootstrap, and without lower ends above 0 none would be stored."
+    "Minimum volumes of 26-connected lesions on the network's grid. Masks, features and all figures of this page use "
+    "the volumes that were found without the patient's fold; the package uses those found on all patients. The gains "
+    "are of volumes found without the patient's fold or centre, with intervals from the paired bootstrap; a volume is "
+    "stored only if the lower ends of both intervals are above 0."
 )
 
 
@@ -116,7 +116,7 @@ def uncertainty_section(
     samples of patients are drawn with `seed`.
     """
     if not records:
-        return paragraph("No expected DSC of these patients, expected `hecktor train heads` before."), {}
+        return paragraph("No expected DSC for these patients: run `hecktor train heads` first."), {}
     by_label: dict[str, LabelUncertainty] = {}
     for value in labels.FOREGROUND:
         label = labels.NAMES[value]
@@ -135,7 +135,7 @@ def _agreement_table(by_label: Mapping[str, LabelUncertainty]) -> str:
 def _patients_table(by_label: Mapping[str, LabelUncertainty]) -> str:
     rows = [Row([label, one.true_dsc.size, one.missed, *one.bounds.values()]) for label, one in by_label.items()]
     heads = ["Label", "Patients", "Missed", "AURC, oracle", "AURC, random order"]
-    return table("Missed: patients whose mask lacks the reference's label, counted apart", heads, rows)
+    return table("Missed: patients whose mask lacks the reference's label, counted separately", heads, rows)
 
 
 def postprocessing_section(record: PostprocessingRecord) -> str:

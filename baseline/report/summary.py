@@ -32,12 +32,12 @@ def new_centres(targets: Sequence[Target], figures: ByTarget, records: ByTarget)
             known.append(f"a {METRIC_TITLES[target.metric]} of {_figure(estimate)} for {title}")
         else:
             why = records[target.name]["leave_one_centre_out"].get("why_not", "the metric is undefined")
-            unknown.append(f"There is no figure for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
+            unknown.append(f"No estimate for {title} at new centres: {why.removeprefix(f'{target.name}: ')}.")
     if not targets:
-        return f"There is no figure for new centres: {_NETWORKS}."
+        return f"No estimate for new centres: {_NETWORKS}."
     if not known:
         return " ".join(unknown)
-    expected = f"At a new centre expect {_listed(known)}, measured on each centre with heads fitted without it"
+    expected = f"At a new centre expect {_listed(known)} (each centre predicted by heads that were fitted without it)"
     return " ".join([f"{expected}; {_NETWORKS}.", *unknown])
 
 
@@ -72,7 +72,7 @@ def worst_patients(rows: Sequence[Mapping[str, Any]], centre_of: Mapping[str, st
     ranked = by_mean_dsc(rows)
     count = min(WORST, len(ranked) // 2)
     if not count:
-        return "Too few patients have a reference mask to say which ones fail."
+        return "Too few patients have a reference mask to identify the worst."
     limit = ranked[count - 1][0]  # who is as low as the last one belongs to the lowest, too
     names = [name for _, name in ranked]
     worst = [name for dsc, name in ranked if dsc <= limit]
@@ -110,7 +110,7 @@ def _traits(
             name: row["gtvn_lesions_fp"] > 0 or (row["gtvp_reference_voxels"] == 0 < row["gtvp_predicted_voxels"])
             for name, row in row_of.items()
         },
-        f"have a reference volume of at most {small_ml:.1f} ml, as the smallest quarter of all": {
+        f"have a reference volume of at most {small_ml:.1f} ml, the smallest quarter of all": {
             name: volume <= small_ml for name, volume in volumes_ml.items()
         },
         f"are from {centre}": {name: centre_of[name] == centre for name in names},

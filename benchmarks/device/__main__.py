@@ -34,9 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="scripts/device-check", description="See on a card what no CPU shows.")
+    parser = argparse.ArgumentParser(prog="scripts/device-check", description="Check what only a card shows.")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--quick", action="store_true", help="tiny networks and images, to see that everything runs")
+    parser.add_argument("--quick", action="store_true", help="tiny networks and images, to check that everything runs")
     parser.add_argument("--only", nargs="+", choices=tuple(PARTS), metavar="PART", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--output", type=Path, default=Path("out/device-check.json"), help="(default: %(default)s)")
     parser.add_argument("--image", metavar="IMAGE:TAG", help="also run this image, such as hecktor-segmentation:cuda")

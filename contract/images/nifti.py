@@ -149,7 +149,7 @@ def read_voxels(path: Path, array_shape: tuple[int, int, int]) -> npt.NDArray[np
     """
     header = read_header(path)
     if header.dtype is None:
-        return "voxels that are no numbers", "numbers"
+        return "voxels that are not numbers", "numbers"
     present = path.stat().st_size
     if path.suffix.lower() == ".nii" and present < header.content_bytes:  # before the array is allocated
         return truncated(present, header.content_bytes)

@@ -1,1 +1,1 @@
-"""What a challenge's paper shows, as data: analyses of the rows and leaderboards of all teams."""
+"""Tables and figures of challenge papers as data: analyses of the rows and leaderboards of all teams."""

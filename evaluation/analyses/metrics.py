@@ -1,4 +1,4 @@
-"""Every metric, ranked or not, with its interval by team."""
+"""All metrics of each team with intervals, ranked or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare the masks that a page shows with the rows that were scored, so that it shows no other patient's."""
+"""Compare the masks that a page shows with the scored rows, so that no other patient's masks are shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
 
-NOT_COMPARED: Final = "the results hold no rows, so that nobody can check whether these are the scored patients"
+NOT_COMPARED: Final = "the results hold no rows, so it cannot be checked whether these are the scored patients"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a mask's grid differs from the reference's: the usual mistakes in a sentence each, and what resampling met."""
+"""Describe how a mask's grid differs from the reference's, the usual mistakes, and the effect of resampling."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _read_targets(
         if not case:
             raise GroundTruthError(where, f"no {ID_COLUMN}", "the patient's identifier")
         if case in targets or case in without | not_counted:
-            raise GroundTruthError(where, f"{case} stands twice", "each patient once")
+            raise GroundTruthError(where, f"{case} appears twice", "each patient once")
         target = parse(row, where) if counts(row) else None
         if target is not None:
             targets[case] = target

@@ -119,8 +119,8 @@ def _whole(array: npt.NDArray[Any], name: str, error: type[HecktorError]) -> npt
     for z, plane in enumerate(array):
         odd = plane[~(np.floor(plane) == plane)]
         if odd.size:
-            shown = "a pixel" if _is_secret(error) else f"a pixel of {float(odd.flat[0]):g}"
-            raise error(name, f"{shown} in a floating mask that is no whole number", "whole numbers")
+            shown = "a value" if _is_secret(error) else f"value {float(odd.flat[0]):.9g}"
+            raise error(name, f"{shown} is not an integer label", "whole numbers")
         _check_labels(float(plane.min()), float(plane.max()), name, error)
         whole[z] = plane
     return whole

@@ -220,7 +220,7 @@ def read_bounding_boxes(path: Path, cases: Collection[str]) -> dict[str, Boundin
     for index, row in enumerate(table.rows):
         case = row[ID_COLUMN].strip()
         if case in boxes:
-            raise GroundTruthError(f"{table.where(index)}", f"{case} stands twice", "each patient once")
+            raise GroundTruthError(f"{table.where(index)}", f"{case} appears twice", "each patient once")
         boxes[case] = _box(row, table.where(index))
     absent = sorted(set(cases) - set(boxes))
     if absent:

@@ -43,7 +43,7 @@ _RAISED_BY_FILES: Final = (
 
 @contextmanager
 def hostile(name: str) -> Iterator[None]:
-    """Raise a PredictionError without a path for any error that reading the submitted file `name` raises.
+    """Turn any error from reading the submitted file `name` into a PredictionError without a path.
 
     The block must only open and parse the file; any other error is a bug of ours and must end the run.
     """
@@ -56,14 +56,14 @@ def hostile(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PredictedClass:
-    """A predicted class; of two classes, also the probability of the second where one is given."""
+    """A predicted class; of two classes also the probability of the second, if given."""
 
     value: ClassValue
     probability: float | None = None
 
 
 class NothingMatchedError(PredictionError):
-    """No prediction belongs to a case: a fault of names or folders, and no low score."""
+    """No prediction belongs to any case: names or folders are wrong, so nothing is scored."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def read_submission(
     utf8_path(input_dir, PredictionError)  # no fault of a case
     jobs_file = input_dir / platform.PREDICTIONS_JSON
     if not jobs_file.is_file():
-        raise PredictionError(jobs_file.name, "not found or no regular file", "the platform's list of jobs")
+        raise PredictionError(jobs_file.name, "not found, or not a regular file", "the platform's list of jobs")
     for job in read_predictions(jobs_file):
         name = job.input_image_name(algorithm.scan.slug)
         case = case_of(name) if isinstance(name, str) else f"job {job.pk} without a CT's name"
@@ -201,7 +201,7 @@ def answer_file(answer: SubmittedAnswer, *, is_image: bool) -> Path:
     if not path.name.isprintable():
         raise PredictionError(path.name, "a name that cannot be printed", "a plain file name")
     if not regular:
-        raise PredictionError(path.name, "a link or no regular file", "a regular file")
+        raise PredictionError(path.name, "a link, or not a regular file", "a regular file")
     return path
 
 

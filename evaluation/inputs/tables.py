@@ -104,7 +104,7 @@ def _parsed(text: str, name: str, error: type[HecktorError]) -> Table:
     try:
         header = tuple(column.strip() for column in next(reader, []))
         if len(set(header)) < len(header):
-            raise error(name, "a column stands twice", "each column once")
+            raise error(name, "a column appears twice", "each column once")
         for fields in reader:
             if not any(field.strip() for field in fields):
                 continue

@@ -1,4 +1,4 @@
-"""How well a confidence predicts the quality of cases: rank correlation, risk-coverage curve and its area."""
+"""Agreement of a confidence with the quality of cases: rank correlation, risk-coverage curve and its area."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an evaluation profile names: the rules, a class for each kind of answer, and the metrics, one record each.
+"""Scoring rules, one class per kind of answer, and the record of a metric.
 
 Each field of a class of rules is a key of the profile's `rules`; a field with a default may be left out.
 docs/editions.md explains every value, docs/metrics.md what counts in edge cases.

@@ -91,22 +91,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--runs", type=name_paths, metavar="TEAM=FILE,FILE", help=runs, **repeated)
     aside = "show a metrics.json, or the observers.json of `study observers`, without a rank; may be repeated"
     add("--out-of-competition", type=_out_of_competition, metavar="NAME=FILE[:REASON]", help=aside, **repeated)
-    add("--mean", action="store_true", help="show the mean of all ranked teams, without a rank")
+    add("--mean", action="store_true", help="add the mean of all ranked teams as a row without a rank")
     rankings = "number of bootstrap rankings, 0 for none (default: %(default)s)"
     add("--bootstraps", type=whole_number(0), default=DEFAULT_RANKINGS, help=rankings)
     seed = "seed of the bootstrap rankings (default: that of the first team's metrics.json)"
     add("--seed", type=whole_number(0), help=seed)
     without_rows = (
-        "also rank teams whose metrics.json holds no rows (`evaluate --no-rows`), and mark them: nobody can check "
-        "their values, and nothing is said about the stability of the ranks"
+        "also rank teams whose metrics.json has no rows (`evaluate --no-rows`), marked as unverified, without "
+        "stability and tests"
     )
     add("--without-rows", action="store_true", help=without_rows)
     add_edition_option(parser, "that of the results", known_profiles())
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")
-    add("--latex", action="store_true", help="also write leaderboard.tex, a table of the package booktabs")
-    add("--cases", action="store_true", help="also write cases.csv: every team's values of every single patient")
+    add("--latex", action="store_true", help="also write leaderboard.tex, a LaTeX table (package booktabs)")
+    add("--cases", action="store_true", help="also write cases.csv: the values of every team for every patient")
     add("--output", type=Path, required=True, help="folder for leaderboard.json and leaderboard.csv")
     return parser
 

@@ -79,7 +79,7 @@ def _pairs(
 def _why(gains: PairedGains, place: tuple[int, int]) -> str:
     """The sentence on a pair without a p."""
     if not gains.testable[place]:
-        return f"{TOO_FEW}: none of a class, or of fewer than {LEAST_OF_A_CLASS} patients"
+        return f"{TOO_FEW}: no patient of a class differs, or a class has fewer than {LEAST_OF_A_CLASS} patients"
     df = gains.df[place]
     return f"{TOO_FEW}: {0.0 if np.isnan(df) else df:.1f} degrees of freedom"
 

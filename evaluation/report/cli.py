@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--results", type=Path, required=True, help=results)
     cases = (
-        "also show single patients: names, outcomes, every team's answers, survival curves, confusion matrices; "
+        "also show individual patients: names, outcomes, every team's answers, survival curves, confusion matrices; "
         "publish such a page only if you may publish them"
     )
     add("--cases", action="store_true", help=cases)
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--note", default="", help="one line under the heading")
     add("--max-patients", type=whole_number(0), default=60, help="maximum number of pictures (default: %(default)s)")
     add("--figures", type=Path, metavar="FOLDER", help="also write the data of every figure as JSON and CSV files")
-    page = "also write a page to look into a few cases: a folder for index.html, or an HTML file (needs --cases)"
+    page = "also write a viewer page of a few cases: a folder for index.html, or an HTML file (needs --cases)"
     add("--viewer", type=Path, metavar="PAGE", help=page)
     number = "number of cases in the viewer, those with the lowest GTVp DSC over all teams (default: %(default)s)"
     add("--viewer-cases", type=whole_number(1), default=3, metavar="N", help=number)

@@ -28,7 +28,7 @@ BETWEEN_TASKS: Final = "between-tasks"
 _OF_RANKING: Final = ("rank-stability", "significance", "rank-correlation")
 # A map of more teams than these fills the screen.
 _FEW_TEAMS: Final = 12
-NOT_CHECKED: Final = "made from leaderboard.json alone, so that nobody can check these values"
+NOT_CHECKED: Final = "made from leaderboard.json alone, so its values cannot be checked"
 WITH_CASES: Final = "This page holds outcomes of single patients: publish it only if you may publish them."
 
 
@@ -80,7 +80,7 @@ def page_file(output: Path) -> Path:
     pictures = pictures_of(page)
     others = [one.name for one in sorted(pictures.glob("*")) if one.suffix not in _PICTURE_FILES or one.is_dir()]
     if others:
-        found = f"found {pictures.name}/{others[0]}, which is no picture of a page"
+        found = f"found {pictures.name}/{others[0]}, which is not a picture of a page"
         raise OutputError("--output", found, f"another name, or remove {pictures.name}")
     return page
 

@@ -32,7 +32,7 @@ from evaluation.statistics.bootstrap import Estimate
 
 _NO_DATA: Final = "undefined: the cohort holds no data for it"
 _AS_MISSING: Final = "each counts as a missing one"
-_INFINITE: Final = "infinite, since in half of the cases or more one mask is empty or there is no prediction"
+_INFINITE: Final = "infinite: in at least half of the cases one mask is empty or there is no prediction"
 
 
 @dataclass(frozen=True)

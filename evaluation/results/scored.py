@@ -84,7 +84,7 @@ class ScoredCohort:
 
     @property
     def unknown(self) -> list[str]:
-        """Submitted names that match no case of any answer, sorted; a name that is submitted twice stands twice."""
+        """Submitted names that match no case of any answer, sorted; a name that is submitted twice appears twice."""
         counts: Counter[str] = Counter()
         for answer in self.answers:
             counts |= Counter(answer.submission.unknown)

@@ -144,7 +144,7 @@ def check_team_names(names: Sequence[str]) -> None:
     """Raise HecktorError if two teams have the same name."""
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise HecktorError(f"team {twice[0]!r} stands twice, expected a name for each team (--names)")
+        raise HecktorError(f"team {twice[0]!r} appears twice, expected a name for each team (--names)")
 
 
 def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:

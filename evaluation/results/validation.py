@@ -1,4 +1,4 @@
-"""Rows of a team's results and their figures, which must be those that its file states."""
+"""Recompute a team's figures from its rows and compare them with those in its file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def is_stated(team: TeamMetrics, name: str, metric: MetricProfile) -> bool:
 
 
 def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
-    """Check that every known metric, with its interval, lies where its formula can lead.
+    """Check that every known metric and its interval lie within the metric's bounds.
 
     Raises HecktorError: naming the file, `source`, and the metric.
     """

@@ -1,4 +1,4 @@
-"""Masks that would fit far better with their labels exchanged or mirrored: said once for a cohort."""
+"""Detect masks that fit far better with exchanged labels or mirrored axes; one warning for a cohort."""
 
 from __future__ import annotations
 

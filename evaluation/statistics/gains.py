@@ -1,4 +1,4 @@
-"""The paired bootstrap of differences: how much better each team is than each other one, and how sure that is."""
+"""Paired bootstrap of the differences between teams, with their uncertainty."""
 
 from __future__ import annotations
 

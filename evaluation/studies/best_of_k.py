@@ -143,7 +143,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_answer_options(parser)
     add = parser.add_argument
     add("--ground-truth", type=Path, required=True, help="CSV table with the follow-up or the classes")
-    tries = "number of predictions to take the best of; may be repeated (default: 1, 5, 20, 100)"
+    tries = "number k of random predictions; may be repeated (default: 1, 5, 20, 100)"
     add("--tries", type=whole_number(1), action="append", metavar="K", help=tries)
     add("--repeats", type=whole_number(1), default=1000, help="number of repeats (default: %(default)s)")
     winner = "score of the winner, 0 to 1: also print how often chance reaches it"

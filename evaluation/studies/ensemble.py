@@ -200,6 +200,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("teams", type=name_path, nargs="+", metavar="TEAM=PATH", help=teams)
     truth = "folder of reference masks, which define the cases and grids (task 1)"
     add("--ground-truth", type=Path, help=truth)
-    add("--leaderboard", type=Path, help="leaderboard.json, to also combine only its first teams")
+    add("--leaderboard", type=Path, help="leaderboard.json; its first teams are also combined separately")
     add("--top", type=whole_number(2), default=5, help="number of first teams (default: %(default)s)")
     add_workers(parser)

@@ -33,7 +33,7 @@ COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
 _UNMATCHED: Final = {
     "unknown": "not a case of the metrics.json",
-    "duplicate": "stands twice, neither line counts",
+    "duplicate": "appears twice, neither line counts",
     "missing": "no line in the table, no record",
 }
 

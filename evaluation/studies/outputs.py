@@ -61,7 +61,7 @@ def by_name(pairs: Sequence[tuple[str, Value]], what: str, at_least: int) -> dic
     names = [name for name, _ in pairs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise HecktorError(f"{what} {twice[0]!r} stands twice, expected each {what} once")
+        raise HecktorError(f"{what} {twice[0]!r} appears twice, expected each {what} once")
     if len(names) < at_least:
         raise HecktorError(f"{len(names)} {what}s, expected at least {at_least}")
     return dict(pairs)

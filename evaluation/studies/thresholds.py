@@ -224,7 +224,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     percents = "percentages of SUVmax, or a single one (default: %(default)s)"
     add("--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="PERCENT|FIRST:LAST:STEP", help=percents)
-    target = "structure of the reference (default: %(default)s)"
+    target = "target structure in the reference (default: %(default)s)"
     add("--target", choices=tuple(TARGETS), default="gtvp", help=target)
     maximum = "SUVmax of the whole region, or of the reference tumour (default: %(default)s)"
     add("--max-of", choices=MAXIMA, default=MAXIMA[0], help=maximum)

@@ -1,1 +1,1 @@
-"""Look into a case: CT, PET and masks in the browser, served locally or as one file."""
+"""View a case in the browser: CT, PET and masks, served locally or as one file."""

@@ -1,4 +1,4 @@
-"""A case as its page gets it: volumes as NIfTI, lesions with their matches, the patient's texts."""
+"""Build the data of a viewer page: volumes as NIfTI, lesions with their matches, the patient's texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hecktor view`: look into the cases of a cohort in a browser on this machine."""
+"""`hecktor view`: view the cases of a cohort in a browser on this machine."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def export_viewer(target: Path, cohort: ViewerCohort) -> Path:
     """
     page = target if target.suffix.lower() in _SUFFIXES and not target.is_dir() else target / "index.html"
     if page.exists() and (not page.is_file() or _MARK.encode() not in page.read_bytes()[:1000]):
-        raise OutputError(page.name, "exists and is no viewer", "another name, or remove it")
+        raise OutputError(page.name, "exists and is not a viewer", "another name, or remove it")
     cases = [json_element(build_case(sources), f"case-{n}") for n, sources in enumerate(cohort.cases.values())]
     library = f"/*!\n{_read('niivue.LICENSE').strip()}\n*/\n{_read(_LIBRARY)}"
     text = _page(

@@ -1,4 +1,4 @@
-"""Read everything of a case that is shown: scans, masks with their lesions."""
+"""Read what the viewer shows of a case: scans, and masks with their lesions."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class _ViewerServer(ThreadingHTTPServer):
         self.hosts = {f"{name}:{self.server_port}" for name in (LOCALHOST, "localhost")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print the trace of a bug; a browser that leaves before the end of an answer is none."""
+        """Print the trace of a bug; a browser that disconnects early is ignored."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

@@ -64,6 +64,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--predictions", type=Path, help=predictions)
     boxes = "CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm, for a profile that scores inside boxes"
     add("--bounding-boxes", type=Path, help=boxes)
-    add("--no-image", action="store_true", help="make no image, and test the evaluation with a plain process")
+    add("--no-image", action="store_true", help="skip the image and test the evaluation as a plain process")
     add_image_options(parser)
     return parser

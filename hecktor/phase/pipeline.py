@@ -71,7 +71,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         left_out = _pack_ground_truth(options, references, scratch)
         report(f"{GROUND_TRUTH}: {cases} cases, packed, unpacked as the platform does")
         for table, columns in left_out.items():
-            report(f"{table}: packed without {', '.join(columns)}, by which the task is not scored")
+            report(f"{table}: packed without {', '.join(columns)}, which the score of this task does not use")
         for name, answers in submissions.items():
             _score(options, name, answers, scratch)
             report(f"{name} submission: made and scored")
@@ -81,7 +81,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         page = readme(options.profile.title, task, settings, [scratch / name for name in names], cases, tries)
         earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
         for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
-            report(f"{name}: removed, since it was of the earlier phase in this folder")
+            report(f"{name}: removed, since it belonged to an earlier phase in this folder")
     return tries
 
 

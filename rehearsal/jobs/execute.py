@@ -142,7 +142,7 @@ def run_job(
 
 @dataclass(frozen=True)
 class Collected:
-    """What a run left, copied out of its folders: the outputs and the run record, and why some were not copied."""
+    """Copies of a run's outputs and run record, and the reasons why some were not copied."""
 
     outputs: Path
     faults: tuple[str, ...]

@@ -102,7 +102,7 @@ def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) 
     path, ignored = _single_image(socket.path_under(output_dir), socket)
     warnings = []
     if ignored:
-        warnings.append(f"{ignored} file(s) in {socket.relative_path} are no image; the platform would ignore them")
+        warnings.append(f"{ignored} file(s) in {socket.relative_path} are not images; the platform would ignore them")
     if path.name.lower().endswith(TIFF_SUFFIXES):
         warnings.append(f"{path.name}: a TIFF; the platform would accept it, the evaluation would score it as missing")
         return path, warnings

@@ -59,7 +59,7 @@ class RehearsedPackage(Document):
 
 
 class RehearsedAnswer(Document):
-    """How the cases got one of their answers; `unrecorded` are answered cases without a run record."""
+    """The origin of one answer of the cases; `unrecorded` are answered cases without a run record."""
 
     answer: str
     answered: int

@@ -1,4 +1,4 @@
-"""The ground truth before the first job: laid out from a release, and its case IDs compared with the cases."""
+"""Prepare the ground truth before the first job: lay it out from a release, and compare its case IDs."""
 
 from __future__ import annotations
 
@@ -87,5 +87,5 @@ def _compared(folder: str, kind: str, known: Collection[str], names: Sequence[st
         warnings.append(f"{folder}: no {kind} of {len(unscored)} cases ({listed(unscored)}), which are not scored")
     if unanswered := sorted(set(known) - common):
         count = f"{len(unanswered)} of {len(known)}"
-        warnings.append(f"{folder}: {kind} of {count} are of no case ({listed(unanswered)}) and count as missing")
+        warnings.append(f"{folder}: {kind} of {count} belong to no case ({listed(unanswered)}) and count as missing")
     return warnings

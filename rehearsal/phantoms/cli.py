@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--output", type=Path, required=True, metavar="DIR", help="folder of the cohort; an interrupted run continues")
     add_edition_option(parser)
     every, unseen = ",".join(TRAINING_CENTRES + UNSEEN_CENTRES), ",".join(UNSEEN_CENTRES)
-    centres = f"centres to draw from (default: %(default)s; unseen by training: {unseen})"
+    centres = f"centres to draw from (default: %(default)s; not in the training data: {unseen})"
     add("--centres", default=every, metavar="A,B,..", help=centres)
     add(
         "--jobs",
@@ -67,5 +67,5 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of processes (default: %(default)s)",
     )
-    add("--head-and-neck-only", action="store_true", help="make no whole-body and no cut scans")
+    add("--head-and-neck-only", action="store_true", help="make head and neck scans only, no whole-body or cut ones")
     return parser

@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add_edition_option(parser, "that of the package")
     build = "PyTorch build of the images; the platform's T4 needs cuda (default: cuda)"
     add("--images", choices=_BUILDS, help=build)
-    add("--model-only", action="store_true", help="make only model.tar.gz, rehearsed with plain processes")
+    add("--model-only", action="store_true", help="make only model.tar.gz and rehearse it with plain processes")
     add_image_options(parser)
     add("--gpus", action="store_true", help="give all GPUs of this machine to the images in the rehearsal")
     add(
@@ -95,7 +95,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of images that are built and saved: `--engine`, `--revision` and `--level`."""
     add = parser.add_argument
     add("--engine", help="container client: docker, podman or a path (default: the first that can build)")
-    label = "label of the images, so that the platform does not refuse them as known; any new text"
+    label = "label of the images, any new text; the platform refuses an image that it already has"
     add("--revision", default="", metavar="TEXT", help=label)
     add("--level", type=int, choices=range(1, 10), help="gzip level, 1 (fast) to 9 (small) (default: 5)")
 

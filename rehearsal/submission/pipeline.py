@@ -106,7 +106,7 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         earlier = (MODEL, *(archive_name(task) for task in options.edition.algorithms))
         page = readme(submission, tasks)
         for name in replace_files(scratch, options.output, names, earlier, page, (RECORD, submission)):
-            report(f"{name}: removed, since it was of the earlier submission in this folder")
+            report(f"{name}: removed, since it belonged to an earlier submission in this folder")
     return submission
 
 

@@ -61,7 +61,7 @@ DEGENERATE: dict[str, tuple[Callable[[Any], object], str]] = {
     "pet-negative": (alter("pet", put(-1)), "2 voxels below zero; set to zero"),
     "pet-zero": (
         alter("pet", put(0, everywhere=True)),
-        "all voxels are zero; going on with the CT alone; an empty mask is to be expected",
+        "all voxels are zero; going on with the CT alone; expect an empty mask",
     ),
     "pet-elsewhere": (moved, "does not overlap the CT"),
     "pet-in-becquerels": (alter("pet", lambda array: array * 5000), "taken for Bq/ml and scaled by"),

@@ -71,7 +71,10 @@ def test_a_network_that_hangs_before_its_first_pass(
     record = predict(request, resident).record
     released.set()
     assert 2.2 <= time.monotonic() - begun < 20
-    assert caplog.text.count("*** FALLBACK *** time is nearly up: no pass is made yet, the PET threshold answers") == 1
+    assert (
+        caplog.text.count("*** FALLBACK *** time is nearly up: no pass has been made yet, the PET threshold answers")
+        == 1
+    )
     assert ", no pass, by PET threshold, " in record.summary()
     assert task.answers[0].socket.path_under(request.output_dir).exists()
 

@@ -16,7 +16,7 @@ from tests.conftest import but_of_toys
 
 WARNING = (
     "model package: none given and none in /opt/ml/model, expected the package of a submission; "
-    "the shipped package tiny answers, which is for rehearsals alone"
+    "the shipped package tiny answers, which is for rehearsals only"
 )
 
 

@@ -137,7 +137,7 @@ def test_folders_that_cannot_be_code(tmp_path: Path) -> None:
 
 def test_code_that_nothing_names_is_an_error(tmp_path: Path) -> None:
     code = Code.of([write_code(tmp_path / "unused_code", init="")])
-    with pytest.raises(HecktorError, match=r"^--code: found unused_code, which nothing names"):
+    with pytest.raises(HecktorError, match=r"^--code: found unused_code, which nothing uses"):
         code.check_used()
 
 

@@ -91,7 +91,7 @@ def test_a_name_that_a_ranking_refuses_is_refused_at_once(masks, capsys) -> None
     (masks / "teams" / "ha\x07lf").rename(masks / "teams" / "half")
     (masks / "teams" / "half.zip").write_bytes(b"")
     assert run(masks) == 1
-    assert "team 'half' stands twice" in capsys.readouterr().err
+    assert "team 'half' appears twice" in capsys.readouterr().err
     assert not (masks / "out").exists()
 
 

@@ -32,7 +32,7 @@ SCANS = odd_scans(coarsening=8)
 NO_LANDMARK = "CT: neither a brain nor lungs, expected a head or neck in view, the head up (+z); the region is unsure"
 EMPTY = (
     "CT: neither a body nor uptake, expected a head or neck in view, the head up (+z); "
-    "the mask stays empty, and image features take their training medians"
+    "the mask stays empty, and image features use their training medians"
 )
 CT, PET = "CT 0a1b2c3d-ct.mha", "PET 4e5f6a7b-pet.mha"
 COVERED = "PET: covers {}% of the height of the head and neck that the CT shows; "
@@ -84,7 +84,7 @@ EXPECTED: dict[str, Expected] = {
     "PET zero": Expected(
         CASE,
         False,
-        (f"{PET}: all voxels are zero; going on with the CT alone; an empty mask is to be expected",),
+        (f"{PET}: all voxels are zero; going on with the CT alone; expect an empty mask",),
         "empty",
     ),
     "CT padded with -2000 HU": SURE,

@@ -97,7 +97,7 @@ def test_weights_that_overflow(run: Runs, damaged: Callable[..., Path], task: Al
     """Finite as they are, but what the network makes of them is not."""
     ended = run(task, package=damaged(huge, signed=True, task=task)).whole()
     assert ended.status == 0, ended.said
-    assert "*** FALLBACK *** no pass of the network (the network answers NaN or infinity)" in ended.said
+    assert "*** FALLBACK *** no pass of the network (the network returns NaN or infinity)" in ended.said
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Entrants' heads as families: fitted, checked and compared like our models (docs/own-model.md)."""
+"""Entrants' heads as model families: fitted, checked and compared like the built-in ones (docs/own-model.md)."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def scaled_terms(cohort: HeadCohort, transforms: Transforms) -> tuple[Term, ...]
 
 
 def without_twins(terms: Sequence[Term], cohort: HeadCohort) -> tuple[Term, ...]:
-    """The terms without those whose rank correlation with an earlier one exceeds 0.95; outcomes play no role."""
+    """The terms without those whose rank correlation with an earlier one exceeds 0.95; outcomes are not used."""
     related = np.abs(rank_correlation(matrix(terms, cohort))) > TWIN_CORRELATION
     chosen: list[int] = []
     for number in range(len(terms)):

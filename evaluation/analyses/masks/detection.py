@@ -1,4 +1,4 @@
-"""Whether teams found the primary tumour, and counts of their GTVn lesions."""
+"""Detection of the primary tumour, and counts of GTVn lesions."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_pet_without_uptake_is_left_out(notices: Notices, values: tuple[float,
     assert cleaned(pet_of(*values), notices) is None
     assert [str(finding) for finding in notices.findings][
         -1
-    ] == "PET b.mha: all voxels are zero; going on with the CT alone; an empty mask is to be expected"
+    ] == "PET b.mha: all voxels are zero; going on with the CT alone; expect an empty mask"
 
 
 def test_a_pet_beside_the_ct_is_left_out(notices: Notices) -> None:
@@ -119,7 +119,7 @@ def test_becquerels_are_scaled_to_suv(notices: Notices) -> None:
     assert (finding.what, finding.found, finding.expected) == ("PET b.mha", "highest value 5000", "SUV")
     assert (
         finding.action
-        == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, for want of muscle and fat: uncertain by a factor of 5"
+        == "taken for Bq/ml and scaled by 0.0002 to a mean of 1, because neither muscle nor fat was found: uncertain by a factor of 5"
     )
 
 

@@ -72,7 +72,7 @@ def test_a_fault_costs_the_feature_alone(
     assert record.fallbacks == ()
     (notice,) = {str(one) for one in record.notices if "features of my_code" in str(one)}
     assert fault in notice
-    assert notice.endswith("the heads take their training medians")
+    assert notice.endswith("the heads use their training medians")
 
 
 @pytest.mark.slow

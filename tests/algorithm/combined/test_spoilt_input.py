@@ -33,7 +33,7 @@ def placeholder(path: Path) -> None:
     sitk.WriteImage(sitk.Image([1, 1], sitk.sitkUInt8), str(path))
 
 
-ALONE = "going on with the CT alone; an empty mask is to be expected"
+ALONE = "going on with the CT alone; expect an empty mask"
 NO_RECORD = "going on without clinical variables"
 
 

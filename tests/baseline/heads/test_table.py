@@ -230,6 +230,6 @@ def test_a_head_of_ones_own_competes(tmp_path: Path) -> None:
     assert min(low, high) > middle
     sys.modules.pop("my_code")
     folder = custom_head(tmp_path / "b", ("class Head:", "class Other:"))
-    with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing names"):
+    with pytest.raises(HecktorError, match=r"^--code: found my_code, which nothing uses"):
         fit_table(frame, time="years", event="died", code=[folder])
     sys.modules.pop("my_code")

@@ -28,7 +28,7 @@ from tests.baseline.package.own_model import MODEL, loaded, packaged, run, write
         ),
         ("return self.unet(patch).argmax(1)", r"returns int64 of shape \(1, 16, 16, 24\)"),
         ("return self.unet(patch).numpy()", r"returns ndarray, expected a torch.Tensor of logits of shape"),
-        ("return self.unet(patch) * float('nan')", r"answers NaN or infinity to an empty patch"),
+        ("return self.unet(patch) * float('nan')", r"returns NaN or infinity for an empty patch"),
     ],
 )
 def test_a_fault_is_seen_when_it_is_packaged(tmp_path: Path, line: str, fault: str) -> None:
@@ -43,7 +43,7 @@ def test_a_fault_is_seen_when_it_is_packaged(tmp_path: Path, line: str, fault: s
 ON_A_CASE = "if bool((patch != 0).any()): {}\n        return self.unet(patch)"
 FAULTS = {
     "raises": ("raise KeyError('layer')", "KeyError: 'layer'"),
-    "NaN": ("return self.unet(patch) * float('nan')", "the network answers NaN or infinity"),
+    "NaN": ("return self.unet(patch) * float('nan')", "the network returns NaN or infinity"),
     "type": ("return 3", "returns int, expected a torch.Tensor of logits of shape (1, 3, 16, 16, 24)"),
     "exit": ("raise SystemExit(3)", "SystemExit: 3"),
     "shape": ("return self.unet(patch)[..., :3]", "expected a torch.Tensor of logits of shape (1, 3, 16, 16, 24)"),
@@ -124,7 +124,7 @@ def test_a_network_that_cannot_be_made_on_a_case_costs_the_network_not_the_answe
     case_folder.write()
     prediction = Predictor(package, device="cpu", code=[code]).predict(case_folder.input)
     assert prediction.record.segmented_by == "PET threshold"
-    assert "network my_model:Network: it cannot be made: OSError: gone" in caplog.text
+    assert "network my_model:Network: cannot be constructed: OSError: gone" in caplog.text
     given = ["--model", str(package), "--code", str(code), "--device", "cpu"]
     paths = ["--task", "segmentation", "--input", str(case_folder.input), "--output", str(case_folder.output)]
     assert predict_main([*given, *paths, "--record", str(tmp_path / "record.json")]) == 0

@@ -252,8 +252,8 @@ def test_another_version_of_the_code_answers_with_a_notice(tmp_path: Path, case_
         (('"CT", (-160, 240)', '"CT", "CTNormalization"'), r"intensities of channel 0, which CTNormalization needs"),
         (('"background", ', ""), r"labels background, GTVp, GTVn, each once"),
         (("mirror_axes = ()", "mirror_axes = (3,)"), r"^network my_model:Network\.mirror_axes"),
-        (("(self, folder, device)", "(self)"), r"network my_model:Network: it cannot be made: TypeError"),
-        (("unet.pt", "absent.pt"), r"network my_model:Network: it cannot be made: FileNotFoundError"),
+        (("(self, folder, device)", "(self)"), r"network my_model:Network: cannot be constructed: TypeError"),
+        (("unet.pt", "absent.pt"), r"network my_model:Network: cannot be constructed: FileNotFoundError"),
     ],
 )
 def test_a_declaration_that_cannot_be(tmp_path: Path, change: tuple[str, str], message: str) -> None:

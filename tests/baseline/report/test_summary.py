@@ -42,23 +42,23 @@ def test_new_centres_with_every_target() -> None:
     everything = section_figures((RFS, rfs_record(PERFECT, np.zeros(PATIENTS))), (HPV, hpv_record()))
     assert new_centres(*everything) == (
         "At a new centre expect a C-index of 0.500 (95% interval 0.500 to 0.500) for recurrence-free survival and a "
-        "balanced accuracy of 0.500 (95% interval 0.456 to 0.581) for HPV status, measured on each centre with heads "
-        f"fitted without it; {NETWORKS}."
+        "balanced accuracy of 0.500 (95% interval 0.456 to 0.581) for HPV status (each centre predicted by "
+        f"heads that were fitted without it); {NETWORKS}."
     )
 
 
 def test_new_centres_without_figures() -> None:
     single = rfs_record(PERFECT, PERFECT) | {"leave_one_centre_out": ONE_CENTRE}
-    why = "There is no figure for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
+    why = "No estimate for recurrence-free survival at new centres: 1 centre, expected at least 2 to leave one out."
     assert new_centres(*section_figures((RFS, single))) == why
     both = new_centres(*section_figures((RFS, single), (HPV, hpv_record())))
     assert both.startswith("At a new centre expect a balanced accuracy of 0.500")
     assert both.endswith(why)
     undefined = {"rfs": {"models": {"heads": {"leave_one_centre_out": interval(None, None, None)}}}}
     assert new_centres([RFS], undefined, {"rfs": {"leave_one_centre_out": {}}}) == (
-        "There is no figure for recurrence-free survival at new centres: the metric is undefined."
+        "No estimate for recurrence-free survival at new centres: the metric is undefined."
     )
-    assert new_centres([], {}, {}) == f"There is no figure for new centres: {NETWORKS}."
+    assert new_centres([], {}, {}) == f"No estimate for new centres: {NETWORKS}."
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_the_worst_patients_share_missed_lesions_and_small_volumes() -> None:
     rows += [row(n, 0.8, volume_ml=2.0 if n == 6 else 20.0) for n in range(6, 20)]
     assert worst_patients(rows[::-1], centres(20)) == (
         "P00, P01, P02, P03, P04 and P05 have the lowest DSC (mean of GTVp and GTVn, 0.000 to 0.300): "
-        "4 of 6 have a missed GTVp (others: 0 of 14) and 5 of 6 have a reference volume of at most 2.0 ml, as the "
+        "4 of 6 have a missed GTVp (others: 0 of 14) and 5 of 6 have a reference volume of at most 2.0 ml, the "
         "smallest quarter of all (others: 1 of 14)."
     )
 
@@ -173,4 +173,4 @@ def test_few_patients() -> None:
     assert worst_patients([row(n, n / 10) for n in range(5)], centres(5)).startswith("P00 and P01 have the lowest DSC")
     assert worst_patients([row(0, 0.1), row(1, 0.9)], centres(2)).startswith("P00 has the lowest DSC (mean of GTVp")
     for rows in ([], [row(0, 0.1)]):
-        assert worst_patients(rows, centres(1)) == "Too few patients have a reference mask to say which ones fail."
+        assert worst_patients(rows, centres(1)) == "Too few patients have a reference mask to identify the worst."

@@ -205,9 +205,9 @@ def test_a_team_s_name_is_no_formula(tables):
 
 def test_rows_beside_a_ranking_that_are_refused(tables):
     result = evaluate(tables / "truth.csv", task="rfs", predictions=tables / "good.csv", bootstraps=20)
-    with pytest.raises(HecktorError, match=r"^team 'good' stands twice"):
+    with pytest.raises(HecktorError, match=r"^team 'good' appears twice"):
         rank({"good": result}, out_of_competition={"good": result})
-    with pytest.raises(HecktorError, match=r"^team 'mean of all teams' stands twice"):
+    with pytest.raises(HecktorError, match=r"^team 'mean of all teams' appears twice"):
         rank({"mean of all teams": result}, mean=True)
     with pytest.raises(HecktorError, match=r"^A\.study: found .drift."):
         rank({"good": result}, out_of_competition={"A": {"study": "drift"}})

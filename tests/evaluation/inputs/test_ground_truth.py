@@ -79,7 +79,7 @@ def test_the_file_is_chosen_by_its_columns(tmp_path):
         ("PatientID,Relapse,RFS\nA,yes,3\n", "Relapse is not usable"),
         ("PatientID,Relapse,RFS\nA,1,-3\n", "RFS is negative"),
         ("PatientID,Relapse,RFS\nA,1,inf\n", "RFS is not usable"),
-        ("PatientID,Relapse,RFS\nA,1,3\nA,1,3\n", "line 3: A stands twice"),
+        ("PatientID,Relapse,RFS\nA,1,3\nA,1,3\n", "line 3: A appears twice"),
         ("PatientID,Relapse,RFS\n,1,3\n", "no PatientID"),
         ("PatientID,Relapse,RFS\nA,1\n", "line 2: 2 fields, expected one for each of 3"),
         ("PatientID,Relapse,RFS\nA,1,3,4\n", "line 2: 4 fields"),
@@ -137,7 +137,7 @@ def test_stages_that_cannot_be_used(tmp_path, old, new, message):
 
 def test_a_patient_who_does_not_count_stands_once(tmp_path):
     (tmp_path / "a.csv").write_text(STAGES + "D;;T1\n")
-    with pytest.raises(GroundTruthError, match="line 9: D stands twice"):
+    with pytest.raises(GroundTruthError, match="line 9: D appears twice"):
         read_classes(tmp_path, T_STAGE)
 
 

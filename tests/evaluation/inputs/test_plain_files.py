@@ -159,7 +159,7 @@ def test_boxes_and_the_whole_image_are_a_contradiction(masks):
         ("PatientID,x1,x2\nA,0,1\n", "expected the columns"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,1,0,0,1,0,1\nB,0,1,0,1,0,1\n", "first corner below"),
         ("PatientID,x1,x2,y1,y2,z1,z2\nA,,1,0,1,0,1\n", "no x1"),
-        ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\nA,0,1,0,1,0,1\n", "stands twice"),
+        ("PatientID,x1,x2,y1,y2,z1,z2\nA,0,1,0,1,0,1\nA,0,1,0,1,0,1\n", "appears twice"),
     ],
 )
 def test_bounding_boxes_that_cannot_be_used(masks, text, message):
@@ -238,7 +238,7 @@ def test_a_line_of_other_fields_fails_its_case_alone(risks, line, count):
     ("content", "message"),
     [
         (b"PatientID,score\nP1,1\n", "columns PatientID, score"),
-        (b"PatientID,risk,risk\nP1,1,2\n", "column stands twice"),
+        (b"PatientID,risk,risk\nP1,1,2\n", "column appears twice"),
         (b"PatientID,patient_id,risk\nP1,P1,2\n", "columns PatientID and patient_id mean the same"),
         (b"\xff\xfe\x00", "UTF-8"),
     ],
@@ -301,5 +301,5 @@ def test_the_command_line(masks, blank, grid, capsys):
     assert report["provenance"]["options"]["surfaces"] == "both"
     assert values(report)["gtvn_hd95_median_mm"] == 0.0
     assert "gtvn_hd95_median_mm" in capsys.readouterr().out
-    with pytest.raises(HecktorError, match="stands twice"):
+    with pytest.raises(HecktorError, match="appears twice"):
         main([*arguments, "--option", "missing=skip", "--option", "missing=stop"])

@@ -126,7 +126,7 @@ def test_figures_of_a_pair_are_those_of_the_evaluation_s_draws(compare):
         assert (pair["ci95_low"], pair["ci95_high"]) == pytest.approx((difference - reach, difference + reach))
 
 
-FEW_OF_A_CLASS = "too few patients differ to test: none of a class, or of fewer than 4 patients"
+FEW_OF_A_CLASS = "too few patients differ to test: no patient of a class differs, or a class has fewer than 4 patients"
 
 
 def test_a_class_on_which_few_patients_differ_has_no_p(compare):

@@ -178,7 +178,7 @@ def test_other_texts_are_refused(text):
 
 def test_names_stand_once_and_cases_agree(files, tmp_path):
     number, paths = files
-    with pytest.raises(HecktorError, match="stands twice"):
+    with pytest.raises(HecktorError, match="appears twice"):
         rank(number, paths[:2], tmp_path, "--out-of-competition", f"{paths[0].parent.name}={paths[2]}")
     other = json.loads(paths[2].read_text())
     other["provenance"]["case_set_sha256"] = "0"

@@ -180,7 +180,7 @@ def test_an_infinite_distance_is_last_and_a_team_without_a_value_has_no_rank(pri
         ([{"team": "a", "c_index": "1.2"}], "published.csv, line 2: c_index 1.2, expected from 0 to 1"),
         ([{"team": "a", "c_index": "high"}], "published.csv, line 2: c_index 'high'"),
         ([{"team": "", "c_index": "0.5"}], "published.csv, line 2: no team"),
-        ([{"team": "a", "c_index": "0.5"}] * 2, "'a' stands twice"),
+        ([{"team": "a", "c_index": "0.5"}] * 2, "'a' appears twice"),
         ([{"team": "../a", "c_index": "0.5"}], "a name without /"),
         ([{"team": "a", "c_index": ""}], "no team has a value"),
     ],
@@ -224,5 +224,5 @@ def test_faults_of_descriptors_are_named(tmp_path, printed, text, message):
 def test_a_team_named_as_the_mean_of_all_teams_is_refused(printed):
     lines = [*TWO, {**TWO[0], "team": "mean of all teams"}]
     assert len(printed(lines, task="2").to_dict()["teams"]) == 3
-    with pytest.raises(HecktorError, match="'mean of all teams' stands twice"):
+    with pytest.raises(HecktorError, match="'mean of all teams' appears twice"):
         printed(lines, task="2", mean=True)

@@ -174,7 +174,7 @@ def test_a_bad_risk_is_named_and_left_out(tmp_path):
     ("arguments", "message"),
     [
         (["--task", "1", "a=x"], "1 teams, expected at least 2"),
-        (["--task", "1", "a=x", "a=y"], "'a' stands twice"),
+        (["--task", "1", "a=x", "a=y"], "'a' appears twice"),
         (["--task", "1", "a=x", "b=y"], "no such folder"),
         (
             ["--edition", "hecktor2026", "a=x", "b=y"],

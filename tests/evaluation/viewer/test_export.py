@@ -39,7 +39,7 @@ def test_an_earlier_page_is_replaced_and_another_file_is_not(cohort: ViewerCohor
     export_viewer(page, cohort.worst(1))
     assert list(cases_in(page)) == ["C-1"]
     page.write_text("<p>mine</p>")
-    with pytest.raises(OutputError, match=r"viewer\.html: exists and is no viewer"):
+    with pytest.raises(OutputError, match=r"viewer\.html: exists and is not a viewer"):
         export_viewer(page, cohort)
     assert page.read_text() == "<p>mine</p>"
 

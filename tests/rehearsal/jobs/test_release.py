@@ -211,7 +211,7 @@ def test_partial_matches_are_named(rehearse_toy: Rehearse, cohort: Path) -> None
     warnings = rehearse_toy(evaluation="well").warnings
     assert warnings[:2] == (
         "ground_truth: no masks of 1 cases (B-2), which are not scored",
-        "ground_truth: masks of 1 of 2 are of no case (C-3) and count as missing",
+        "ground_truth: masks of 1 of 2 belong to no case (C-3) and count as missing",
     )
 
 
