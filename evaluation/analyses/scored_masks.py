@@ -14,9 +14,9 @@ from contract.errors import GroundTruthError, HecktorError, PredictionError
 from contract.images.volumes import Volume
 from contract.patient import listed
 from evaluation.analyses.scans import PatientFiles
-from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
+from evaluation.results.task import TaskResults
 
 NOT_COMPARED: Final = "the results hold no rows, so that nobody can check whether these are the scored patients"
 
@@ -57,17 +57,17 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     if results is None or results.task.mask is None:
         return {}
     name, by_case = results.task.mask.name, dict[str, dict[str, Mapping[str, Any]]]()
-    for team in (*results.teams, *results.out_of_competition):
+    for team in results.all:
         for row in results.rows_of(team, name):
-            by_case.setdefault(row["case"], {})[team.team] = row
-    geometry = results.options_of(results.teams[0], name).get("geometry", "exact")
-    in_box = any(IN_BOX in team.provenance.get("options", {}) for team in results.teams)
+            by_case.setdefault(row["case"], {})[team] = row
+    geometry = results.options_of(next(iter(results.teams)), name).get("geometry", "exact")
+    in_box = any(IN_BOX in metrics.provenance.options for metrics in results.teams.values())
     return {case: ScoredMasks(rows, geometry, in_box) for case, rows in by_case.items()}
 
 
 def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
     """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
-    cases = {row["case"] for one in results for team in one.teams for row in team.rows}
+    cases = {case for one in results for case in one.scored_cases}
     chosen = [files for files in scans if not cases or files.case in cases]
     if not chosen:
         found = f"none of the scored cases, but {listed([files.case for files in scans])}"
