@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import Volume
-from contract.patient import listed
-from evaluation.analyses.scans import PatientFiles
 from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
 from evaluation.results.task import TaskResults
@@ -63,13 +61,3 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     geometry = results.options_of(next(iter(results.teams)), name).get("geometry", "exact")
     in_box = any(IN_BOX in metrics.provenance.options for metrics in results.teams.values())
     return {case: ScoredMasks(rows, geometry, in_box) for case, rows in by_case.items()}
-
-
-def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
-    """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
-    cases = {case for one in results for case in one.scored_cases}
-    chosen = [files for files in scans if not cases or files.case in cases]
-    if not chosen:
-        found = f"none of the scored cases, but {listed([files.case for files in scans])}"
-        raise HecktorError("--cohort", found, f"the cohort of {listed(sorted(cases))}")
-    return chosen

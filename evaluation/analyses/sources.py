@@ -12,8 +12,9 @@ from contract import platform
 from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.images.folders import list_masks
+from contract.patient import listed
 from contract.predictions import case_of
-from evaluation.analyses.scans import read_scans
+from evaluation.analyses.scans import PatientFiles, read_scans
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile
 from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.results.board import (
@@ -154,6 +155,16 @@ def with_out_of_competition(results: Sequence[TaskResults]) -> list[str]:
 def with_masks(results: Sequence[TaskResults]) -> TaskResults | None:
     """The first task with masks, whose cases a page draws."""
     return next((one for one in results if one.task.mask is not None), None)
+
+
+def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
+    """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
+    cases = {case for one in results for case in one.scored_cases}
+    chosen = [files for files in scans if not cases or files.case in cases]
+    if not chosen:
+        found = f"none of the scored cases, but {listed([files.case for files in scans])}"
+        raise HecktorError("--cohort", found, f"the cohort of {listed(sorted(cases))}")
+    return chosen
 
 
 def find_masks(

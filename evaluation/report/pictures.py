@@ -21,10 +21,11 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, finite, read_volume
 from evaluation.analyses.scans import PatientFiles
-from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from evaluation.analyses.sources import (
     find_masks,
     masks_of_case,
+    only_scored,
     require_cases,
     with_masks,
     without_masks,

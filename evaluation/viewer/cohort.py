@@ -11,11 +11,12 @@ from typing import Any, Final
 from contract.errors import GroundTruthError
 from contract.patient import PatientRecord, centre_of
 from evaluation.analyses.scans import PatientFiles, find_scans
-from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from evaluation.analyses.sources import (
     find_masks,
     find_results,
     masks_of_case,
+    only_scored,
     profile_of_results,
     require_cases,
     with_masks,
