@@ -136,28 +136,24 @@ def _of_records(
     folder: Path, cases: Sequence[str]
 ) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
     """As `read_expected`, from `CASE.json` as `hecktor predict --record` writes it."""
-    found: dict[str, Mapping[str, float | None]] = {}
+    found: dict[str, dict[str, float | None]] = {}
     for path in sorted(folder.glob("*.json")):
         content = read_json(path, error=PredictionError)
         given = content.get("expected_dsc") if isinstance(content, dict) else None
-        if not isinstance(given, dict) or not all(map(_is_share_or_none, given.values())):
+        if not isinstance(given, dict) or not all(one is None or 0 <= one <= 1 for one in given.values()):
             raise PredictionError(path.name, "no expected_dsc from 0 to 1", "a record of `hecktor predict --record`")
         found[path.stem] = {name.lower(): value for name, value in given.items()}
+
+    def answer(case: str, label: str) -> SubmittedAnswer:
+        value = found.get(case, {}).get(label)
+        why = f"no expected DSC of {label}" if case in found else "no record"
+        return SubmittedAnswer(case, None, why) if value is None else SubmittedAnswer(case, None, value=value)
+
     answers: dict[str, Sequence[SubmittedAnswer]] = {
-        label: [_of_record(case, found.get(case), label) for case in cases] for label in COLUMNS
+        label: [answer(case, label) for case in cases] for label in COLUMNS
     }
     unknown, missing = sorted(found.keys() - set(cases)), sorted(set(cases) - found.keys())
     return answers, {"unknown": unknown, "duplicate": [], "missing": missing}
-
-
-def _of_record(case: str, expected: Mapping[str, float | None] | None, label: str) -> SubmittedAnswer:
-    if expected is None or expected.get(label) is None:
-        return SubmittedAnswer(case, None, "no record" if expected is None else f"no expected DSC of {label}")
-    return SubmittedAnswer(case, None, value=expected[label])
-
-
-def _is_share_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, float) and 0 <= value <= 1)
 
 
 def compare(

@@ -23,7 +23,7 @@ CHANNELS = {
     "points": ({"x", "y"}, {"series", "facet"}),
     "bars": ({"y", "x"}, {"series", "facet"}),
 }
-SETTINGS = {"kind", "domain", "reference", "orientation", "scale", "step", "diagonal", "pick"}
+SETTINGS = {"kind", "domain", "orientation", "scale", "step", "diagonal", "pick"}
 
 EDITIONS = [
     ("hecktor2020", "segmentation"),
