@@ -140,7 +140,9 @@ def _of_records(
     for path in sorted(folder.glob("*.json")):
         content = read_json(path, error=PredictionError)
         given = content.get("expected_dsc") if isinstance(content, dict) else None
-        if not isinstance(given, dict) or not all(one is None or 0 <= one <= 1 for one in given.values()):
+        if not isinstance(given, dict) or not all(
+            one is None or (isinstance(one, float) and 0 <= one <= 1) for one in given.values()
+        ):
             raise PredictionError(path.name, "no expected_dsc from 0 to 1", "a record of `hecktor predict --record`")
         found[path.stem] = {name.lower(): value for name, value in given.items()}
 
