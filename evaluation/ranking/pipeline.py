@@ -24,7 +24,7 @@ from evaluation.ranking.out_of_competition import (
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, values_of
-from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, Run, TeamRuns, team_name
+from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns, team_name
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures, MetricsJson
 from evaluation.results.metrics_json import parse_metrics, source_of
 from evaluation.results.task import TaskResults
@@ -178,7 +178,7 @@ def _team_runs(loaded: TaskResults, order: Sequence[str], runs: Mapping[str, tup
         name: summarised([loaded.value(key, name) for key in order], higher_is_better=metric.higher_is_better)
         for name, metric in loaded.profile.metrics.items()
     }
-    of_runs = [Run(run=runs[key][0], metrics=_plain(loaded.teams[key].aggregates)) for key in order]
+    of_runs = [RunFigures(run=runs[key][0], metrics=_plain(loaded.teams[key].aggregates)) for key in order]
     return TeamRuns(chosen=runs[order[0]][0], order=of_runs, summary=summary)
 
 

@@ -195,7 +195,7 @@ BestMedianWorst: TypeAlias = Literal["best", "median", "worst"]
 BEST_MEDIAN_WORST: Final[tuple[BestMedianWorst, ...]] = ("best", "median", "worst")
 
 
-class Run(Document):
+class RunFigures(Document):
     """The figures of one of a team's runs."""
 
     run: Text
@@ -206,7 +206,7 @@ class TeamRuns(Document):
     """A team's runs from best to worst, the chosen one, and by metric the best, median and worst value."""
 
     chosen: Text
-    order: list[Run]
+    order: list[RunFigures]
     summary: dict[str, dict[BestMedianWorst, float | None]]
 
 
