@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from contract.errors import HecktorError
 from evaluation.editions.document import MetricProfile, Scheme
 from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
@@ -106,8 +107,9 @@ def leaderboard(
     evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
     shown without a change to the ranking. Raises HecktorError: no team with every ranked metric.
     """
-    profile = results.profile
-    ranked = results.require_ranked_teams().select(results.ranked)
+    if not results.ranked:
+        raise HecktorError("rank", "no team has a value for every ranked metric")
+    profile, ranked = results.profile, results.select(results.ranked)
     values = values_of(ranked)
     ranks = rank_teams(list(ranked.teams), values, profile.metrics, profile.ranking)
     resampling = _resampling(ranked, bootstraps, seed)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from contract.editions import Algorithm
-from contract.errors import HecktorError
 from evaluation.editions.document import Lexicographic, metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
 from evaluation.metrics.overlap import WeightedMetric
@@ -149,9 +148,3 @@ class TaskResults:
         new_names = names if isinstance(names, Mapping) else {name: name for name in names}
         answers = {new: self.answers[name] for name, new in new_names.items() if name in self.answers}
         return replace(self, teams={new: self.teams[name] for name, new in new_names.items()}, answers=answers)
-
-    def require_ranked_teams(self) -> TaskResults:
-        """These results. Raises HecktorError if no team has a value for every ranked metric."""
-        if not self.ranked:
-            raise HecktorError("rank", "no team has a value for every ranked metric")
-        return self
