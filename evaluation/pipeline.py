@@ -230,25 +230,26 @@ def report_of(
     """The metrics.json of scored answers; `findings` become its first warnings, `boxes` are told by their checksum."""
     cohort = joined_cohort(answers, task.metrics)
     estimates = _estimate(task, cohort, seed, bootstraps)
-    report = {
-        "aggregates": metrics_json.aggregates(estimates.by_metric, with_half_width=True),
-        "centres": metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
-        "cases": metrics_json.case_counts(cohort),
-        "warnings": [
+    draws = {"seed": seed, "bootstraps": bootstraps, "redraws": estimates.redraws}
+    report = MetricsJson(
+        aggregates=metrics_json.aggregates(estimates.by_metric, with_half_width=True),
+        centres=metrics_json.group_blocks(cohort.cases, cohort.centres, cohort.metrics),
+        cases=metrics_json.case_counts(cohort),
+        warnings=[
             *map(str, findings),
             *metrics_json.warnings(cohort, estimates.by_metric, task.metrics),
             *(map(str, metrics_json.findings(cohort)) if rows else ()),
         ],
-        "provenance": {
-            **metrics_json.provenance(task, cohort, {} if boxes is None else {IN_BOX: _checksum(boxes)}),
-            "seed": seed,
-            "bootstraps": bootstraps,
-            "redraws": estimates.redraws,
-            "redraws_of_extra_metrics": estimates.extra_redraws,
-        },
-        "results": cohort.rows_as_json(),
-    }
-    return MetricsJson.model_validate(report if rows else metrics_json.without_rows(report))
+        provenance=metrics_json.provenance(
+            task,
+            cohort,
+            {} if boxes is None else {IN_BOX: _checksum(boxes)},
+            **draws,
+            redraws_of_extra_metrics=estimates.extra_redraws,
+        ),
+        results=cohort.rows_as_json(),
+    )
+    return report if rows else metrics_json.without_rows(report)
 
 
 def _estimate(task: TaskProfile, cohort: ScoredCohort, seed: int, bootstraps: int) -> Estimates:

@@ -14,7 +14,6 @@ from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.classes import calibration, confusion
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import AnswerRows
-from evaluation.results.metrics_json import TeamMetrics
 
 Kinds = Mapping[str, Mapping[str, Any]]
 # Both kinds of cross-validation as the page names them.
@@ -40,9 +39,8 @@ def answer_figures(answer: Answer, outcomes: Outcomes, kinds: Kinds) -> list[Ana
     confusion matrices of more.
     """
     rows = {KIND_TITLES[kind]: _rows(answer, outcomes, scored) for kind, scored in kinds.items()}
-    teams = tuple(TeamMetrics(kind, {}, of_kind, {}, (), {}) for kind, of_kind in rows.items())
     cases = tuple(str(number) for number in range(len(outcomes.values)))
-    table = AnswerRows(answer, "", teams, cases, tuple(map(tuple, rows.values())), {})
+    table = AnswerRows(answer, "", tuple(rows), cases, tuple(map(tuple, rows.values())), {})
     if answer.kind == "risk":
         analyses = survival_by_risk(table)
     else:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import CENTRE, Grouping, TaskResults, team_names
+from evaluation.analyses.sources import with_out_of_competition
 from evaluation.analyses.tables import is_in_mm, rounded
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
-from evaluation.results.metrics_json import TeamMetrics, group_blocks
+from evaluation.results.documents import CentreBlock
+from evaluation.results.metrics_json import group_blocks
+from evaluation.results.scored import cases_of, metrics_over, weighted_sums
+from evaluation.results.task import TaskResults
 
+CENTRE: Final = "centre"
 ALL_CASES: Final = "all"
 MEAN: Final = "mean of all teams"
 NO_P: Final = (
@@ -28,6 +33,38 @@ _FEWEST_CASES: Final = 2
 Column = tuple[Path, str]
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """Groups of cases: the group of each case, and by team every metric of each group as metrics.json has centres.
+
+    `title` is the table's column, or "centre".
+    """
+
+    title: str
+    of_case: Mapping[str, str]
+    blocks: Mapping[str, Mapping[str, CentreBlock]]
+
+    @property
+    def key(self) -> str:
+        """Key of the groups in the rows of an analysis."""
+        return CENTRE if self.title == CENTRE else "group"
+
+    @property
+    def heading(self) -> str:
+        """Heading of the groups in tables."""
+        return f"{self.title[0].upper()}{self.title[1:]}"
+
+    @property
+    def name(self) -> str:
+        """Name of the analyses of metrics by group."""
+        return "centres" if self.title == CENTRE else f"by-{slug_of(self.title)}"
+
+
+def slug_of(title: str) -> str:
+    """The title within a file's name."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "group"
+
+
 def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> list[TaskResults]:
     """The results with their cases grouped by each column of a table with `PatientID`; an empty cell is no group.
 
@@ -35,19 +72,16 @@ def with_groups(results: Sequence[TaskResults], columns: Sequence[Column]) -> li
     Raises HecktorError: no rows, no such column, a case twice, no case of the results, or not between 2 and 12 groups
     of a column.
     """
-    cases = {row["case"] for one in results for team in one.teams for row in team.rows}
+    cases = {case for one in results for case in one.scored_cases}
     if columns and not cases:
         raise HecktorError("--groups", "results without rows", "metrics.json files written without --no-rows")
     groups = {column: _read_groups(path, column, cases) for path, column in columns}
-    slugs = [Grouping(column, {}, {}).slug for column in groups]
+    slugs = list(map(slug_of, groups))
     anchors = [CENTRE, *slugs, *(f"{slug}-distances" for slug in slugs)]
     if len(groups) < len(columns) or len(set(anchors)) < len(anchors):
         found = f"columns {', '.join(column for _, column in columns)}"
         raise HecktorError("--groups", found, "each once, with names that differ in letters and from centre")
-    return [
-        replace(one, groups=tuple(grouping_by(one, column, of_case) for column, of_case in groups.items()))
-        for one in results
-    ]
+    return [replace(one, groups=groups) for one in results]
 
 
 def _read_groups(path: Path, column: str, cases: set[str]) -> dict[str, str]:
@@ -82,11 +116,10 @@ def _check_groups(table: str, column: str, groups: set[str]) -> None:
 
 def grouping_by(results: TaskResults, column: str, of_case: Mapping[str, str]) -> Grouping:
     """The cases by a column, with the metrics of each group for every team that has rows."""
-    blocks = {}
-    for team in (*results.teams, *results.out_of_competition):
-        if team.answers:
-            cases = team.counted_cases
-            blocks[team.team] = group_blocks(cases, of_case, team.metrics_over(cases))
+    sums, blocks = weighted_sums(results.profile.metrics), {}
+    for team, answers in results.answers.items():
+        cases = cases_of(answers.values())
+        blocks[team] = group_blocks(cases, of_case, metrics_over(cases, answers.values(), sums))
     return Grouping(column, of_case, blocks)
 
 
@@ -95,21 +128,23 @@ def by_group(results: TaskResults) -> list[Analysis]:
 
     A grouping without a group of at least two cases is left out.
     """
-    return [analysis for grouping in results.groupings for analysis in _by_group(results, grouping)]
+    by_centre = Grouping(CENTRE, results.centres, {team: metrics.centres for team, metrics in results.all.items()})
+    groupings = [by_centre, *(grouping_by(results, column, of_case) for column, of_case in results.groups.items())]
+    return [analysis for grouping in groupings for analysis in _by_group(results, grouping)]
 
 
 def _by_group(results: TaskResults, grouping: Grouping) -> list[Analysis]:
-    of_teams = [grouping.blocks.get(team.team, {}) for team in results.teams]
+    of_teams = [grouping.blocks.get(team, {}) for team in results.teams]
     # Where missing answers are left out, teams have different numbers of cases.
     names = sorted({name for of_team in of_teams for name in of_team})
-    sizes = {name: max(int(of_team[name]["cases"]) for of_team in of_teams if name in of_team) for name in names}
+    sizes = {name: max(of_team[name].cases for of_team in of_teams if name in of_team) for name in names}
     groups = {name: count for name, count in sizes.items() if count >= _FEWEST_CASES}
-    if not groups or not results.board["teams"]:
+    if not groups:
         return []
     analyses = []
     for metrics_title, suffix in (("Metrics", ""), ("Distances", "-distances")):
-        ranked = {str(key): str(of) for key, of in results.board["metrics"].items()}
-        metrics = {key: of for key, of in ranked.items() if is_in_mm(key, results) == bool(suffix)}
+        ranked = results.board.metrics.items()
+        metrics = {key: of for key, of in ranked if is_in_mm(key, results) == bool(suffix)}
         title = f"{metrics_title} by {grouping.title}"
         analyses.append(_side_by_side(results, grouping, groups, f"{grouping.name}{suffix}", title, metrics))
     return [analysis for analysis in analyses if analysis.rows]
@@ -123,19 +158,14 @@ def _side_by_side(
     title: str,
     metrics: Mapping[str, str],
 ) -> Analysis:
-    by_name = {team.team: team for team in results.teams}
-    ranked = [by_name[str(entry["team"])] for entry in results.board["teams"]]
-    first = ranked[0]
-    shown = {
-        f"{first.team} (first)": [first],
-        **{team.team: [team] for team in results.out_of_competition if grouping.blocks.get(team.team)},
-    }
-    shown[MEAN] = ranked
+    first, *_ = ranked = list(results.board.order)
+    outside = [team for team in results.out_of_competition if grouping.blocks.get(team)]
+    shown = {f"{first} (first)": [first], **{team: [team] for team in outside}, MEAN: ranked}
     rows: list[dict[str, Any]] = []
     for key, metric in metrics.items():
-        for group, cases in {**groups, ALL_CASES: int(first.cases.get("used", 0))}.items():
+        for group, cases in {**groups, ALL_CASES: results.teams[first].cases.used}.items():
             for who, teams in shown.items():
-                values = [value for team in teams if (value := _value(grouping, team, group, key)) is not None]
+                values = [value for team in teams if (value := _value(results, grouping, team, group, key)) is not None]
                 mean = rounded(sum(values) / len(values)) if values else None
                 shared = {"metric": metric, grouping.key: group, "cases": cases}
                 rows.append({**shared, "of": who, "value": mean, "teams": len(values)})
@@ -164,24 +194,23 @@ def _side_by_side(
     )
 
 
-def _value(grouping: Grouping, team: TeamMetrics, group: str, metric: str) -> float | None:
+def _value(results: TaskResults, grouping: Grouping, team: str, group: str, metric: str) -> float | None:
     """A metric of one group's cases, or of all cases; None if it is undefined, infinite or absent."""
     if group == ALL_CASES:
-        estimate = team.estimates.get(metric)
-        value = None if estimate is None else estimate.value
+        value = results.value(team, metric)
     else:
-        of_team = grouping.blocks.get(team.team, {})
-        value = of_team.get(group, {}).get("aggregates", {}).get(metric, {}).get("value")
+        block = grouping.blocks.get(team, {}).get(group)
+        figures = None if block is None else block.aggregates.get(metric)
+        value = None if figures is None else figures.value
     return value if value is not None and math.isfinite(value) else None
 
 
 def _without_groups(results: TaskResults, grouping: Grouping) -> list[str]:
     """Lines on teams without values by group, and on scored cases without a group."""
     known = {team for team, blocks in grouping.blocks.items() if blocks}
-    outside = [str(one["team"]) for one in results.board.get("out_of_competition", ())]
-    lacking = [name for name in (*team_names([results]), *outside) if name not in {*known, MEAN}]
+    lacking = [name for name in with_out_of_competition([results]) if name not in {*known, MEAN}]
     reason = "their metrics.json with centres is absent" if grouping.title == CENTRE else "they have no rows"
     lines = [f"Without values by {grouping.title}, because {reason}: {', '.join(lacking)}."] if lacking else []
-    cases = sorted({row["case"] for team in results.teams for row in team.rows} - set(grouping.of_case))
+    cases = results.scored_cases - set(grouping.of_case)
     without = f"No {grouping.title}: {len(cases)} case{'s' * (len(cases) != 1)}."
     return [*lines, without] if cases and grouping.of_case else lines

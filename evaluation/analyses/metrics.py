@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import is_in_mm, metric_titles, rounded
-from evaluation.results.documents import figure_of
+from evaluation.results.documents import MetricFigures
+from evaluation.results.task import TaskResults
 
 _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_high": "to"}
 
@@ -17,14 +17,14 @@ _INTERVAL: Final = {"value": "Value", "ci95_low": "95% interval from", "ci95_hig
 def ranked_metrics(results: TaskResults) -> list[Analysis]:
     """Ranked metrics with their intervals for each team: fractions, and distances apart."""
     titles = metric_titles(results)
-    ranked = {name: title for name, title in titles.items() if name in results.board["metrics"]}
+    ranked = {name: title for name, title in titles.items() if name in results.board.metrics}
     heads = {"metrics": "Metrics with 95% intervals", "distances": "Distances with 95% intervals"}
     return _apart(results, ranked, heads, "HECKTOR 2021 overview, Tables 2 and 5; HECKTOR 2025 overview, Tables 2 to 4")
 
 
 def other_metrics(results: TaskResults) -> list[Analysis]:
     """The same for metrics that do not rank."""
-    others = {name: title for name, title in metric_titles(results).items() if name not in results.board["metrics"]}
+    others = {name: title for name, title in metric_titles(results).items() if name not in results.board.metrics}
     heads = {"other-metrics": "Metrics that do not rank", "other-distances": "Distances that do not rank"}
     return _apart(results, others, heads, "HECKTOR 2020 overview, Table 4, with precision and recall beside the DSC")
 
@@ -43,11 +43,10 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
     rows: list[dict[str, Any]] = []
     infinite: list[str] = []
     for key, of_metric in titles.items():
-        for team, figures in entries:
-            if key in figures:
-                shown = {part: rounded(figures[key].get(part)) for part in _INTERVAL}
-                rows.append({"metric": of_metric, "team": team, **shown})
-            if math.isinf(figure_of(figures.get(key, {})) or 0.0):
+        for team, figures in ((team, of_team[key]) for team, of_team in entries if key in of_team):
+            shown = {part: rounded(getattr(figures, part)) for part in _INTERVAL}
+            rows.append({"metric": of_metric, "team": team, **shown})
+            if math.isinf(figures.figure() or 0.0):
                 infinite.append(f"{team}: {of_metric} is infinite.")
     ends = [row[part] for row in rows for part in _INTERVAL if row[part] is not None]
     fractions = all(0 <= end <= 1 for end in ends) and not name.endswith("distances")
@@ -71,12 +70,11 @@ def _intervals(results: TaskResults, name: str, title: str, titles: Mapping[str,
     )
 
 
-def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, Mapping[str, Any]]]]:
+def _entries(results: TaskResults) -> list[tuple[str, Mapping[str, MetricFigures]]]:
     """Each team's figures in the leaderboard's order, rows out of competition at their places among them."""
-    teams: list[tuple[str, Mapping[str, Mapping[str, Any]]]] = [
-        (team.team, {name: vars(estimate) for name, estimate in team.estimates.items()}) for team in results.teams
-    ]
-    beside = sorted(results.board.get("out_of_competition", ()), key=lambda entry: int(entry["place"]))
+    teams: list[tuple[str, Mapping[str, MetricFigures]]]
+    teams = [(team, metrics.aggregates) for team, metrics in results.teams.items()]
+    beside = sorted(results.board.out_of_competition, key=lambda entry: entry.place)
     for inserted, entry in enumerate(beside):
-        teams.insert(int(entry["place"]) + inserted, (str(entry["team"]), entry["metrics"]))
+        teams.insert(entry.place + inserted, (entry.team, entry.metrics))
     return teams

@@ -11,9 +11,9 @@ from evaluation.analyses.masks.detection import lesion_counts, primary_found
 from evaluation.analyses.masks.factors import dsc_by_case, dsc_by_team, dsc_correlations, influences
 from evaluation.analyses.metrics import other_metrics, ranked_metrics
 from evaluation.analyses.rankings import rank_stability, significance
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.survival import survival_by_risk
 from evaluation.analyses.tables import answer_rows
+from evaluation.results.task import TaskResults
 
 
 def task_analyses(results: TaskResults) -> list[Analysis]:

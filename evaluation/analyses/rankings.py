@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import DECIDING, TaskResults
 from evaluation.analyses.tables import rounded, scheme_title, title_of
 from evaluation.metrics.rules import KANG, SIGNED_RANK
 from evaluation.ranking.comparisons import BOOTSTRAP
+from evaluation.results.board import KendallTau, MetricTests, RankStability, TeamPair
+from evaluation.results.task import TaskResults
 
 TESTS: Final = {
     SIGNED_RANK: "Wilcoxon's signed-rank test",
@@ -23,33 +24,33 @@ def rank_stability(results: TaskResults) -> list[Analysis]:
 
     None without bootstrap rankings or with a single team.
     """
-    board = results.board
-    if not board.get("stability") or len(board["teams"]) < 2:
+    stable = results.board.stability
+    if stable is None or len(results.board.teams) < 2:
         return []
-    return [one for one in (_blobs(board), _taus(results)) if one.rows]
+    return [one for one in (_blobs(results, stable), _taus(results, stable)) if one.rows]
 
 
-def _blobs(board: Mapping[str, Any]) -> Analysis:
+def _blobs(results: TaskResults, stable: RankStability) -> Analysis:
     """The official ranking; of several metrics also each other metric alone."""
-    stable, metrics = board["stability"], board["metrics"]
-    panels = [("Official ranking", stable["rankings"][board["official"]])]
-    if len(metrics) > 1:
-        panels += [(title, stable["metrics"][name]) for name, title in _other_metrics(board).items()]
+    board = results.board
+    panels = [("Official ranking", stable.rankings[board.official])]
+    if len(board.metrics) > 1:
+        panels += [(title, stable.metrics[name]) for name, title in _other_metrics(results, stable).items()]
     rows = []
     for title, standing in panels:
-        for entry in board["teams"]:
-            ranks = standing["teams"][entry["team"]]
-            ends = {"ci95_low": ranks["ci95_low"], "ci95_high": ranks["ci95_high"]}
-            shared = {"ranking": f"{title}{_tau_text(standing['kendall_tau'])}", "team": entry["team"]}
+        for team in board.order:
+            ranks = standing.teams[team]
+            ends = {"ci95_low": ranks.ci95_low, "ci95_high": ranks.ci95_high}
+            shared = {"ranking": f"{title}{_tau_text(standing.kendall_tau)}", "team": team}
             rows += [
-                {**shared, "rank": float(rank), "fraction": rounded(times / stable["bootstraps"]), **ends}
-                for rank, times in ranks["times_at_rank"].items()
+                {**shared, "rank": float(rank), "fraction": rounded(times / stable.bootstraps), **ends}
+                for rank, times in ranks.times_at_rank.items()
             ]
     return Analysis(
         name="rank-stability",
         title="Stability of the ranks",
         caption=(
-            f"How often each team took each rank in {stable['bootstraps']} bootstrap rankings (area), and the 95% "
+            f"How often each team took each rank in {stable.bootstraps} bootstrap rankings (area), and the 95% "
             "interval of its rank; a tie counts for each team. Tau is Kendall's correlation of the bootstrap "
             "rankings with the ranking of all patients."
         ),
@@ -76,31 +77,30 @@ def _blobs(board: Mapping[str, Any]) -> Analysis:
     )
 
 
-def _tau_text(tau: Mapping[str, Any]) -> str:
-    if tau["mean"] is None:
-        return ""
-    return f", tau {tau['mean']:.3f} ({tau['ci95_low']:.3f} to {tau['ci95_high']:.3f})"
+def _tau_text(tau: KendallTau) -> str:
+    return "" if tau.mean is None else f", tau {tau.mean:.3f} ({tau.ci95_low:.3f} to {tau.ci95_high:.3f})"
 
 
-def _taus(results: TaskResults) -> Analysis:
+def _taus(results: TaskResults, stable: RankStability) -> Analysis:
     """Kendall's tau by every scheme and by each metric alone."""
-    board, stable = results.board, results.board["stability"]
-    official = board["official"]
-    schemes = {name: scheme_title(name, board) for name in stable["rankings"]}
-    named = {f"{schemes[name]}{' (official)' * (name == official)}": of for name, of in stable["rankings"].items()}
-    named |= {f"{title} alone": stable["metrics"][name] for name, title in _other_metrics(board).items()}
-    taus = {name: of["kendall_tau"] for name, of in named.items()}
-    others = {name: of["kendall_tau"] for name, of in stable["metrics"].items() if name not in board["metrics"]}
-    taus |= {f"{title_of(name, results)} alone": tau for name, tau in others.items()}
+    board = results.board
+    schemes = {name: scheme_title(name, board) for name in stable.rankings}
+    named = {f"{schemes[name]}{' (official)' * (name == board.official)}": of for name, of in stable.rankings.items()}
+    named |= {f"{title} alone": stable.metrics[name] for name, title in _other_metrics(results, stable).items()}
+    others = {name: of for name, of in stable.metrics.items() if name not in board.metrics}
+    named |= {f"{title_of(name, results)} alone": of for name, of in others.items()}
     rows = [
-        {"ranking": name, **{part: rounded(tau[part]) for part in ("mean", "ci95_low", "ci95_high")}}
-        for name, tau in taus.items()
+        {
+            "ranking": name,
+            **{part: rounded(getattr(of.kendall_tau, part)) for part in ("mean", "ci95_low", "ci95_high")},
+        }
+        for name, of in named.items()
     ]
     return Analysis(
         name="rank-correlation",
         title="Kendall's tau of bootstrap rankings",
         caption=(
-            f"Mean of Kendall's tau-b between each of {stable['bootstraps']} bootstrap rankings and the ranking of all "
+            f"Mean of Kendall's tau-b between each of {stable.bootstraps} bootstrap rankings and the ranking of all "
             "patients, with its 95% interval."
         ),
         columns={"ranking": "Ranking", "mean": "Tau", "ci95_low": "95% interval from", "ci95_high": "to"},
@@ -110,10 +110,11 @@ def _taus(results: TaskResults) -> Analysis:
     )
 
 
-def _other_metrics(board: Mapping[str, Any]) -> dict[str, str]:
+def _other_metrics(results: TaskResults, stable: RankStability) -> dict[str, str]:
     """Ranked metrics with their titles, without one that decides the official ranking alone or is a ranking itself."""
-    own = {*board["stability"]["rankings"], *(board.get(DECIDING, ()) if len(board.get(DECIDING, ())) == 1 else ())}
-    return {str(name): str(title) for name, title in board["metrics"].items() if name not in own}
+    deciding = results.deciding
+    own = {*stable.rankings, *(deciding if len(deciding) == 1 else ())}
+    return {name: title for name, title in results.board.metrics.items() if name not in own}
 
 
 def significance(results: TaskResults) -> list[Analysis]:
@@ -122,16 +123,15 @@ def significance(results: TaskResults) -> list[Analysis]:
     Teams are in the official order.
     """
     board = results.board
-    if not board.get("comparisons") or len(board["teams"]) < 2:
+    if not board.comparisons or len(board.teams) < 2:
         return []
-    comparisons = {str(title): board["comparisons"][name] for name, title in board["metrics"].items()}
-    place = {str(entry["team"]): number for number, entry in enumerate(board["teams"])}
+    comparisons = {title: board.comparisons[name] for name, title in board.metrics.items()}
+    place = {team: number for number, team in enumerate(board.order)}
     rows = [
-        {"metric": title, "team": pair["team"], "than": pair["than"], **_figures(pair), **other}
+        {"metric": title, "team": pair.team, "than": pair.than, **_figures(pair), **other}
         for title, of in comparisons.items()
         for pair, other in sorted(
-            zip(of["pairs"], _other_p(of), strict=True),
-            key=lambda both: (place[both[0]["team"]], place[both[0]["than"]]),
+            zip(of.pairs, _other_p(of), strict=True), key=lambda both: (place[both[0].team], place[both[0].than])
         )
     ]
     has_second = any("p_second" in row for row in rows)
@@ -170,30 +170,26 @@ def significance(results: TaskResults) -> list[Analysis]:
     ]
 
 
-def _other_p(comparison: Mapping[str, Any]) -> list[dict[str, float | None]]:
+def _other_p(tests: MetricTests) -> list[dict[str, float | None]]:
     """For each pair the p of the test beside the deciding one."""
-    second = {
-        (pair["team"], pair["than"]): rounded(pair["p_holm"])
-        for pairs in comparison.get("other_tests", {}).values()
-        for pair in pairs
-    }
-    return [{"p_second": second.get((pair["team"], pair["than"]))} if second else {} for pair in comparison["pairs"]]
+    second = {(pair.team, pair.than): rounded(pair.p_holm) for pairs in tests.other_tests.values() for pair in pairs}
+    return [{"p_second": second.get((pair.team, pair.than))} if second else {} for pair in tests.pairs]
 
 
-def _figures(pair: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: rounded(pair.get(key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
+def _figures(pair: TeamPair) -> dict[str, float | None]:
+    return {key: rounded(getattr(pair, key)) for key in ("difference", "ci95_low", "ci95_high", "p", "p_holm")}
 
 
-def _test_notes(comparisons: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _test_notes(comparisons: Mapping[str, MetricTests]) -> list[str]:
     """The tests and the metrics that each compares, and the pairs of teams without a p."""
     by_test: dict[str, list[str]] = {}
     for title, of in comparisons.items():
-        tests = [TESTS.get(test, test) for test in (of["test"], *of.get("other_tests", {}))]
+        tests = [TESTS.get(test, test) for test in (of.test, *of.other_tests)]
         by_test.setdefault(", beside it ".join(tests), []).append(title)
     notes = [f"{', '.join(titles)}: {tests}." for tests, titles in by_test.items()]
-    without = {title: sum("without_p" in pair for pair in of["pairs"]) for title, of in comparisons.items()}
+    without = {title: sum(bool(pair.without_p) for pair in of.pairs) for title, of in comparisons.items()}
     untested = [
-        f"{title} in {count // 2} of {len(comparisons[title]['pairs']) // 2} pairs of teams"
+        f"{title} in {count // 2} of {len(comparisons[title].pairs) // 2} pairs of teams"
         for title, count in without.items()
         if count
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
-from contract.errors import GroundTruthError, HecktorError, PredictionError
+from contract.errors import GroundTruthError, PredictionError
 from contract.images.volumes import Volume
-from contract.patient import listed
-from evaluation.analyses.scans import PatientFiles
-from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.masks import LABELS
 from evaluation.results.documents import IN_BOX
+from evaluation.results.task import TaskResults
 
 NOT_COMPARED: Final = "the results hold no rows, so it cannot be checked whether these are the scored patients"
 
@@ -57,19 +55,9 @@ def scored_masks(results: TaskResults | None) -> dict[str, ScoredMasks]:
     if results is None or results.task.mask is None:
         return {}
     name, by_case = results.task.mask.name, dict[str, dict[str, Mapping[str, Any]]]()
-    for team in (*results.teams, *results.out_of_competition):
+    for team in results.all:
         for row in results.rows_of(team, name):
-            by_case.setdefault(row["case"], {})[team.team] = row
-    geometry = results.options_of(results.teams[0], name).get("geometry", "exact")
-    in_box = any(IN_BOX in team.provenance.get("options", {}) for team in results.teams)
+            by_case.setdefault(row["case"], {})[team] = row
+    geometry = results.options_of(next(iter(results.teams)), name).get("geometry", "exact")
+    in_box = any(IN_BOX in metrics.provenance.options for metrics in results.teams.values())
     return {case: ScoredMasks(rows, geometry, in_box) for case, rows in by_case.items()}
-
-
-def only_scored(scans: Sequence[PatientFiles], results: Sequence[TaskResults]) -> list[PatientFiles]:
-    """The cases of a cohort that the results hold, all if no team has rows. Raises HecktorError if there are none."""
-    cases = {row["case"] for one in results for team in one.teams for row in team.rows}
-    chosen = [files for files in scans if not cases or files.case in cases]
-    if not chosen:
-        found = f"none of the scored cases, but {listed([files.case for files in scans])}"
-        raise HecktorError("--cohort", found, f"the cohort of {listed(sorted(cases))}")
-    return chosen

@@ -10,13 +10,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from contract.editions import Answer
-from evaluation.analyses.sources import TaskResults
 from evaluation.metrics.classes import class_metrics, with_all_classes
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.metrics.risks import RISK_METRICS
 from evaluation.metrics.rules import Metric, is_counted
-from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.board import Leaderboard
+from evaluation.results.task import TaskResults
 from evaluation.statistics.intervals import quartiles
 
 _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "hd95": "HD95"}
@@ -24,8 +24,8 @@ _WORDS: Final = {"borda": "Borda", "dsc agg": "aggregated DSC", "dsc": "DSC", "h
 
 def metric_titles(results: TaskResults) -> dict[str, str]:
     """The title of every metric of any team, the ranked ones first and under the leaderboard's titles."""
-    ranked = {str(name): str(title) for name, title in results.board["metrics"].items()}
-    names = dict.fromkeys(name for team in results.teams for name in team.estimates)
+    ranked = results.board.metrics
+    names = dict.fromkeys(name for metrics in results.teams.values() for name in metrics.aggregates)
     return ranked | {name: title_of(name, results) for name in names if name not in ranked}
 
 
@@ -35,7 +35,7 @@ def title_of(name: str, results: TaskResults) -> str:
     if measured is None:
         return name
     answer, metric = measured
-    heading = f"{answer_title(answer)}: " if results.prefixes.get(answer.name) else ""
+    heading = f"{answer_title(answer)}: " if _prefix(results, answer) else ""
     return f"{heading}{metric.title}"
 
 
@@ -45,12 +45,12 @@ def is_in_mm(name: str, results: TaskResults) -> bool:
     return measured is not None and measured[1].unit == "mm"
 
 
-def scheme_title(name: str, board: Mapping[str, Any]) -> str:
+def scheme_title(name: str, board: Leaderboard) -> str:
     """The title of a ranking: that of the metric it sorts by, else its name in words."""
     words = name.replace("_", " ")
     for short, title in _WORDS.items():
         words = words.replace(short, title)
-    return str(board["metrics"].get(name, words))
+    return board.metrics.get(name, words)
 
 
 def answer_title(answer: Answer) -> str:
@@ -63,11 +63,16 @@ def answer_title(answer: Answer) -> str:
 
 def _measured(name: str, results: TaskResults) -> tuple[Answer, Metric] | None:
     for answer in results.task.answers:
-        prefix = results.prefixes.get(answer.name, "")
+        prefix = _prefix(results, answer)
         for metric in _metrics(answer) if name.startswith(prefix) else ():
             if metric.name == name.removeprefix(prefix):
                 return answer, metric
     return None
+
+
+def _prefix(results: TaskResults, answer: Answer) -> str:
+    """Precedes the names of the answer's metrics in a task with several answers."""
+    return results.profile.answers[answer.name].prefix if results.profile.has_several_answers else ""
 
 
 def _metrics(answer: Answer) -> tuple[Metric, ...]:
@@ -100,7 +105,7 @@ class AnswerRows:
     Attributes:
         answer: the declared answer.
         heading: precedes titles, empty for a task with one answer.
-        teams: the teams that have rows; `--no-rows` writes none.
+        names: the teams that have rows; `--no-rows` writes none.
         cases: every case that any of them has.
         rows: the rows of each team; None for a case that the team lacks or that does not count for it.
         centres: the centre of each case, as far as known.
@@ -108,15 +113,10 @@ class AnswerRows:
 
     answer: Answer
     heading: str
-    teams: tuple[TeamMetrics, ...]
+    names: tuple[str, ...]
     cases: tuple[str, ...]
     rows: tuple[tuple[Row | None, ...], ...]
     centres: Mapping[str, str]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the teams."""
-        return [team.team for team in self.teams]
 
     def keys_of(self, case: str) -> dict[str, str | None]:
         """The case, and its centre if any centre is known: the cells by which a reader filters."""
@@ -138,7 +138,7 @@ class AnswerRows:
     def numbers(self, key: str) -> Floats:
         """One figure of every row, shape (teams, cases); NaN where absent or null."""
         return np.array([[_number(row, key) for row in rows] for rows in self.rows], dtype=np.float64).reshape(
-            len(self.teams), len(self.cases)
+            len(self.names), len(self.cases)
         )
 
     def reference(self, key: str) -> Floats:
@@ -157,21 +157,20 @@ def _number(row: Row | None, key: str) -> float:
 
 def answer_rows(results: TaskResults, answer: Answer) -> AnswerRows:
     """The rows of one answer that count; with the rule missing=skip those without a prediction do not."""
-    several = len(results.task.answers) > 1
-    by_team = [(team, {row["case"]: row for row in _counted(results, team, answer)}) for team in results.teams]
-    by_team = [(team, rows) for team, rows in by_team if rows]
-    cases = sorted({case for _, rows in by_team for case in rows})
+    by_team = {team: {row["case"]: row for row in _counted(results, team, answer)} for team in results.teams}
+    by_team = {team: rows for team, rows in by_team.items() if rows}
+    cases = sorted({case for rows in by_team.values() for case in rows})
     return AnswerRows(
         answer=answer,
-        heading=f"{answer_title(answer)}: " if several else "",
-        teams=tuple(team for team, _ in by_team),
+        heading=f"{answer_title(answer)}: " if results.profile.has_several_answers else "",
+        names=tuple(by_team),
         cases=tuple(cases),
-        rows=tuple(tuple(rows.get(case) for case in cases) for _, rows in by_team),
+        rows=tuple(tuple(rows.get(case) for case in cases) for rows in by_team.values()),
         centres=results.centres,
     )
 
 
-def _counted(results: TaskResults, team: TeamMetrics, answer: Answer) -> list[Row]:
+def _counted(results: TaskResults, team: str, answer: Answer) -> list[Row]:
     rows = results.rows_of(team, answer.name)
     missing = results.options_of(team, answer.name).get("missing")
     return [row for row in rows if is_counted(row.get("error"), missing)]

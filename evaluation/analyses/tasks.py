@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from scipy.stats import kendalltau
 
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import BOX_CHART, BOX_HEADS, box_summary, rounded
 from evaluation.metrics.overlap import Floats
+from evaluation.results.task import TaskResults
 
 FEWEST_TEAMS: Final = 3
 OFFICIAL: Final = "Official rank"
@@ -32,9 +32,9 @@ def between_tasks(results: Sequence[TaskResults]) -> list[Analysis]:
     """Correlation by the official rank and by each metric that two tasks share; spread of shared metrics."""
     official = [_Ranks(_task_title(one), OFFICIAL, _ranks(one, None)) for one in results]
     by_metric = [
-        _Ranks(_task_title(one), str(title), _ranks(one, name))
+        _Ranks(_task_title(one), title, _ranks(one, name))
         for one in results
-        for name, title in one.board["metrics"].items()
+        for name, title in one.board.metrics.items()
     ]
     columns = [*official, *by_metric]
     pairs = [(a, b) for a, b in combinations(columns, 2) if a.by == b.by and a.title != b.title]
@@ -49,13 +49,8 @@ def _task_title(results: TaskResults) -> str:
 
 def _ranks(results: TaskResults, metric: str | None) -> dict[str, float]:
     """Official ranks, or those by one metric alone."""
-    teams = results.board["teams"]
-    return {str(one["team"]): float((one if metric is None else one["metrics"][metric])["rank"]) for one in teams}
-
-
-def _out_of_competition(results: TaskResults) -> Sequence[Mapping[str, Any]]:
-    entries: Sequence[Mapping[str, Any]] = results.board.get("out_of_competition", ())
-    return entries
+    teams = results.board.teams
+    return {one.team: float((one if metric is None else one.metrics[metric]).rank) for one in teams}
 
 
 def _correlation(pairs: Iterable[tuple[_Ranks, _Ranks]]) -> list[Analysis]:
@@ -89,12 +84,12 @@ def tau_and_p(first: Floats, second: Floats) -> tuple[float | None, float | None
 
 def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
     """Values over the teams, by task, of each metric that several tasks rank."""
-    titles = [str(title) for one in results for title in one.board["metrics"].values()]
+    titles = [title for one in results for title in one.board.metrics.values()]
     rows = []
     for shared in dict.fromkeys(title for title in titles if titles.count(title) > 1):
         for one in results:
-            names = [name for name, title in one.board["metrics"].items() if title == shared]
-            values = [entry["metrics"][name]["value"] for entry in one.board["teams"] for name in names]
+            names = [name for name, title in one.board.metrics.items() if title == shared]
+            values = [entry.metrics[name].value for entry in one.board.teams for name in names]
             summary = box_summary([np.inf if value is None else value for value in values])
             if not summary["values"]:
                 continue
@@ -102,9 +97,7 @@ def _spread(results: Sequence[TaskResults]) -> list[Analysis]:
             rows.append({**place, **summary})
             # The chart marks the rows out of competition beside the boxes, which hold the ranked teams alone.
             others = [
-                (str(entry["team"]), entry["metrics"][name]["value"])
-                for entry in _out_of_competition(one)
-                for name in names
+                (entry.team, entry.metrics[name].value) for entry in one.board.out_of_competition for name in names
             ]
             rows += [{**place, "team": team, "value": rounded(value)} for team, value in others if value is not None]
     analysis = Analysis(

@@ -20,15 +20,11 @@ _LIBRARIES: Final = (("d3.min.js", "d3.LICENSE"), ("plot.umd.min.js", "plot.LICE
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with its heading.
-
-    `navigation` is its name in the page's navigation. With a `fold`, open or closed, it folds away behind its heading.
-    """
+    """A part of the page with its heading; with a `fold`, open or closed, it folds away behind it."""
 
     anchor: str
     heading: str
     html: str
-    navigation: str = ""
     fold: Literal["", "open", "closed"] = ""
 
 
@@ -57,7 +53,7 @@ class HtmlPage:
 
 def document_html(document: HtmlPage) -> str:
     """The page as HTML text."""
-    links = [(one.anchor, one.navigation or one.heading) for one in document.sections]
+    links = [(one.anchor, one.heading) for one in document.sections]
     return Template(_own("page/page.html")).substitute(
         title=escape(document.title),
         style=_own("page/page.css"),

@@ -68,12 +68,12 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return f'<ul class="legend">{items}</ul>'
 
 
-def choice(key: str, value: str, text: str | None = None) -> str:
+def choice(key: str, value: str) -> str:
     """A name that selects a team, centre or case of the page by a click; plain text where scripts do not run.
 
     `key` is `team`, `centre` or `case`.
     """
-    return f'<span class="choice" data-key="{key}" data-value="{escape(value)}">{escape(text or value)}</span>'
+    return f'<span class="choice" data-key="{key}" data-value="{escape(value)}">{escape(value)}</span>'
 
 
 def json_element(value: Any, element_id: str = "") -> str:

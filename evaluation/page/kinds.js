@@ -46,7 +46,6 @@ function intervals(data, rows, chart, width) {
       const points = shown.filter((row) => has(row, chart.x));
       const style = (list) => ({ strokeOpacity: emphasis, fillOpacity: emphasis, render: tagged(list) });
       return plan.panel(space, [
-        Plot.ruleX([chart.reference ?? []].flat(), { stroke: "var(--ink)", strokeDasharray: "4 3", strokeOpacity: 0.7 }),
         Plot.ruleY(ranges, { y: chart.y, x1: chart.low, x2: chart.high, stroke: colourOf, strokeWidth: 2, ...style(ranges) }),
         Plot.dot(points, { y: chart.y, x: chart.x, fill: colourOf, r: 4, ...style(points) }),
       ]);

@@ -33,18 +33,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported after the options, so that --help answers at once.
     from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
-    from evaluation.ranking.table import as_csv, as_text, in_places, lines_of_runs
+    from evaluation.ranking.table import as_csv, as_text, lines_of_runs
 
     teams = _named(options.metrics, options.names)
     # The other options have the names of the request's fields.
     given = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
-    board = rank_results(RankingRequest(teams, **given)).to_dict()
-    check_owner(options.output / LEADERBOARD_JSON, board["task"])
-    contents = {CASES_CSV: cases_csv(board["files"])} if options.cases else {}
-    board["files"] = files_beside(options.output, board["files"])
-    contents |= {LEADERBOARD_JSON: json_text(board), LEADERBOARD_CSV: as_csv(board)}
+    board = rank_results(RankingRequest(teams, **given))
+    check_owner(options.output / LEADERBOARD_JSON, board.task)
+    contents = {CASES_CSV: cases_csv(board.files)} if options.cases else {}
+    board = board.model_copy(update={"files": files_beside(options.output, board.files)})
+    contents |= {LEADERBOARD_JSON: json_text(board.to_dict()), LEADERBOARD_CSV: as_csv(board)}
     if options.latex:
-        contents[LEADERBOARD_TEX] = as_latex(board, in_places(board))
+        contents[LEADERBOARD_TEX] = as_latex(board)
     write_files({options.output / name: text.encode() for name, text in contents.items()}, as_one=True)
     sys.stdout.writelines(f"{line}\n" for line in lines_of_runs(board))
     sys.stdout.write(f"{as_text(board)}written: {options.output}: {', '.join(sorted(contents))}\n")

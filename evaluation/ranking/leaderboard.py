@@ -1,22 +1,34 @@
-"""The leaderboard of one task as plain data, with the stability of its ranks under resampling."""
+"""The leaderboard of one task, with the stability of its ranks under resampling."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from contract.errors import HecktorError
 from evaluation.editions.document import MetricProfile, Scheme
 from evaluation.editions.profile import TaskProfile, known_metrics
 from evaluation.metrics.overlap import Floats
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.comparisons import Draws, comparisons
 from evaluation.ranking.out_of_competition import EntryOutOfCompetition, mean_entry, placed_entries
-from evaluation.ranking.rank import TeamRanks, TeamsTable, rank_teams, scheme_ranks, table_of
-from evaluation.results.metrics_json import TeamMetrics, aggregates
-from evaluation.results.teams import MUST_AGREE, OWN_EDITION, ComparableTeams, absent_metrics
+from evaluation.ranking.rank import TeamRanks, Values, rank_teams, scheme_ranks, values_of
+from evaluation.results.board import (
+    IncompleteTeam,
+    KendallTau,
+    Leaderboard,
+    RankCounts,
+    RankedEntry,
+    RankedFigures,
+    RankStability,
+    SchemeFigures,
+    SchemeStability,
+)
+from evaluation.results.task import TaskResults
+from evaluation.results.teams import MUST_AGREE, OWN_EDITION
 from evaluation.rows.scorer import whole_cohort
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
@@ -25,97 +37,107 @@ from evaluation.statistics.tests import kendall_tau
 _TAILS: Final = (2.5, 97.5)
 
 
-def stability(table: TeamsTable, draws: Draws, profile: TaskProfile) -> dict[str, Any]:
-    """Counts of each team's ranks and Kendall's tau, for every ranking scheme and every metric alone.
+def stability(
+    teams: Sequence[str], values: Values, draws: Draws, profile: TaskProfile
+) -> tuple[dict[str, SchemeStability], dict[str, SchemeStability]]:
+    """Counts of each team's ranks and Kendall's tau, for every ranking scheme, and for every metric alone.
 
-    `draws` holds the metrics in each replicate, `table` those in the whole cohort. The bounds of a rank's interval are
+    `draws` holds the metrics in each replicate, `values` those in the whole cohort. The bounds of a rank's interval are
     ranks that occurred. Tau compares each replicate's ranking with the ranking of the whole cohort, and is null with
     fewer than two teams or if all of them tie.
     """
-    replicates = _replicates(table, draws)
-    ranking, ties = profile.ranking, profile.ranking.ties
-    return {
-        "rankings": {name: _of_scheme(table, replicates, scheme, ties) for name, scheme in ranking.schemes.items()},
-        "metrics": {name: _of_scheme(table, replicates, name, ties) for name in profile.metrics},
-    }
+    drawn, ranking, metrics = _replicates(teams, values, draws), profile.ranking, profile.metrics
+    of_schemes, of_metrics = (
+        {name: _of_scheme(teams, values, drawn, metrics, scheme, ranking.ties) for name, scheme in schemes.items()}
+        for schemes in (ranking.schemes, dict(zip(metrics, metrics, strict=True)))
+    )
+    return of_schemes, of_metrics
 
 
-def _replicates(table: TeamsTable, draws: Draws) -> TeamsTable:
-    """The tables of all replicates, shape (replicates, teams)."""
-    values = {name: np.stack([draws[team, name] for team in table.teams], axis=-1) for name in table.values}
-    return TeamsTable(table.teams, values, table.profiles)
+def _replicates(teams: Sequence[str], values: Values, draws: Draws) -> dict[str, Floats]:
+    """The values of all replicates, shape (replicates, teams)."""
+    return {name: np.stack([draws[team, name] for team in teams], axis=-1) for name in values}
 
 
-def _of_scheme(table: TeamsTable, replicates: TeamsTable, scheme: Scheme, ties: str) -> dict[str, Any]:
-    whole = scheme_ranks(table, scheme, ties).ranks
-    ranks = scheme_ranks(replicates, scheme, ties).ranks
-    return {
-        "teams": {team: _of_team(ranks[:, index]) for index, team in enumerate(table.teams)},
-        "kendall_tau": _of_tau(ranks, whole),
-    }
+def _of_scheme(
+    teams: Sequence[str],
+    values: Values,
+    drawn: Values,
+    metrics: Mapping[str, MetricProfile],
+    scheme: Scheme,
+    ties: str,
+) -> SchemeStability:
+    whole = scheme_ranks(values, metrics, scheme, ties).ranks
+    ranks = scheme_ranks(drawn, metrics, scheme, ties).ranks
+    counts = {team: _of_team(ranks[:, index]) for index, team in enumerate(teams)}
+    return SchemeStability(teams=counts, kendall_tau=_of_tau(ranks, whole))
 
 
-def _of_team(ranks: Floats) -> dict[str, Any]:
+def _of_team(ranks: Floats) -> RankCounts:
     taken, counts = np.unique(ranks, return_counts=True)
     low, high = np.percentile(ranks, _TAILS, method="inverted_cdf")
-    return {
-        "times_at_rank": {f"{rank:g}": int(count) for rank, count in zip(taken, counts, strict=True)},
-        "mean": float(ranks.mean()),
-        "ci95_low": float(low),
-        "ci95_high": float(high),
-    }
+    return RankCounts(
+        times_at_rank={f"{rank:g}": int(count) for rank, count in zip(taken, counts, strict=True)},
+        mean=float(ranks.mean()),
+        ci95_low=float(low),
+        ci95_high=float(high),
+    )
 
 
-def _of_tau(ranks: Floats, whole: Floats) -> dict[str, Any]:
+def _of_tau(ranks: Floats, whole: Floats) -> KendallTau:
     taus = kendall_tau(ranks, whole)
     taus = taus[~np.isnan(taus)]
     if taus.size == 0:
-        return {"mean": None, "ci95_low": None, "ci95_high": None, "replicates": 0}
+        return KendallTau(mean=None, ci95_low=None, ci95_high=None, replicates=0)
     low, high = interval(taus)
-    return {"mean": float(taus.mean()), "ci95_low": low, "ci95_high": high, "replicates": int(taus.size)}
+    return KendallTau(mean=float(taus.mean()), ci95_low=low, ci95_high=high, replicates=int(taus.size))
 
 
 def leaderboard(
-    teams: ComparableTeams,
+    results: TaskResults,
     bootstraps: int = DEFAULT_RANKINGS,
     seed: int | None = None,
     *,
     out_of_competition: Sequence[EntryOutOfCompetition] = (),
     mean: bool = False,
-) -> dict[str, Any]:
-    """The leaderboard of one task as plain data; the first team is the winner.
+) -> Leaderboard:
+    """The leaderboard of one task; the first team is the winner.
 
     `bootstraps` is the number of bootstrap rankings, 0 for none; a `seed` of None takes the one of the first team's
     evaluation, and so the draws of its intervals. Entries `out_of_competition` and the `mean` of all ranked teams are
     shown without a change to the ranking. Raises HecktorError: no team with every ranked metric.
     """
-    profile = teams.profile
-    table = table_of(teams.require_ranked_teams())
-    board = rank_teams(table, profile.ranking)
-    resampling = _resampling(teams, bootstraps, seed)
-    mean_of_teams = [mean_entry(table, resampling.draws)] if mean else []
-    return {
-        "task": profile.algorithm.name,
-        "edition": profile.edition,
-        "official": profile.ranking.official,
-        "ties": profile.ranking.ties,
-        "metrics": {name: metric.title for name, metric in profile.metrics.items()},
-        "teams": [_entry(teams.ranked[index], index, board, profile) for index in board.order],
-        "out_of_competition": placed_entries([*out_of_competition, *mean_of_teams], teams),
-        "incomplete": [{"team": team.team, "without": absent_metrics(team, profile)} for team in teams.incomplete],
-        **_uncertainty(table, resampling),
-        "provenance": {
-            **{key: teams.teams[0].provenance.get(key) for key in ("version", *MUST_AGREE, "case_set_sha256")},
-            **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition}),
-        },
-    }
+    if not results.ranked:
+        raise HecktorError("rank", "no team has a value for every ranked metric")
+    profile, ranked = results.profile, results.select(results.ranked)
+    values = values_of(ranked)
+    ranks = rank_teams(list(ranked.teams), values, profile.metrics, profile.ranking)
+    resampling = _resampling(ranked, bootstraps, seed)
+    mean_of_teams = [mean_entry(list(ranked.teams), values, resampling.draws)] if mean else []
+    stated = next(iter(results.teams.values())).provenance
+    about = {key: getattr(stated, key) or None for key in ("version", *MUST_AGREE, "case_set_sha256")}
+    return Leaderboard(
+        task=profile.algorithm.name,
+        edition=profile.edition,
+        official=profile.ranking.official,
+        ties=profile.ranking.ties,
+        metrics={name: metric.title for name, metric in profile.metrics.items()},
+        teams=[_entry(ranked, index, ranks) for index in ranks.order],
+        out_of_competition=placed_entries([*out_of_competition, *mean_of_teams], results),
+        incomplete=[IncompleteTeam(team=team, without=results.absent_metrics(team)) for team in results.incomplete],
+        **_uncertainty(ranked, values, resampling),
+        provenance={**about, **({} if profile.own_edition is None else {OWN_EDITION: profile.own_edition})},
+        runs={},
+        files={},
+        methods={},
+        identical_answers=[],
+    )
 
 
 @dataclass(frozen=True)
 class _Resampling:
-    """The ranked teams with their metrics in each replicate, or no draws and the reason `why`."""
+    """The ranked teams' metrics in each replicate, or no draws and the reason `why`."""
 
-    teams: ComparableTeams
     draws: Draws | None = None
     why: str = ""
     bootstraps: int = 0
@@ -123,77 +145,84 @@ class _Resampling:
     redraws: int = 0
 
 
-def _resampling(teams: ComparableTeams, bootstraps: int, seed: int | None) -> _Resampling:
-    ranked = replace(teams, teams=teams.ranked)
-    lacking = [team.team for team in ranked.teams if not team.rows]
-    if lacking or bootstraps == 0:
-        why = "no bootstrap rankings were asked for"
-        if lacking:
-            names = ", ".join(sorted(lacking))
-            why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
-        return _Resampling(ranked, why=why)
-    seed = int(ranked.teams[0].provenance.get("seed", 0) if seed is None else seed)
+def _resampling(ranked: TaskResults, bootstraps: int, seed: int | None) -> _Resampling:
+    lacking = sorted(ranked.teams.keys() - ranked.answers.keys())
+    if lacking:
+        names = ", ".join(lacking)
+        why = f"no per-case rows (written with --no-rows): {names}; rank stability and comparisons need all"
+        return _Resampling(why=why)
+    if bootstraps == 0:
+        return _Resampling(why="no bootstrap rankings were asked for")
+    seed = next(iter(ranked.teams.values())).provenance.seed if seed is None else seed
     draws, redraws = _draw(ranked, tuple(ranked.profile.metrics), bootstraps, seed)
-    return _Resampling(ranked, draws, "", bootstraps, seed, redraws)
+    return _Resampling(draws, "", bootstraps, seed, redraws)
 
 
-def _uncertainty(table: TeamsTable, resampling: _Resampling) -> dict[str, Any]:
+def _uncertainty(ranked: TaskResults, values: Values, resampling: _Resampling) -> dict[str, Any]:
     """Rank stability and pairwise comparisons, or the reason why there are none."""
-    teams, draws = resampling.teams, resampling.draws
+    draws = resampling.draws
     if draws is None:
         return {"stability": None, "comparisons": None, "without_stability_because": resampling.why}
-    counts = {"bootstraps": resampling.bootstraps, "seed": resampling.seed, "redraws": resampling.redraws}
-    stable = stability(table, draws, teams.profile)
-    stable["metrics"] |= _of_further_metrics(teams, resampling.bootstraps, resampling.seed)
-    return {
-        "stability": {**counts, **stable},
-        "comparisons": comparisons(teams, table, draws),
-    }
+    rankings, metrics = stability(list(ranked.teams), values, draws, ranked.profile)
+    stable = RankStability(
+        bootstraps=resampling.bootstraps,
+        seed=resampling.seed,
+        redraws=resampling.redraws,
+        rankings=rankings,
+        metrics={**metrics, **_of_further_metrics(ranked, resampling.bootstraps, resampling.seed)},
+    )
+    return {"stability": stable, "comparisons": comparisons(ranked, values, draws)}
 
 
-def _of_further_metrics(teams: ComparableTeams, bootstraps: int, seed: int) -> dict[str, Any]:
+def _of_further_metrics(ranked: TaskResults, bootstraps: int, seed: int) -> dict[str, SchemeStability]:
     """The same for the metrics that do not rank but have a tau, if all teams have a value.
 
     The draws are those of the ranked metrics; a replicate in which a metric is undefined for a team is drawn again for
     this metric alone.
     """
-    profile, names = teams.profile, tuple(team.team for team in teams.teams)
+    profile, teams = ranked.profile, list(ranked.teams)
     further = {}
     for name, (answer, metric) in known_metrics(profile.answers, "rank").items():
-        functions = [of[name] for of in teams.metrics.values() if metric.has_tau and name in of]
-        values = np.array([whole_cohort(function, len(teams.cases)) for function in functions])
-        if name not in profile.metrics and len(functions) == len(names) and not np.isnan(values).any():
-            draws, _ = _draw(teams, (name,), bootstraps, seed)
-            of_metric = MetricProfile(metric.title, metric.higher_is_better, answer, metric)
-            table = TeamsTable(names, {name: values}, {name: of_metric})
-            further[name] = _of_scheme(table, _replicates(table, draws), name, profile.ranking.ties)
+        functions = [of[name] for of in ranked.metrics.values() if metric.has_tau and name in of]
+        column = np.array([whole_cohort(function, len(ranked.cases)) for function in functions])
+        if name not in profile.metrics and len(functions) == len(teams) and not np.isnan(column).any():
+            draws, _ = _draw(ranked, (name,), bootstraps, seed)
+            metrics = {name: MetricProfile(metric.title, metric.higher_is_better, answer, metric)}
+            values = {name: column}
+            drawn = _replicates(teams, values, draws)
+            further[name] = _of_scheme(teams, values, drawn, metrics, name, profile.ranking.ties)
     return further
 
 
 def _draw(
-    teams: ComparableTeams, names: Sequence[str], bootstraps: int, seed: int
+    results: TaskResults, names: Sequence[str], bootstraps: int, seed: int
 ) -> tuple[dict[tuple[str, str], Floats], int]:
     """Each team's metrics of these names in each replicate, by (team, metric), from common draws; and the redraws.
 
     With the seed of the evaluation the draws equal those of its intervals.
     """
-    metrics = {(team, name): of[name] for team, of in teams.metrics.items() for name in names}
-    return replicates(metrics, len(teams.cases), bootstraps, np.random.default_rng(seed))
+    metrics = {(team, name): of[name] for team, of in results.metrics.items() for name in names}
+    return replicates(metrics, len(results.cases), bootstraps, np.random.default_rng(seed))
 
 
-def _entry(team: TeamMetrics, index: int, board: TeamRanks, profile: TaskProfile) -> dict[str, Any]:
-    figures = aggregates({name: team.estimates[name] for name in profile.metrics})
+def _entry(ranked: TaskResults, index: int, ranks: TeamRanks) -> RankedEntry:
+    team, profile = list(ranked.teams)[index], ranked.profile
+    figures = {name: ranked.teams[team].aggregates[name].figures for name in profile.metrics}
     rankings = {
-        name: {part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}
-        for name, scheme in board.scheme_ranks.items()
+        name: SchemeFigures(
+            **{part: _plain(values[index]) for part, values in {"rank": scheme.ranks, **scheme.figures}.items()}
+        )
+        for name, scheme in ranks.scheme_ranks.items()
     }
-    return {
-        "rank": rankings[profile.ranking.official]["rank"],
-        "team": team.team,
-        **({} if team.rows else {"without_rows": True}),
-        "metrics": {name: {**of, "rank": _plain(board.metric_ranks[name][index])} for name, of in figures.items()},
-        "rankings": rankings,
-    }
+    return RankedEntry(
+        rank=rankings[profile.ranking.official].rank,
+        team=team,
+        **({} if team in ranked.answers else {"without_rows": True}),
+        metrics={
+            name: RankedFigures.of(*of, rank=_plain(ranks.metric_ranks[name][index])) for name, of in figures.items()
+        },
+        rankings=rankings,
+    )
 
 
 def _plain(number: float) -> float | int:

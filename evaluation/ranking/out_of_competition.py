@@ -15,18 +15,15 @@ import numpy as np
 
 from contract.errors import HecktorError
 from evaluation.ranking.comparisons import Draws
-from evaluation.ranking.rank import TeamsTable, scheme_ranks, table_of
-from evaluation.results.board import file_in_folder
-from evaluation.results.documents import MetricsJson, ObserversDocument, check_document
-from evaluation.results.metrics_json import aggregates, estimate_of
-from evaluation.results.teams import ComparableTeams
+from evaluation.ranking.rank import Values, scheme_ranks, values_of
+from evaluation.results.board import OutOfCompetitionEntry, file_in_folder
+from evaluation.results.documents import MetricFigures, MetricsJson, ObserversDocument, check_document
+from evaluation.results.task import TaskResults
 from evaluation.results.validation import check_ranges
-from evaluation.statistics.bootstrap import Estimate
 from evaluation.statistics.intervals import interval
 
 MEAN_OF_TEAMS: Final = "mean of all teams"
 _SUFFIX: Final = ".json"
-_NO_VALUE: Final = Estimate(None, None, None)
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,14 @@ class OutOfCompetitionSource:
 
 @dataclass(frozen=True)
 class EntryOutOfCompetition:
-    """An entry out of competition; `estimates` holds the ranked metrics for which it has a value.
+    """An entry out of competition; `figures` holds the ranked metrics for which it has a value.
 
     `without_rows` marks values of a metrics.json that could not be checked.
     """
 
     team: str
     reason: str
-    estimates: Mapping[str, Estimate]
+    figures: Mapping[str, MetricFigures]
     without_rows: bool = False
 
 
@@ -69,11 +66,11 @@ def out_of_competition_source(text: str) -> OutOfCompetitionSource:
     return OutOfCompetitionSource(name.strip(), Path(path), reason.strip())
 
 
-def entry_of_metrics(source: OutOfCompetitionSource, teams: ComparableTeams) -> EntryOutOfCompetition:
-    """The entry of a metrics.json that is among `teams`, under its name."""
-    (row,) = (team for team in teams.teams if team.team == source.team)
-    values = {name: row.estimates[name] for name in teams.profile.metrics if name in row.estimates}
-    return EntryOutOfCompetition(source.team, source.reason, values, without_rows=not row.rows)
+def entry_of_metrics(source: OutOfCompetitionSource, results: TaskResults) -> EntryOutOfCompetition:
+    """The entry of a metrics.json that is among the `results`, under its name."""
+    metrics = results.teams[source.team]
+    figures = {name: metrics.aggregates[name] for name in results.profile.metrics if name in metrics.aggregates}
+    return EntryOutOfCompetition(source.team, source.reason, figures, without_rows=not metrics.results)
 
 
 def is_of_observers(content: Any) -> bool:
@@ -82,69 +79,70 @@ def is_of_observers(content: Any) -> bool:
 
 
 def observers_entry(
-    source: OutOfCompetitionSource, content: Mapping[str, Any], teams: ComparableTeams
+    source: OutOfCompetitionSource, content: Mapping[str, Any], results: TaskResults
 ) -> EntryOutOfCompetition:
     """The entry of an observers.json. Annotators have no reference of their own, so their cases are not compared.
 
     Raises HecktorError: the task has no masks, or an impossible figure.
     """
-    profile, where = teams.profile, source.where
+    profile, where = results.profile, source.where
     masks = next((one for one in profile.answers.values() if one.answer.kind == "mask"), None)
     if masks is None:
         raise HecktorError(where, "agreement of annotators", f"a metrics.json of task {profile.algorithm.name}")
     document = check_document(content, ObserversDocument, where)
-    options = teams.teams[0].provenance["options"]
-    rules = options.get(masks.answer.name, {}) if profile.has_several_answers else options
+    rules = results.options_of(next(iter(results.teams)), masks.answer.name)
     stated = {"volume_unit": "mm3"}
     same = {
-        f"{masks.prefix}{name}": estimate_of(document.aggregates[name])
+        f"{masks.prefix}{name}": document.aggregates[name]
         for name, metric in masks.metrics.items()
         if name in document.aggregates and all(rules.get(rule) == stated.get(rule) for rule in metric.rules)
     }
     check_ranges(same, profile, where)
-    values = {name: estimate for name, estimate in same.items() if name in profile.metrics}
+    values = {name: figures for name, figures in same.items() if name in profile.metrics}
     return EntryOutOfCompetition(source.team, source.reason, values)
 
 
-def mean_entry(table: TeamsTable, draws: Draws | None) -> EntryOutOfCompetition:
+def mean_entry(teams: Sequence[str], values: Values, draws: Draws | None) -> EntryOutOfCompetition:
     """The mean of the ranked teams by each metric, with the percentiles of that mean where there are `draws`."""
-    estimates = {}
-    for name, values in table.values.items():
+    figures = {}
+    for name, column in values.items():
         ends: tuple[float | None, float | None] = (None, None)
         if draws is not None:
-            ends = interval(np.mean([draws[team, name] for team in table.teams], axis=0))
-        estimates[name] = Estimate(float(np.mean(values)), *ends)
-    return EntryOutOfCompetition(
-        MEAN_OF_TEAMS, f"{len(table.teams)} ranked team{'s' * (len(table.teams) > 1)}", estimates
-    )
+            ends = interval(np.mean([draws[team, name] for team in teams], axis=0))
+        figures[name] = MetricFigures.of(float(np.mean(column)), *ends)
+    return EntryOutOfCompetition(MEAN_OF_TEAMS, f"{len(teams)} ranked team{'s' * (len(teams) > 1)}", figures)
 
 
-def placed_entries(entries: Sequence[EntryOutOfCompetition], teams: ComparableTeams) -> list[dict[str, Any]]:
+def placed_entries(entries: Sequence[EntryOutOfCompetition], results: TaskResults) -> list[OutOfCompetitionEntry]:
     """The entries for the leaderboard, the best first; `place` is the number of ranked teams above the entry."""
-    metrics = teams.profile.metrics
-    content = [
-        {
-            "team": entry.team,
-            "reason": entry.reason,
+    placed = [
+        OutOfCompetitionEntry(
+            team=entry.team,
+            reason=entry.reason,
             **({"without_rows": True} if entry.without_rows else {}),
-            "metrics": aggregates({name: entry.estimates.get(name, _NO_VALUE) for name in metrics}),
-            "place": place(entry, teams),
-        }
+            metrics={
+                name: MetricFigures.of(*entry.figures[name].figures if name in entry.figures else (None,))
+                for name in results.profile.metrics
+            },
+            place=place(entry, results),
+        )
         for entry in entries
     ]
-    return sorted(content, key=lambda entry: int(str(entry["place"])))
+    return sorted(placed, key=lambda entry: entry.place)
 
 
-def place(entry: EntryOutOfCompetition, teams: ComparableTeams) -> int:
+def place(entry: EntryOutOfCompetition, results: TaskResults) -> int:
     """The number of ranked teams above an entry when this entry alone joins the official ranking.
 
     Equal teams stand above it. An entry without a value for a metric that decides the ranking stands below all teams.
     """
-    ranking, ranked = teams.profile.ranking, table_of(teams)
-    values = {name: entry.estimates.get(name, _NO_VALUE).value for name in ranking.official_metrics}
-    if None in values.values():
-        return len(ranked.teams)
-    columns = {name: np.append(ranked.values[name], float(value or 0)) for name, value in values.items()}
-    table = TeamsTable((*ranked.teams, entry.team), columns, ranked.profiles)
-    ranks = scheme_ranks(table, ranking.schemes[ranking.official], ranking.ties).ranks
+    profile, ranked = results.profile, values_of(results)
+    columns = {}
+    for name in profile.ranking.official_metrics:
+        value = entry.figures[name].figure() if name in entry.figures else None
+        if value is None:
+            return len(results.ranked)
+        columns[name] = np.append(ranked[name], value)
+    official = profile.ranking.schemes[profile.ranking.official]
+    ranks = scheme_ranks(columns, profile.metrics, official, profile.ranking.ties).ranks
     return int((ranks[:-1] <= ranks[-1]).sum())

@@ -10,24 +10,24 @@ from typing import Any, Final
 
 from contract.errors import HecktorError
 from contract.files import csv_text
-from evaluation.results.documents import FIGURES, figure_of
+from evaluation.results.board import Leaderboard, RankedEntry, RankedFigures
+from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import half_width_of, read_metrics
 
 _MOST_DECIMALS: Final = 6
 _LATEX: Final = str.maketrans({sign: f"\\{sign}" for sign in "&%$#_{}"} | {"\\": "", "~": " ", "^": " "})
 
 
-def decimals_of(entries: list[Mapping[str, Any]], metric: str) -> int | None:
+def decimals_of(board: Leaderboard, metric: str) -> int | None:
     """Decimals with which half the length of the metric's median interval has two digits; None without intervals."""
-    figures = [entry["metrics"].get(metric, {}) for entry in entries]
-    widths = [half_width_of(*(figure_of(one, part) for part in FIGURES[1:])) for one in figures]
+    widths = [half_width_of(*entry.metrics[metric].figures[1:]) for entry in board.in_places]
     known = [width for width in widths if width]
     return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(median(known))))) if known else None
 
 
-def with_interval(figures: Mapping[str, Any], decimals: int | None, dash: str = "-") -> str:
+def with_interval(figures: MetricFigures, decimals: int | None, dash: str = "-") -> str:
     """A value and its interval, as `0.960 (0.942-0.978)`; empty without a value."""
-    value, low, high = (figure_of(figures, part) for part in FIGURES)
+    value, low, high = figures.figures
     if value is None:
         return ""
     if decimals is None or low is None or high is None:
@@ -35,16 +35,19 @@ def with_interval(figures: Mapping[str, Any], decimals: int | None, dash: str = 
     return f"{value:.{decimals}f} ({low:.{decimals}f}{dash}{high:.{decimals}f})"
 
 
-def as_latex(board: Mapping[str, Any], entries: list[Mapping[str, Any]]) -> str:
+def as_latex(board: Leaderboard) -> str:
     """The leaderboard as a `tabular` of the package booktabs; the best value of each metric is bold."""
-    metrics = board["metrics"]
-    decimals = {name: decimals_of(entries, name) for name in metrics}
+    metrics = board.metrics
+    decimals = {name: decimals_of(board, name) for name in metrics}
     lines = [["Rank", "Team", *(title.translate(_LATEX) for title in metrics.values())]]
-    for entry in entries:
-        cells = [f"{entry['rank']:g}" if "rank" in entry else "--", entry["team"].translate(_LATEX)]
+    for entry in board.in_places:
+        rank = f"{entry.rank:g}" if isinstance(entry, RankedEntry) else "--"
+        cells = [rank, entry.team.translate(_LATEX)]
         for name in metrics:
-            text = with_interval(entry["metrics"][name], decimals[name], "--") or "--"
-            cells.append(f"\\textbf{{{text}}}" if entry["metrics"][name].get("rank") == 1 else text)
+            figures = entry.metrics[name]
+            text = with_interval(figures, decimals[name], "--") or "--"
+            is_best = isinstance(figures, RankedFigures) and figures.rank == 1
+            cells.append(f"\\textbf{{{text}}}" if is_best else text)
         lines.append(cells)
     head, *rows = [f"{' & '.join(cells)} \\\\" for cells in lines]
     parts = [f"\\begin{{tabular}}{{rl{'c' * len(metrics)}}}", "\\toprule", head, "\\midrule", *rows, "\\bottomrule"]
@@ -59,7 +62,7 @@ def cases_csv(files: Mapping[str, str]) -> str:
     lines = [
         {"case": row["case"], "team": team, **dict(_values(row))}
         for team, path in files.items()
-        for row in read_metrics(Path(path), team).rows
+        for row in read_metrics(Path(path), team).results
     ]
     if not lines:
         raise HecktorError("--cases", "results without rows", "metrics.json files written without --no-rows")

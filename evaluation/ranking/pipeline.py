@@ -23,12 +23,12 @@ from evaluation.ranking.out_of_competition import (
     observers_entry,
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
-from evaluation.ranking.rank import rank_teams, table_of
-from evaluation.ranking.table import BEST_MEDIAN_WORST
-from evaluation.results.board import Leaderboard, team_name
-from evaluation.results.documents import MAX_METRICS_BYTES
-from evaluation.results.metrics_json import TeamMetrics, aggregates, parse_metrics
-from evaluation.results.teams import ComparableTeams, Source, check_team_names, load_teams
+from evaluation.ranking.rank import rank_teams, values_of
+from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns, team_name
+from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures, MetricsJson
+from evaluation.results.metrics_json import parse_metrics, source_of
+from evaluation.results.task import TaskResults
+from evaluation.results.teams import Source, check_team_names, load_teams
 from evaluation.results.validation import identical_answers
 
 
@@ -67,12 +67,11 @@ def rank_results(request: RankingRequest) -> Leaderboard:
     Raises HecktorError: results that cannot be used or compared, naming the file or what differs.
     """
     board = _rank_files(request) if request.table is None else _rank_printed(request, request.table)
-    entries = (*board["teams"], *board["out_of_competition"], *board["incomplete"])
-    methods = {} if request.methods is None else read_methods(request.methods, [entry["team"] for entry in entries])
-    return Leaderboard.model_validate({**board, "methods": methods})
+    methods = {} if request.methods is None else read_methods(request.methods, board.names)
+    return board.model_copy(update={"methods": methods})
 
 
-def _rank_files(request: RankingRequest) -> dict[str, Any]:
+def _rank_files(request: RankingRequest) -> Leaderboard:
     mean = [MEAN_OF_TEAMS] * request.mean
     names = [name for name, _ in (*request.teams, *request.runs)]
     names += [one.team for one in request.out_of_competition]
@@ -83,9 +82,7 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
     runs = {team: _named_runs(team, paths) for team, paths in request.runs}
     of_runs = [(name, path) for named in runs.values() for name, (_, path) in named.items()]
     sources = [*request.teams, *of_runs, *outside.items()]
-    loaded = load_teams(sources, task=request.task, edition=request.edition)
-    if not request.without_rows:
-        loaded.require_rows()
+    loaded = load_teams(sources, task=request.task, edition=request.edition, without_rows=request.without_rows)
     loaded = replace(loaded, profile=with_ranking(loaded.profile, request.official, request.ties, "rank"))
     chosen = {team: _ordered(loaded, {key: name for key, (name, _) in named.items()}) for team, named in runs.items()}
     counted = {**{name: name for name, _ in request.teams}, **{chosen[team][0]: team for team in runs}}
@@ -98,12 +95,12 @@ def _rank_files(request: RankingRequest) -> dict[str, Any]:
     files = {name: path for name, path in (*request.teams, *outside_files) if isinstance(path, Path)}
     files |= {team: runs[team][order[0]][1] for team, order in chosen.items()}
     shown = loaded.select({**counted, **{name: name for name in outside}})
-    return {
-        **board,
-        "runs": {team: _as_json(loaded, order, runs[team]) for team, order in chosen.items()},
+    added = {
+        "runs": {team: _team_runs(loaded, order, runs[team]) for team, order in chosen.items()},
         "files": {name: str(path.absolute()) for name, path in files.items()},
-        "identical_answers": identical_answers(shown.teams),
+        "identical_answers": identical_answers(shown.answers),
     }
+    return board.model_copy(update=added)
 
 
 def check_folder_names(names: Iterable[str]) -> None:
@@ -115,7 +112,7 @@ def check_folder_names(names: Iterable[str]) -> None:
             raise HecktorError("team", f"found {name!r}", str(expected)) from None
 
 
-def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
+def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     """The leaderboard of a table of printed values; an option that needs rows is refused."""
     needs_rows = {
         "metrics.json": request.teams,
@@ -130,18 +127,18 @@ def _rank_printed(request: RankingRequest, table: Path) -> dict[str, Any]:
             raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
     profile = load_profile(request.edition or DEFAULT_PROFILE).task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
-    names = [*(team.team for team in teams.teams), *(entry.team for entry in entries)]
+    names = [*teams.teams, *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])
     check_folder_names(names)
     board = leaderboard(teams, 0, out_of_competition=entries, mean=request.mean)
-    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board["provenance"], **origin}}
-    return {**board, **ends, "runs": {}, "files": {}, "identical_answers": []}
+    ends = {"without_stability_because": WITHOUT_ROWS, "provenance": {**board.provenance, **origin}}
+    return board.model_copy(update=ends)
 
 
 def _read_out_of_competition(
     sources: Sequence[OutOfCompetitionSource],
-) -> tuple[dict[str, Mapping[str, Any]], dict[str, TeamMetrics]]:
-    """The contents of each observers.json among the entries, and the metrics of the others, by name."""
+) -> tuple[dict[str, Mapping[str, Any]], dict[str, tuple[MetricsJson, str]]]:
+    """The contents of each observers.json among the entries, and the others with their names in messages, by name."""
     observers, metrics = {}, {}
     for one in sources:
         content: Any = one.source
@@ -150,7 +147,7 @@ def _read_out_of_competition(
         if is_of_observers(content):
             observers[one.team] = content
         else:
-            metrics[one.team] = parse_metrics(content, one.where, one.team)
+            metrics[one.team] = parse_metrics(content, one.where), source_of(one.where, one.team)
     return observers, metrics
 
 
@@ -162,32 +159,35 @@ def _named_runs(team: str, paths: Sequence[Path]) -> dict[str, tuple[str, Path]]
     return {f"{team}, run {name}": (name, path) for name, path in zip(names, paths, strict=True)}
 
 
-def _ordered(loaded: ComparableTeams, runs: Mapping[str, str]) -> list[str]:
+def _ordered(loaded: TaskResults, runs: Mapping[str, str]) -> list[str]:
     """A team's runs from best to worst by the official ranking of the team's own runs; of equal runs the first one.
 
     `runs` are their names by those in `loaded`. Runs without a value for every ranked metric come last; if all lack
     one, the first run stands for the team, incomplete.
     Source: HECKTOR 2021, which ranked a team's five runs by the Borda count of the edition.
     """
-    own = loaded.select(runs)
-    key_of = {name: key for key, name in runs.items()}
-    places = rank_teams(table_of(own), own.profile.ranking).order if own.ranked else ()
-    order = [*(own.ranked[index] for index in places), *own.incomplete]
-    return [key_of[run.team] for run in order]
+    own, key_of = loaded.select(runs), {name: key for key, name in runs.items()}
+    ranked, profile = own.ranked, own.profile
+    places = rank_teams(ranked, values_of(own), profile.metrics, profile.ranking).order if ranked else ()
+    return [key_of[run] for run in (*(ranked[index] for index in places), *own.incomplete)]
 
 
-def _as_json(loaded: ComparableTeams, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> dict[str, Any]:
+def _team_runs(loaded: TaskResults, order: Sequence[str], runs: Mapping[str, tuple[str, Path]]) -> TeamRuns:
     """The run that counts, the values of all runs, the best first, and the best, median and worst of each metric."""
-    estimates = {team.team: team.estimates for team in loaded.teams}
-    values = [{"run": runs[key][0], "metrics": aggregates(estimates[key])} for key in order]
     summary = {
-        name: summarised([estimates[key][name].value for key in order], higher_is_better=metric.higher_is_better)
+        name: summarised([loaded.value(key, name) for key in order], higher_is_better=metric.higher_is_better)
         for name, metric in loaded.profile.metrics.items()
     }
-    return {"chosen": runs[order[0]][0], "order": values, "summary": summary}
+    of_runs = [RunFigures(run=runs[key][0], metrics=_plain(loaded.teams[key].aggregates)) for key in order]
+    return TeamRuns(chosen=runs[order[0]][0], order=of_runs, summary=summary)
 
 
-def summarised(values: Sequence[float | None], *, higher_is_better: bool) -> dict[str, float | None]:
+def _plain(figures: Mapping[str, MetricFigures]) -> dict[str, MetricFigures]:
+    """The figures without the half of their intervals, which the platform alone asks for."""
+    return {name: MetricFigures.of(*one.figures) for name, one in figures.items()}
+
+
+def summarised(values: Sequence[float | None], *, higher_is_better: bool) -> dict[BestMedianWorst, float | None]:
     """The best, median and worst of the values of a team's runs, null without any or where infinite.
 
     Of an even number the median is the mean of the middle two. Source: HECKTOR 2021, five runs.

@@ -17,19 +17,17 @@ from evaluation.editions.document import metrics_of_scheme
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import Table, number, read_table_with
 from evaluation.ranking.out_of_competition import EntryOutOfCompetition, OutOfCompetitionSource, entry_of_metrics
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.teams import ComparableTeams, check_team_names
+from evaluation.results.documents import METRICS_FORMAT, CaseCounts, MetricFigures, MetricsJson, Provenance
+from evaluation.results.task import TaskResults
+from evaluation.results.teams import check_team_names
 from evaluation.results.validation import check_ranges
-from evaluation.statistics.bootstrap import Estimate
 
 TEAM: Final = "team"
 REASON: Final = "out_of_competition"
 WITHOUT_ROWS: Final = "printed values have no per-case rows, so significance is not tested either"
 
 
-def read_printed(
-    path: Path, profile: TaskProfile
-) -> tuple[ComparableTeams, list[EntryOutOfCompetition], dict[str, str]]:
+def read_printed(path: Path, profile: TaskProfile) -> tuple[TaskResults, list[EntryOutOfCompetition], dict[str, str]]:
     """The teams of a table of printed values, its rows out of competition, and its name and checksum.
 
     The columns are `team`, the metrics, and optionally `out_of_competition`; others are not used, with a warning.
@@ -41,10 +39,10 @@ def read_printed(
     spellings = {name: (f"{name}_value", metric.title) for name, metric in profile.metrics.items()}
     table = read_table_with(path, {TEAM: (), REASON: (), **spellings}, HecktorError)
     shown = _of_columns(profile, table)
-    teams = [_team(row, shown, table.where(index)) for index, row in enumerate(table.rows)]
-    check_team_names([team.team for team in teams])
-    reasons = {team.team: row.get(REASON, "").strip() for team, row in zip(teams, table.rows, strict=True)}
-    loaded = ComparableTeams(shown, tuple(teams))
+    rows = [(_name(row, table.where(index)), row, table.where(index)) for index, row in enumerate(table.rows)]
+    check_team_names([name for name, *_ in rows])
+    reasons = {name: row.get(REASON, "").strip() for name, row, _ in rows}
+    loaded = TaskResults(shown, {name: _metrics(row, shown, where) for name, row, where in rows})
     beside = [entry_of_metrics(OutOfCompetitionSource(name, path, why), loaded) for name, why in reasons.items() if why]
     unused = [column for column in table.header if column not in {TEAM, REASON, *shown.metrics}]
     if unused:
@@ -54,15 +52,25 @@ def read_printed(
     return loaded.select([name for name, why in reasons.items() if not why]), beside, origin
 
 
-def _team(row: Mapping[str, str], profile: TaskProfile, where: str) -> TeamMetrics:
+def _name(row: Mapping[str, str], where: str) -> str:
     name = without_apostrophe(row[TEAM].strip())
     if not name:
         raise HecktorError(where, "no team", "its name")
+    return name
+
+
+def _metrics(row: Mapping[str, str], profile: TaskProfile, where: str) -> MetricsJson:
     values = {metric: _value(row[metric], f"{where}: {metric}") for metric in profile.metrics}
-    estimates = {metric: Estimate(value, None, None) for metric, value in values.items()}
-    check_ranges(estimates, profile, where)
-    origin = {"version": installed_version("hecktor"), "task": profile.algorithm.name, "edition": profile.edition}
-    return TeamMetrics(name, estimates, (), {}, (), origin, where)
+    figures = {metric: MetricFigures.of(value) for metric, value in values.items()}
+    check_ranges(figures, profile, where)
+    origin = Provenance(
+        format=METRICS_FORMAT,
+        version=installed_version("hecktor"),
+        task=profile.algorithm.name,
+        edition=profile.edition,
+        options={},
+    )
+    return MetricsJson(aggregates=figures, cases=CaseCounts(), warnings=[], provenance=origin)
 
 
 def _of_columns(profile: TaskProfile, table: Table) -> TaskProfile:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from scipy.stats import rankdata
@@ -12,15 +12,17 @@ from scipy.stats import rankdata
 from contract.errors import HecktorError, MetricError
 from evaluation.editions.document import Lexicographic, MeanRank, MedianRank, MetricProfile, RankingProfile, Scheme
 from evaluation.metrics.overlap import Floats
-from evaluation.results.teams import ComparableTeams
+from evaluation.results.task import TaskResults
 
+# By metric, of shape (teams,), or (replicates, teams) to rank each replicate.
+Values: TypeAlias = Mapping[str, Floats]
 # Beyond this many digits two equal sums of rows can differ by their rounding alone.
 SIGNIFICANT_DECIMALS: Final = 12
 
 
 @dataclass(frozen=True)
 class SchemeRanks:
-    """Ranks of the teams under one scheme (1 is best) and the figures behind them, in the shape of the table's values.
+    """Ranks of the teams under one scheme (1 is best) and the figures behind them, in the shape of the values.
 
     `rank_sum` is the (weighted) sum of the parts' ranks of a Borda count, `points` the sum of (teams - rank);
     `mean_rank` and `median_rank` summarise the parts' ranks. A scheme has only the figures that it uses.
@@ -28,20 +30,6 @@ class SchemeRanks:
 
     ranks: Floats
     figures: Mapping[str, Floats] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TeamsTable:
-    """Metric values of teams: `values[metric]` has shape (teams,), or (replicates, teams) to rank each replicate."""
-
-    teams: tuple[str, ...]
-    values: Mapping[str, Floats]
-    profiles: Mapping[str, MetricProfile]
-
-    def __post_init__(self) -> None:
-        for name, column in self.values.items():
-            if column.shape[-1:] != (len(self.teams),) or np.isnan(column).any():
-                raise MetricError(name, f"expected a value, not NaN, for each of {len(self.teams)} teams")
 
 
 @dataclass(frozen=True)
@@ -53,28 +41,32 @@ class TeamRanks:
     order: tuple[int, ...]
 
 
-def table_of(teams: ComparableTeams) -> TeamsTable:
-    """The ranked metrics of the teams that have all of them."""
-    profiles, ranked = teams.profile.metrics, teams.ranked
-    values = {name: np.array([team.estimates[name].value for team in ranked], dtype=float) for name in profiles}
-    return TeamsTable(tuple(team.team for team in ranked), values, profiles)
+def values_of(results: TaskResults) -> dict[str, Floats]:
+    """The ranked metrics of the teams that have all of them, each of shape (teams,)."""
+    ranked = results.ranked
+    return {
+        name: np.array([results.value(team, name) for team in ranked], dtype=np.float64)
+        for name in results.profile.metrics
+    }
 
 
-def rank_teams(table: TeamsTable, ranking: RankingProfile) -> TeamRanks:
+def rank_teams(
+    teams: Sequence[str], values: Values, metrics: Mapping[str, MetricProfile], ranking: RankingProfile
+) -> TeamRanks:
     """Rank teams by every scheme of an edition; teams of equal official rank are ordered by name."""
-    metric_ranks = {name: rank_metric(table, name, ranking.ties) for name in table.values}
-    of_schemes = {name: scheme_ranks(table, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
+    metric_ranks = {name: rank_metric(values, metrics, name, ranking.ties) for name in values}
+    of_schemes = {name: scheme_ranks(values, metrics, scheme, ranking.ties) for name, scheme in ranking.schemes.items()}
     official = of_schemes[ranking.official].ranks
-    order = sorted(range(len(table.teams)), key=lambda team: (official[team], table.teams[team]))
+    order = sorted(range(len(teams)), key=lambda place: (official[place], teams[place]))
     return TeamRanks(metric_ranks, of_schemes, tuple(order))
 
 
-def rank_metric(table: TeamsTable, metric: str, ties: str) -> Floats:
+def rank_metric(values: Values, metrics: Mapping[str, MetricProfile], metric: str, ties: str) -> Floats:
     """Ranks by one metric alone, 1 for the best."""
-    return _ranks(_badness(table, metric)[None], ties)
+    return _ranks(_badness(values, metrics, metric)[None], ties)
 
 
-def scheme_ranks(table: TeamsTable, scheme: Scheme, ties: str) -> SchemeRanks:
+def scheme_ranks(values: Values, metrics: Mapping[str, MetricProfile], scheme: Scheme, ties: str) -> SchemeRanks:
     """Ranks of the teams under one scheme.
 
     A metric ranks by its value. A Borda count ranks by the sum of the ranks under its parts, which may be Borda
@@ -85,14 +77,16 @@ def scheme_ranks(table: TeamsTable, scheme: Scheme, ties: str) -> SchemeRanks:
     no place between two others.
     Source: the HECKTOR 2025 rules (nested) and overview (flat).
     """
-    return _combined(table, scheme, ties, "min" if ties == "average" else ties)
+    return _combined(values, metrics, scheme, ties, "min" if ties == "average" else ties)
 
 
-def _combined(table: TeamsTable, scheme: Scheme, ties: str, last: str) -> SchemeRanks:
+def _combined(
+    values: Values, metrics: Mapping[str, MetricProfile], scheme: Scheme, ties: str, last: str
+) -> SchemeRanks:
     """Ranks under a scheme whose parts rank ties by `ties` and which itself ranks them by `last`."""
     if isinstance(scheme, str):
-        return SchemeRanks(rank_metric(table, scheme, last))
-    part_ranks = np.stack([_combined(table, part, ties, ties).ranks for part in scheme.parts])
+        return SchemeRanks(rank_metric(values, metrics, scheme, last))
+    part_ranks = np.stack([_combined(values, metrics, part, ties, ties).ranks for part in scheme.parts])
     if isinstance(scheme, Lexicographic):
         return SchemeRanks(_ranks(part_ranks, last))
     if isinstance(scheme, MedianRank):
@@ -103,14 +97,16 @@ def _combined(table: TeamsTable, scheme: Scheme, ties: str, last: str) -> Scheme
     ranks = _ranks(np.round(rank_sum, SIGNIFICANT_DECIMALS)[None], last)
     if isinstance(scheme, MeanRank):
         return SchemeRanks(ranks, {"mean_rank": rank_sum / weights.sum()})
-    return SchemeRanks(ranks, {"rank_sum": rank_sum, "points": weights.sum() * len(table.teams) - rank_sum})
+    return SchemeRanks(ranks, {"rank_sum": rank_sum, "points": weights.sum() * part_ranks.shape[-1] - rank_sum})
 
 
-def _badness(table: TeamsTable, metric: str) -> Floats:
-    if metric not in table.values:
-        raise HecktorError("ranking", f"no metric {metric!r} in the results, found {', '.join(table.values)}")
-    rounded: Floats = np.round(table.values[metric], SIGNIFICANT_DECIMALS)
-    return -rounded if table.profiles[metric].higher_is_better else rounded
+def _badness(values: Values, metrics: Mapping[str, MetricProfile], metric: str) -> Floats:
+    if metric not in values:
+        raise HecktorError("ranking", f"no metric {metric!r} in the results, found {', '.join(values)}")
+    if np.isnan(values[metric]).any():
+        raise MetricError(metric, "expected a value, not NaN, for each team")
+    rounded: Floats = np.round(values[metric], SIGNIFICANT_DECIMALS)
+    return -rounded if metrics[metric].higher_is_better else rounded
 
 
 def _ranks(keys: Floats, ties: str) -> Floats:

@@ -14,7 +14,7 @@ from contract.editions import Answer
 from contract.files import json_text
 from evaluation.analyses.classes import class_name
 from evaluation.analyses.masks.cases import LABELS
-from evaluation.analyses.sources import TaskResults, team_names
+from evaluation.analyses.sources import team_names
 from evaluation.analyses.tables import answer_title
 from evaluation.metrics.masks import LESION_KEYS
 from evaluation.metrics.overlap import MM3_PER_ML
@@ -32,6 +32,7 @@ from evaluation.page.html import (
     paragraph,
     table,
 )
+from evaluation.results.task import TaskResults
 
 # With more cases a card is hidden until its case is chosen in the table.
 _FEW_CASES: Final = 12
@@ -109,8 +110,7 @@ def _absent(reference: Sequence[JsonRow | None], title: str) -> frozenset[int]:
 
 
 def _rows(result: TaskResults, answer: Answer) -> dict[str, dict[str, JsonRow]]:
-    by_team = {team.team: result.rows_of(team, answer.name) for team in result.teams}
-    return {team: {str(row["case"]): row for row in rows} for team, rows in by_team.items()}
+    return {team: {row["case"]: row for row in result.rows_of(team, answer.name)} for team in result.teams}
 
 
 def _facts(answer: Answer) -> dict[str, Reader]:

@@ -15,10 +15,10 @@ from evaluation.options import add_workers, folders_by_team, team_folders
 
 if TYPE_CHECKING:
     from evaluation.analyses.analysis import Analysis
-    from evaluation.analyses.sources import TaskResults
     from evaluation.editions.profile import EvaluationProfile
     from evaluation.report.cases import CasePicture
     from evaluation.report.pictures import PictureRequest
+    from evaluation.results.task import TaskResults
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from evaluation.analyses.sources import DECIDING
 from evaluation.analyses.tables import scheme_title
 from evaluation.page.html import Cell, Row, choice, swatch, table, value_cell
-from evaluation.results.documents import FIGURES, figure_of
+from evaluation.results.board import Leaderboard, RankCounts, RankedEntry, RankedFigures
+from evaluation.results.documents import MetricFigures
+from evaluation.results.task import TaskResults
 
 SIGNIFICANT: Final = 0.05
 _INSEPARABLE: Final = "Not separable from"
@@ -19,32 +20,28 @@ _CAPTION: Final = "Leaderboard with 95% intervals"
 _BETTER: Final = "; better than: number of teams with p < 0.05 after Holm's correction"
 _OUTSIDE: Final = "out of competition"
 _UNCHECKED: Final = "(values not checked: no rows)"
-Board = Mapping[str, Any]
 
 
-def winner_in_words(board: Board) -> str:
+def winner_in_words(results: TaskResults) -> str:
     """The winner, its value of the first deciding metric, and the teams from which it is not separable."""
-    teams = [str(entry["team"]) for entry in board["teams"]]
-    if not teams:
-        return "No team is ranked."
-    first = board["teams"][0]
-    tied = [str(entry["team"]) for entry in board["teams"] if entry["rank"] == first["rank"]]
+    board, deciding = results.board, results.deciding
+    first, *others = board.teams
+    tied = [entry.team for entry in board.teams if entry.rank == first.rank]
     if len(tied) > 1:
         return f"{_joined(tied)} share the first place."
-    deciding = deciding_metrics(board)
-    value, low, high = (figure_of(first["metrics"][deciding[0]], part) for part in FIGURES)
+    value, low, high = first.metrics[deciding[0]].figures
     ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    shown = "" if value is None else f" with {_within(board['metrics'][deciding[0]])} {value:.3f}{ends}"
-    if len(teams) == 1:
-        return f"{teams[0]} is the only ranked team{',' * bool(shown)}{shown}."
-    by = f" by {_within(scheme_title(board['official'], board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
-    return f"{teams[0]} wins{by}{shown}: {_verdict(board, teams[0], teams[1:])}."
+    shown = "" if value is None else f" with {_within(board.metrics[deciding[0]])} {value:.3f}{ends}"
+    if not others:
+        return f"{first.team} is the only ranked team{',' * bool(shown)}{shown}."
+    by = f" by {_within(scheme_title(board.official, board))}{',' * bool(shown)}" if len(deciding) > 1 else ""
+    return f"{first.team} wins{by}{shown}: {_verdict(results, first.team, [entry.team for entry in others])}."
 
 
-def _verdict(board: Board, winner: str, others: Sequence[str]) -> str:
-    if not board.get("comparisons"):
+def _verdict(results: TaskResults, winner: str, others: Sequence[str]) -> str:
+    if not results.board.comparisons:
         return "not tested against the other teams"
-    wins = _wins(board)
+    wins = _wins(results)
     unclear = [other for other in others if not _is_separable(wins, winner, other)]
     if len(unclear) == len(others) > 2:
         return "not separable from any other team"
@@ -57,15 +54,13 @@ def _verdict(board: Board, winner: str, others: Sequence[str]) -> str:
     return f"clear, significantly better than {rivals}{where}"
 
 
-def _wins(board: Board) -> list[set[tuple[str, str]]]:
+def _wins(results: TaskResults) -> list[set[tuple[str, str]]]:
     """For each deciding metric the pairs of which the first team is significantly better than the second."""
+    tests = results.board.comparisons or {}
+    of_metrics = [tests[metric].pairs if metric in tests else [] for metric in results.deciding]
     return [
-        {
-            (str(pair["team"]), str(pair["than"]))
-            for pair in _pairs(board, metric)
-            if pair.get("p_holm") is not None and pair["p_holm"] < SIGNIFICANT
-        }
-        for metric in deciding_metrics(board)
+        {(pair.team, pair.than) for pair in pairs if pair.p_holm is not None and pair.p_holm < SIGNIFICANT}
+        for pairs in of_metrics
     ]
 
 
@@ -88,65 +83,50 @@ def _within(title: str) -> str:
     return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
-def deciding_metrics(board: Board) -> list[str]:
-    """The metrics that decide the official ranking; of a leaderboard whose edition is unknown, all metrics."""
-    if board.get(DECIDING):
-        return list(board[DECIDING])
-    return [board["official"]] if board["official"] in board["metrics"] else list(board["metrics"])
-
-
-def _pairs(board: Board, metric: str) -> Sequence[Mapping[str, Any]]:
-    pairs: Sequence[Mapping[str, Any]] = (board.get("comparisons") or {}).get(metric, {}).get("pairs", ())
-    return pairs
-
-
-def leaderboard(board: Board, colours: Mapping[str, str]) -> str:
+def leaderboard(results: TaskResults, colours: Mapping[str, str]) -> str:
     """The table: ranked teams, entries out of competition at their places, and teams that lack a value."""
-    schemes = board["teams"][0]["rankings"] if board["teams"] else ()
-    others = [name for name in schemes if name != board["official"]]
-    beaten, metrics = _beaten(board), list(board["metrics"])
-    described = board.get("methods", {})
-    columns = list(dict.fromkeys(column for of_team in described.values() for column in of_team))
-    stable = (board.get("stability") or {}).get("rankings", {}).get(board["official"], {}).get("teams", {})
-    wins, teams = _wins(board), [str(entry["team"]) for entry in board["teams"]]
-    heads = ["Rank", "Team", *board["metrics"].values(), *columns]
-    several = ", by metric" if len(deciding_metrics(board)) > 1 else ""
-    heads += [f"Better than (of {len(board['teams']) - 1}{several})"] if beaten else []
-    heads += [_INSEPARABLE] if beaten else []
-    stable = stable if len(teams) > 1 else {}
+    board = results.board
+    others = [name for name in board.teams[0].rankings if name != board.official]
+    columns = list(dict.fromkeys(column for of_team in board.methods.values() for column in of_team))
+    stable = board.official_stability.teams if board.official_stability and len(board.teams) > 1 else {}
+    wins = _wins(results) if board.comparisons and len(board.teams) > 1 else []
+    heads = ["Rank", "Team", *board.metrics.values(), *columns]
+    several = ", by metric" if len(results.deciding) > 1 else ""
+    heads += [f"Better than (of {len(board.teams) - 1}{several})", _INSEPARABLE] if wins else []
     heads += ["Rank, 95% interval"] if stable else []
     heads += [f"Rank by {_within(scheme_title(name, board))}" for name in others]
     rows = []
-    for entry in board["teams"]:
-        team = str(entry["team"])
-        remark = _UNCHECKED if entry.get("without_rows") else ""
-        cells = [Cell(f"{entry['rank']:g}", entry["rank"]), _team(team, colours, remark)]
-        cells += [_metric(entry["metrics"][name]) for name in metrics]
-        cells += _descriptors(described.get(team, {}), columns)
-        cells += [Cell(" · ".join(map(str, beaten[team])), sum(beaten[team]))] if beaten else []
-        cells += (
-            [Cell(f'<span class="names">{escape(_inseparable(team, teams, wins)) or "-"}</span>')] if beaten else []
-        )
-        cells += [_interval(stable.get(team))] if stable else []
-        cells += [Cell(f"{entry['rankings'][name]['rank']:g}", entry["rankings"][name]["rank"]) for name in others]
-        rows.append(Row(cells, {"team": team}))
-    for entry in reversed(board.get("out_of_competition", ())):
-        descriptors = _descriptors(described.get(entry["team"], {}), columns)
-        rows.insert(entry["place"], _beside(entry, metrics, descriptors, len(heads), colours))
-    rows += [_incomplete(entry, len(heads), colours) for entry in board["incomplete"]]
-    falling = [str(title) for name, title in board["metrics"].items() if _is_best_high(board, name)]
+    for entry in board.in_places:
+        cells = [_metric(figures) for figures in entry.metrics.values()]
+        cells += [Cell(escape(board.methods.get(entry.team, {}).get(column, "")) or "-") for column in columns]
+        if not isinstance(entry, RankedEntry):
+            remark = f"({_OUTSIDE}{': ' if entry.reason else ''}{entry.reason})"
+            cells = [Cell("-"), _team(entry.team, colours, remark), *cells]
+            cells += [Cell("", span=len(heads) - len(cells))] if len(cells) < len(heads) else []
+            rows.append(Row(cells, {"team": entry.team}, "outside"))
+            continue
+        remark = _UNCHECKED if entry.without_rows else ""
+        cells = [Cell(f"{entry.rank:g}", entry.rank), _team(entry.team, colours, remark), *cells]
+        cells += _tests(entry.team, board.order, wins) if wins else []
+        cells += [_interval(stable[entry.team])] if stable else []
+        cells += [Cell(f"{entry.rankings[name].rank:g}", entry.rankings[name].rank) for name in others]
+        rows.append(Row(cells, {"team": entry.team}))
+    for lacking in board.incomplete:
+        reason = Cell(escape(f"not ranked: no {', '.join(lacking.without)}"), span=len(heads) - 2)
+        rows.append(Row([Cell("-"), _team(lacking.team, colours, ""), reason], {"team": lacking.team}))
+    falling = [title for name, title in board.metrics.items() if _is_best_high(board, name)]
     falling += [head for head in heads if head.startswith("Better than")]
-    caption = f"{_CAPTION}{_BETTER if beaten else ''}"
+    caption = f"{_CAPTION}{_BETTER if wins else ''}"
     return table(
         caption, heads, rows, header_column=1, best_last=falling, css_class="board searched" if columns else "board"
     )
 
 
-def _is_best_high(board: Board, metric: str) -> bool:
+def _is_best_high(board: Leaderboard, metric: str) -> bool:
     """Whether larger values of a metric have better ranks, inferred from the teams' values."""
-    known = [entry["metrics"][metric] for entry in board["teams"]]
-    known = sorted((one for one in known if one.get("value") is not None), key=lambda one: float(one["rank"]))
-    return not known or bool(known[0]["value"] >= known[-1]["value"])
+    known = sorted((entry.metrics[metric] for entry in board.teams), key=lambda figures: figures.rank)
+    values = [figures.value for figures in known if figures.value is not None]
+    return not values or values[0] >= values[-1]
 
 
 def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
@@ -154,56 +134,21 @@ def _team(team: str, colours: Mapping[str, str], remark: str) -> Cell:
     return Cell(f"{swatch(colours.get(team, 'transparent'))}{choice('team', team)}{note}")
 
 
-def _metric(figures: Mapping[str, Any]) -> Cell:
-    return value_cell(*(figure_of(figures, part) for part in FIGURES), best=figures.get("rank") == 1)
+def _metric(figures: MetricFigures) -> Cell:
+    return value_cell(*figures.figures, best=isinstance(figures, RankedFigures) and figures.rank == 1)
 
 
-def _beaten(board: Board) -> dict[str, list[int]]:
-    """How many teams each one is significantly better than, by deciding metric; empty without comparisons."""
-    if not board.get("comparisons") or len(board["teams"]) < 2:
-        return {}
-    beaten: dict[str, list[int]] = {str(entry["team"]): [] for entry in board["teams"]}
-    for of_metric in _wins(board):
-        better = [team for team, _ in of_metric]
-        for team, counts in beaten.items():
-            counts.append(better.count(team))
-    return beaten
+def _tests(team: str, teams: Sequence[str], wins: Sequence[set[tuple[str, str]]]) -> list[Cell]:
+    """How many teams this one is significantly better than, by deciding metric, and those it is not separable from."""
+    beaten = [sum(better == team for better, _ in of_metric) for of_metric in wins]
+    unclear = [
+        other
+        for other in teams
+        if other != team and not (_is_separable(wins, team, other) or _is_separable(wins, other, team))
+    ]
+    names = f'<span class="names">{escape(_few_names(unclear)) or "-"}</span>'
+    return [Cell(" · ".join(map(str, beaten)), sum(beaten)), Cell(names)]
 
 
-def _inseparable(team: str, teams: Sequence[str], wins: Sequence[set[tuple[str, str]]]) -> str:
-    def separable(other: str) -> bool:
-        return _is_separable(wins, team, other) or _is_separable(wins, other, team)
-
-    return _few_names([other for other in teams if other != team and not separable(other)])
-
-
-def _interval(ranks: Mapping[str, Any] | None) -> Cell:
-    if ranks is None:
-        return Cell("-")
-    return Cell(f"{ranks['ci95_low']:g} to {ranks['ci95_high']:g}", ranks["ci95_low"] + ranks["ci95_high"] / 1000)
-
-
-def _descriptors(of_team: Mapping[str, str], columns: Sequence[str]) -> list[Cell]:
-    return [Cell(escape(of_team.get(column, "")) or "-") for column in columns]
-
-
-def _beside(
-    entry: Mapping[str, Any],
-    metrics: Sequence[str],
-    descriptors: Sequence[Cell],
-    width: int,
-    colours: Mapping[str, str],
-) -> Row:
-    remark = f"{_OUTSIDE}{': ' if entry.get('reason') else ''}{entry.get('reason') or ''}"
-    team = str(entry["team"])
-    cells = [Cell("-"), _team(team, colours, f"({remark})")]
-    cells += [_metric({**entry["metrics"][name], "rank": None}) for name in metrics if name in entry["metrics"]]
-    cells += descriptors
-    cells += [Cell("", span=width - len(cells))] if len(cells) < width else []
-    return Row(cells, {"team": team}, "outside")
-
-
-def _incomplete(entry: Mapping[str, Any], width: int, colours: Mapping[str, str]) -> Row:
-    team = str(entry["team"])
-    reason = Cell(escape(f"not ranked: no {', '.join(entry['without'])}"), span=width - 2)
-    return Row([Cell("-"), _team(team, colours, ""), reason], {"team": team})
+def _interval(ranks: RankCounts) -> Cell:
+    return Cell(f"{ranks.ci95_low:g} to {ranks.ci95_high:g}", ranks.ci95_low + ranks.ci95_high / 1000)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from contract.errors import OutputError
 from evaluation.analyses.analysis import Analysis
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import answer_title
 from evaluation.page.charts import figure
 from evaluation.page.document import HtmlPage, Section, document_html
@@ -19,6 +18,8 @@ from evaluation.page.html import bullets, notes
 from evaluation.ranking.table import identical_lines
 from evaluation.report.cases import CasePicture, cases_html
 from evaluation.report.leaderboard import leaderboard, winner_in_words
+from evaluation.results.documents import CaseCounts
+from evaluation.results.task import TaskResults
 
 _PAGE_SUFFIXES: Final = (".html", ".htm")
 _OWN_PAGE: Final = b'<meta name="generator" content="hecktor">'
@@ -116,7 +117,7 @@ def build_page(content: PageContent) -> str:
 
 def _winners(results: Sequence[TaskResults]) -> str:
     """One line a task, before any table."""
-    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(winner_in_words(one.board))}</dd>" for one in results]
+    lines = [f"<dt>{escape(_title(one))}</dt><dd>{escape(winner_in_words(one))}</dd>" for one in results]
     return f'<dl class="winners">{"".join(lines)}</dl>'
 
 
@@ -126,9 +127,10 @@ def _title(results: TaskResults) -> str:
 
 def _origin(content: PageContent) -> str:
     """Edition, date, version and number of scored cases."""
-    teams = [team for one in content.results for team in one.teams]
-    versions = dict.fromkeys(str(team.provenance["version"]) for team in teams if team.provenance.get("version"))
-    scored = [f"task {one.task.number}: {one.teams[0].cases['used']}" for one in content.results if not one.is_alone]
+    teams = [metrics for one in content.results for metrics in one.teams.values()]
+    versions = dict.fromkeys(one.provenance.version for one in teams if one.provenance.version)
+    checked = [one for one in content.results if not one.is_alone]
+    scored = [f"task {one.task.number}: {next(iter(one.teams.values())).cases.used}" for one in checked]
     facts = [content.edition, content.date, f"hecktor {', '.join(versions)}" if versions else ""]
     facts.append(f"scored cases of {', '.join(scored)}" if scored else "")
     return f"{'; '.join(filter(None, facts))}."
@@ -137,12 +139,12 @@ def _origin(content: PageContent) -> str:
 def _result_of_task(results: TaskResults, content: PageContent) -> str:
     """The leaderboard of a task and the analyses of its ranking."""
     by_name = {one.name: one for one in content.analyses_of(results.key)}
-    few = len(results.board["teams"]) <= _FEW_TEAMS
+    few = len(results.board.teams) <= _FEW_TEAMS
     opened = {"rank-stability": True, "significance": few}
     figures = _figures((by_name[name] for name in _OF_RANKING if name in by_name), results.key, opened)
     same = bullets(identical_lines(results.board), "warnings")
     warnings = notes(_warning_lines(results, with_cases=content.with_cases))
-    parts = (leaderboard(results.board, content.colours), same, warnings, figures)
+    parts = (leaderboard(results, content.colours), same, warnings, figures)
     return _part(results.key, _title(results), "".join(parts))
 
 
@@ -188,38 +190,34 @@ def _warning_lines(results: TaskResults, *, with_cases: bool) -> list[str]:
     """The warnings of all teams and of each one; without cases those that name patients are only counted."""
     lines = [NOT_CHECKED] if results.is_alone else []
     patients = frozenset() if with_cases else _patients(results)
-    warnings = {team.team: _without_names(team.warnings, patients) for team in results.teams}
+    warnings = {team: _without_names(metrics.warnings, patients) for team, metrics in results.teams.items()}
     common = set.intersection(*map(set, warnings.values())) if len(warnings) > 1 else set()
     lines += [f"all teams: {text}" for text in sorted(common)]
-    for team in results.teams:
-        lines += [f"{team.team}: {text}" for text in warnings[team.team] if text not in common]
-        failed = {one["case"] for one in team.cases.get("failed", ())}  # of several answers each has an entry
-        missing = team.cases.get("missing", ())
-        numbers = {"without a prediction": len(missing), "with an unusable prediction": len(failed)}
+    for team, metrics in results.teams.items():
+        lines += [f"{team}: {text}" for text in warnings[team] if text not in common]
+        failed = {one.case for one in metrics.cases.failed}  # of several answers each has an entry
+        numbers = {"without a prediction": len(metrics.cases.missing), "with an unusable prediction": len(failed)}
         parts = [f"{number} case{'s' * (number > 1)} {text}" for text, number in numbers.items() if number]
-        lines += [f"{team.team}: {', '.join(parts)}"] * bool(parts)
+        lines += [f"{team}: {', '.join(parts)}"] * bool(parts)
     return lines
 
 
 def _patients(results: TaskResults) -> frozenset[str]:
     """All names of cases that the results hold, also those that teams made up."""
     names: set[str] = set()
-    for team in (*results.teams, *results.out_of_competition):
-        names.update(str(row["case"]) for row in team.rows)
-        for entries in team.cases.values():
-            names.update(_names_in(entries))
+    for metrics in results.all.values():
+        names.update(row["case"] for row in metrics.results)
+        names.update(_names_in(metrics.cases))
     return frozenset(names)
 
 
-def _names_in(entries: Any) -> Iterator[str]:
-    """The names in a list of cases, in one of failed cases, or in lists by reason; numbers of cases hold none."""
-    if isinstance(entries, Mapping):
-        entries = [entries["case"]] if "case" in entries else list(entries.values())
-    if isinstance(entries, str):
-        yield entries
-    elif isinstance(entries, list):
-        for one in entries:
-            yield from _names_in(one)
+def _names_in(cases: CaseCounts) -> Iterator[str]:
+    """The names of cases that do not count as the others do."""
+    yield from (one.case for one in cases.failed)
+    yield from (*cases.missing, *cases.unknown, *cases.duplicate)
+    for names in cases.skipped.values():
+        if isinstance(names, list):
+            yield from names
 
 
 def _without_names(lines: Sequence[str], patients: frozenset[str]) -> list[str]:

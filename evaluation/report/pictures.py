@@ -21,11 +21,11 @@ from contract.errors import HecktorError, PredictionError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, finite, read_volume
 from evaluation.analyses.scans import PatientFiles
-from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from evaluation.analyses.sources import (
-    TaskResults,
     find_masks,
     masks_of_case,
+    only_scored,
     require_cases,
     with_masks,
     without_masks,
@@ -33,6 +33,7 @@ from evaluation.analyses.sources import (
 from evaluation.inputs.masks import read_labels, read_prediction
 from evaluation.metrics.overlap import Floats
 from evaluation.page.html import CT_WINDOW_HU, PET_SHOWN_SUV, REFERENCE_COLOUR
+from evaluation.results.task import TaskResults
 from evaluation.viewer.lesions import lesion_voxels, lesions_of
 from evaluation.viewer.region import resampled, to_mm
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -191,6 +191,25 @@ class IdenticalAnswers(Document):
     cases: Count
 
 
+BestMedianWorst: TypeAlias = Literal["best", "median", "worst"]
+BEST_MEDIAN_WORST: Final[tuple[BestMedianWorst, ...]] = ("best", "median", "worst")
+
+
+class RunFigures(Document):
+    """The figures of one of a team's runs."""
+
+    run: Text
+    metrics: dict[str, MetricFigures]
+
+
+class TeamRuns(Document):
+    """A team's runs from best to worst, the chosen one, and by metric the best, median and worst value."""
+
+    chosen: Text
+    order: list[RunFigures]
+    summary: dict[str, dict[BestMedianWorst, float | None]]
+
+
 class Leaderboard(Document):
     """The leaderboard of one task: leaderboard.json.
 
@@ -210,7 +229,7 @@ class Leaderboard(Document):
     comparisons: dict[str, MetricTests] | None
     without_stability_because: str = ""
     provenance: dict[str, Any]
-    runs: dict[str, Any]
+    runs: dict[str, TeamRuns]
     files: dict[str, Text]
     methods: dict[str, dict[Text, str]]
     identical_answers: list[IdenticalAnswers]
@@ -224,6 +243,25 @@ class Leaderboard(Document):
     def ranks(self) -> dict[str, Number]:
         """The rank of each ranked team."""
         return {entry.team: entry.rank for entry in self.teams}
+
+    @property
+    def in_places(self) -> list[RankedEntry | OutOfCompetitionEntry]:
+        """Teams in official order, with the entries out of competition in their places."""
+        entries: list[RankedEntry | OutOfCompetitionEntry] = list(self.teams)
+        # From the last place on, so that an insertion moves no later place.
+        for entry in reversed(self.out_of_competition):
+            entries.insert(entry.place, entry)
+        return entries
+
+    @property
+    def names(self) -> list[str]:
+        """All teams and entries: the ranked ones, the incomplete ones, those out of competition."""
+        return [one.team for entries in (self.teams, self.incomplete, self.out_of_competition) for one in entries]
+
+    @property
+    def official_stability(self) -> SchemeStability | None:
+        """The stability of the official ranking, if it was drawn."""
+        return None if self.stability is None else self.stability.rankings[self.official]
 
     def to_dict(self) -> dict[str, Any]:
         """The content of leaderboard.json."""

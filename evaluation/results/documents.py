@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -43,11 +42,23 @@ class MetricFigures(Document):
             raise ValueError("an interval with its lower end first")
         return self
 
+    @classmethod
+    def of(cls, value: float | None, low: float | None = None, high: float | None = None, **more: Any) -> Self:
+        """The figures, which may be infinite."""
+        figures: dict[str, Any] = dict(zip(FIGURES, (value, low, high), strict=True))
+        if infinite := [name for name, figure in figures.items() if figure is not None and math.isinf(figure)]:
+            figures |= {**dict.fromkeys(infinite), "infinite": infinite}
+        return cls(**figures, **more)
 
-def figure_of(figures: Mapping[str, Any], part: str = "value") -> float | None:
-    """A figure of a metric's JSON object, such as its value, infinity included; None if it is undefined or absent."""
-    figure: float | None = math.inf if part in figures.get("infinite", ()) else figures.get(part)
-    return figure
+    def figure(self, part: str = "value") -> float | None:
+        """A figure, such as the value, infinity included; None if it is undefined."""
+        figure: float | None = math.inf if part in self.infinite else getattr(self, part)
+        return figure
+
+    @property
+    def figures(self) -> tuple[float | None, float | None, float | None]:
+        """The value and both ends of its interval, infinity included."""
+        return self.figure(), self.figure("ci95_low"), self.figure("ci95_high")
 
 
 class CentreValue(Document):
@@ -132,6 +143,12 @@ class MetricsJson(Document):
     def to_dict(self) -> dict[str, Any]:
         """The content of metrics.json."""
         return self.model_dump(exclude_unset=True)
+
+    def rows_of(self, answer: str, *, several: bool) -> list[dict[str, Any]]:
+        """The rows of one answer; `several` says whether the rows are nested by answer."""
+        if not several:
+            return self.results
+        return [{**row[answer], "case": row["case"]} for row in self.results if answer in row]
 
 
 class ObserversDocument(Document):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from contract.editions import content_digest, edition_from
 from contract.errors import HecktorError
 from contract.patient import listed
-from evaluation.editions import DEFAULT_PROFILE, known_profiles
+from evaluation.editions import known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
-from evaluation.metrics.overlap import WeightedMetric
-from evaluation.results.documents import MetricsJson
-from evaluation.results.metrics_json import TeamMetrics, parse_metrics, read_metrics
-from evaluation.results.scored import cases_of
+from evaluation.results.board import file_in_folder
+from evaluation.results.documents import MetricFigures, MetricsJson
+from evaluation.results.metrics_json import parse_metrics, read_metrics, source_of
+from evaluation.results.task import TaskResults
 from evaluation.results.validation import (
     check_ranges,
     check_same_reference,
@@ -25,67 +23,11 @@ from evaluation.results.validation import (
     weighted_sum,
     with_stated_rules,
 )
-from evaluation.statistics.bootstrap import Estimate
 
 MUST_AGREE = ("task", "edition", "options")
 OWN_EDITION: Final = "own_edition"
-# A metrics.json: its path, its content, or what was read from it.
-Source: TypeAlias = Path | Mapping[str, Any] | MetricsJson | TeamMetrics
-
-
-@dataclass(frozen=True)
-class ComparableTeams:
-    """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
-
-    `profile` has the rules of their evaluations, as far as results have rows.
-    """
-
-    profile: TaskProfile
-    teams: tuple[TeamMetrics, ...]
-
-    @property
-    def ranked(self) -> tuple[TeamMetrics, ...]:
-        """The teams with a value for every ranked metric."""
-        return tuple(team for team in self.teams if not absent_metrics(team, self.profile))
-
-    @property
-    def incomplete(self) -> tuple[TeamMetrics, ...]:
-        """The teams that lack a ranked metric."""
-        return tuple(team for team in self.teams if absent_metrics(team, self.profile))
-
-    @cached_property
-    def cases(self) -> tuple[str, ...]:
-        """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
-        their evaluation.
-        """
-        return cases_of(answer for team in self.teams for answer in team.answers.values())
-
-    @cached_property
-    def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
-        """All metrics of each team with rows, ranked or not, as functions of weights (replicates, cases).
-
-        Cases that do not count for a team weigh nothing.
-        """
-        return {team.team: team.metrics_over(self.cases) for team in self.teams if team.answers}
-
-    def select(self, names: Mapping[str, str] | Iterable[str]) -> ComparableTeams:
-        """Some of these teams in the order of `names`, a mapping gives them other names."""
-        new_names = names if isinstance(names, Mapping) else {name: name for name in names}
-        teams = {team.team: team for team in self.teams}
-        return replace(self, teams=tuple(replace(teams[name], team=new) for name, new in new_names.items()))
-
-    def require_ranked_teams(self) -> ComparableTeams:
-        """These teams. Raises HecktorError if no team has a value for every ranked metric."""
-        if not self.ranked:
-            raise HecktorError("rank", "no team has a value for every ranked metric")
-        return self
-
-    def require_rows(self, hint: str = "rows to check its values, or --without-rows") -> ComparableTeams:
-        """These teams. Raises HecktorError for results without rows, so that nothing in them can be checked."""
-        lacking = [team.source for team in self.teams if not team.rows]
-        if lacking:
-            raise HecktorError(lacking[0], "no per-case rows", hint)
-        return self
+# A metrics.json: its path, its content, or what was read from it, with its name in messages.
+Source: TypeAlias = Path | Mapping[str, Any] | MetricsJson | tuple[MetricsJson, str]
 
 
 def load_teams(
@@ -93,13 +35,15 @@ def load_teams(
     *,
     task: str | None = None,
     edition: str | None = None,
-) -> ComparableTeams:
+    without_rows: bool = True,
+) -> TaskResults:
     """Read and check the results of teams, by name.
 
     Args:
         sources: each team's metrics.json.
         task: name or number; None for the task of the first team's results.
         edition: name or path of an edition; None for that of the first team's results.
+        without_rows: whether results may lack rows, so that nothing in them can be checked.
 
     Raises HecktorError: two teams of one name; a file that cannot be read; a figure that cannot be or does not follow
     from the rows, naming its file and case; or results that differ in task, edition, rules, cases or reference, naming
@@ -109,35 +53,49 @@ def load_teams(
     check_team_names([name for name, _ in pairs])
     if not pairs:
         raise HecktorError("rank", "no metrics.json given", "one a team, or --runs")
-    teams = [_read(source, name) for name, source in pairs]
-    profile = stated_profile(teams[0].provenance, edition, teams[0].source)
-    return comparable_teams(profile.task(task or str(teams[0].provenance["task"])), teams)
+    read = {name: _read(source, name) for name, source in pairs}
+    first, where = next(iter(read.values()))
+    profile = stated_profile(first.provenance.edition, first.provenance.own_edition, edition, where)
+    results = comparable_teams(profile.task(task or first.provenance.task), read)
+    lacking = [source for one, source in read.values() if not one.results]
+    if lacking and not without_rows:
+        raise HecktorError(lacking[0], "no per-case rows", "rows to check its values, or --without-rows")
+    return results
 
 
-def comparable_teams(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> ComparableTeams:
-    """Validate the results of teams and check that they can be compared. Raises as `load_teams`."""
-    _check_comparable(profile, teams)
-    with_rows = [team for team in teams if team.rows]
-    profile = with_stated_rules(profile, with_rows[0]) if with_rows else profile
-    for team in teams:
-        others = {name for name, metric in profile.metrics.items() if not is_stated(team, name, metric)}
-        check_ranges({name: one for name, one in team.estimates.items() if name not in others}, profile, team.source)
-    validated = tuple(validate(team, profile) if team.rows else _with_own_sums(team, profile) for team in teams)
-    check_same_reference(profile, [team for team in validated if team.answers])
-    return ComparableTeams(profile, validated)
+def comparable_teams(profile: TaskProfile, read: Mapping[str, tuple[MetricsJson, str]]) -> TaskResults:
+    """Validate the results of teams and check that they can be compared. Raises as `load_teams`.
+
+    `read` holds each team's metrics.json, and its name in messages.
+    """
+    _check_comparable(profile, {team: metrics for team, (metrics, _) in read.items()})
+    with_rows = next(((one.provenance.options, source) for one, source in read.values() if one.results), None)
+    profile = with_stated_rules(profile, *with_rows) if with_rows else profile
+    for metrics, source in read.values():
+        others = {name for name, metric in profile.metrics.items() if not is_stated(metrics, name, metric)}
+        figures = {name: one for name, one in metrics.aggregates.items() if name not in others}
+        check_ranges(figures, profile, source)
+    teams, answers = {}, {}
+    for team, (metrics, source) in read.items():
+        if metrics.results:
+            teams[team], answers[team] = validate(metrics, profile, source)
+        else:
+            teams[team] = _with_own_sums(metrics, profile)
+    check_same_reference(answers)
+    return TaskResults(profile, teams, answers)
 
 
-def _with_own_sums(team: TeamMetrics, profile: TaskProfile) -> TeamMetrics:
-    """A team without rows, with the profile's weighted sums of its stated values, without intervals, where its file
+def _with_own_sums(metrics: MetricsJson, profile: TaskProfile) -> MetricsJson:
+    """Results without rows, with the profile's weighted sums of the stated values, without intervals, where the file
     has none or other weights.
     """
-    values = {name: one.value for name, one in team.estimates.items()}
+    values = {name: one.figure() for name, one in metrics.aggregates.items()}
     others = {
-        name: Estimate(weighted_sum(values, metric.terms), None, None)
+        name: MetricFigures.of(weighted_sum(values, metric.terms))
         for name, metric in profile.metrics.items()
-        if metric.terms and not is_stated(team, name, metric)
+        if metric.terms and not is_stated(metrics, name, metric)
     }
-    return replace(team, estimates={**team.estimates, **others})
+    return metrics.model_copy(update={"aggregates": {**metrics.aggregates, **others}})
 
 
 def check_team_names(names: Sequence[str]) -> None:
@@ -147,24 +105,18 @@ def check_team_names(names: Sequence[str]) -> None:
         raise HecktorError(f"team {twice[0]!r} appears twice, expected a name for each team (--names)")
 
 
-def absent_metrics(team: TeamMetrics, profile: TaskProfile) -> list[str]:
-    """Ranked metrics for which a team has no value."""
-    return [name for name in profile.metrics if name not in team.estimates or team.estimates[name].value is None]
+def _read(source: Source, name: str) -> tuple[MetricsJson, str]:
+    if isinstance(source, Path):
+        return read_metrics(source, name), source_of(file_in_folder(source), name)
+    return source if isinstance(source, tuple) else (parse_metrics(source, name), name)
 
 
-def _read(source: Source, name: str) -> TeamMetrics:
-    if isinstance(source, TeamMetrics):
-        return source
-    return read_metrics(source, name) if isinstance(source, Path) else parse_metrics(source, name, name)
-
-
-def stated_profile(provenance: Mapping[str, Any], edition: str | None, where: str) -> EvaluationProfile:
-    """The profile of the edition that a file states, by name or with its text, or else the given `edition`.
+def stated_profile(name: str, own: Mapping[str, Any] | None, edition: str | None, where: str) -> EvaluationProfile:
+    """The profile of the edition that a file states, by `name` or with its text `own`, or else the given `edition`.
 
     Raises HecktorError: the file, `where` in messages, states an edition that is neither given nor of the package, or
     one of the given name with other contents.
     """
-    name, own = str(provenance.get("edition") or DEFAULT_PROFILE), provenance.get(OWN_EDITION)
     if edition is None and own is not None:
         profile = profile_of(edition_from(own))
         if profile.name != name:
@@ -183,44 +135,43 @@ def stated_profile(provenance: Mapping[str, Any], edition: str | None, where: st
     return profile
 
 
-def _check_comparable(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> None:
-    first, task = teams[0], profile.algorithm.name
-    if first.provenance.get("task") != task:
-        raise HecktorError(f"{first.team}", f"metrics of task {first.provenance.get('task')!r}", f"{task!r}")
+def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) -> None:
+    (name, first), *others = teams.items()
+    stated, task = first.provenance, profile.algorithm.name
+    if stated.task != task:
+        raise HecktorError(name, f"metrics of task {stated.task!r}", f"{task!r}")
     # A profile of one's own may rank any results, an edition of the package none of another one's.
-    edition = first.provenance.get("edition")
-    if edition != profile.edition and {edition, profile.edition} <= set(known_profiles()):
-        raise HecktorError(f"{first.team}", f"metrics of edition {edition!r}", f"{profile.edition!r}")
-    for team in teams[1:]:
+    if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(known_profiles()):
+        raise HecktorError(name, f"metrics of edition {stated.edition!r}", f"{profile.edition!r}")
+    for team, other in others:
+        who = f"{name} and {team}"
         for key in MUST_AGREE:
-            value, other_value = first.provenance.get(key), team.provenance.get(key)
-            if value != other_value:
-                value, other_value = _differences(value, other_value)
-                raise HecktorError(
-                    f"{first.team} and {team.team}", f"{key} differ ({value} and {other_value})", "one for all teams"
-                )
-        texts = [one.provenance.get(OWN_EDITION) for one in (first, team)]
+            values = getattr(stated, key), getattr(other.provenance, key)
+            if values[0] != values[1]:
+                value, other_value = _differences(*values)
+                raise HecktorError(who, f"{key} differ ({value} and {other_value})", "one for all teams")
+        texts = [stated.own_edition, other.provenance.own_edition]
         if texts[0] != texts[1]:
-            found = f"{edition!r} with different contents (sha256 {' and '.join(map(content_digest, texts))})"
-            raise HecktorError(f"{first.team} and {team.team}", found, "the same edition for all teams")
-        _check_same_cases(first, team)
+            digests = " and ".join(map(content_digest, texts))
+            found = f"{stated.edition!r} with different contents (sha256 {digests})"
+            raise HecktorError(who, found, "the same edition for all teams")
+        _check_same_cases({name: first, team: other}, who)
 
 
-def _check_same_cases(first: TeamMetrics, other: TeamMetrics) -> None:
-    teams = (first, other)
-    digests = [team.provenance.get("case_set_sha256") for team in teams]
-    if None in digests:  # files without rows tell numbers alone
-        numbers = [team.cases.get("in_ground_truth") for team in teams]
+def _check_same_cases(teams: Mapping[str, MetricsJson], who: str) -> None:
+    """`teams` are two."""
+    digests = [one.provenance.case_set_sha256 for one in teams.values()]
+    if "" in digests:  # files without rows tell numbers alone
+        numbers = [one.cases.in_ground_truth for one in teams.values()]
         if numbers[0] != numbers[1]:
             found = f"scored on {numbers[0]} and {numbers[1]} cases of the ground truth"
-            raise HecktorError(f"{first.team} and {other.team}", found, "the same cases")
+            raise HecktorError(who, found, "the same cases")
         return
     if digests[0] == digests[1]:
         return
-    of_teams = [{str(row["case"]) for row in team.rows} for team in teams]
+    of_teams = [{row["case"] for row in one.results} for one in teams.values()]
     only = [sorted(cases - others) for cases, others in (of_teams, of_teams[::-1])]
-    named = [f"{listed(cases)} only in {team.team}" for team, cases in zip(teams, only, strict=True) if cases]
-    who = f"{first.team} and {other.team}"
+    named = [f"{listed(cases)} only in {team}" for team, cases in zip(teams, only, strict=True) if cases]
     if not all(of_teams):
         raise HecktorError(who, "scored on different cases", "the same cases")
     if named:  # otherwise the rows of one belie its checksum, which its validation names

@@ -15,9 +15,10 @@ from evaluation.editions.document import MetricProfile
 from evaluation.editions.profile import AnswerProfile, TaskProfile, known_metrics, parse_rules
 from evaluation.metrics.overlap import WeightedMetric
 from evaluation.metrics.rules import Rules
-from evaluation.results.documents import check_document
-from evaluation.results.metrics_json import TeamMetrics, case_set_digest
-from evaluation.results.scored import measured_answer, weighted_sums
+from evaluation.results.board import IdenticalAnswers
+from evaluation.results.documents import MetricFigures, MetricsJson, Provenance, check_document
+from evaluation.results.metrics_json import aggregates, case_set_digest
+from evaluation.results.scored import MeasuredAnswer, cases_of, measured_answer, metrics_over, weighted_sums
 from evaluation.rows import CaseRow
 from evaluation.rows.scorer import whole_cohort
 from evaluation.statistics.bootstrap import Estimate, estimate
@@ -28,13 +29,13 @@ TOLERANCE: Final = 1e-9
 _MOST_BOOTSTRAPS: Final = 10_000
 
 
-def is_stated(team: TeamMetrics, name: str, metric: MetricProfile) -> bool:
-    """Whether the team's file states this ranked metric, a weighted sum with these weights."""
-    sums = team.provenance.get("weighted_sums", {})
-    return name in team.estimates and (not metric.terms or sums.get(name) == metric.terms)
+def is_stated(metrics: MetricsJson, name: str, metric: MetricProfile) -> bool:
+    """Whether a team's file states this ranked metric, a weighted sum with these weights."""
+    sums = metrics.provenance.weighted_sums
+    return name in metrics.aggregates and (not metric.terms or sums.get(name) == metric.terms)
 
 
-def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source: str) -> None:
+def check_ranges(figures: Mapping[str, MetricFigures], profile: TaskProfile, source: str) -> None:
     """Check that every known metric and its interval lie within the metric's bounds.
 
     Raises HecktorError: naming the file, `source`, and the metric.
@@ -44,76 +45,82 @@ def check_ranges(estimates: Mapping[str, Estimate], profile: TaskProfile, source
         if metric.terms:
             ends = [[weight * end for end in known[term]] for term, weight in metric.terms.items() if weight]
             known[name] = sum(map(min, ends)), sum(map(max, ends))
-    for name, one in estimates.items():
+    for name, one in figures.items():
         low, high = known.get(name, (-math.inf, math.inf))
-        for value in (one.value, one.ci95_low, one.ci95_high):
+        for value in one.figures:
             if value is not None and not low - TOLERANCE <= value <= high + TOLERANCE:
                 limits = f"from {low:g} to {high:g}" if high < math.inf else f"{low:g} or more"
                 raise HecktorError(source, f"{name} {value:.6g}", limits)
 
 
-def with_stated_rules(profile: TaskProfile, team: TeamMetrics) -> TaskProfile:
-    """The profile with the rules that the team's file states. Raises HecktorError for those of another edition."""
-    options = team.provenance["options"]
+def with_stated_rules(profile: TaskProfile, options: Mapping[str, Any], source: str) -> TaskProfile:
+    """The profile with the rules that a team's file, `source`, states. Raises HecktorError for another edition's."""
     nested = options if profile.has_several_answers else dict.fromkeys(profile.answers, options)
-    answers = {name: replace(one, rules=_rules(team, one, nested.get(name))) for name, one in profile.answers.items()}
+    answers = {name: replace(one, rules=_rules(one, nested.get(name), source)) for name, one in profile.answers.items()}
     return replace(profile, answers=answers)
 
 
-def _rules(team: TeamMetrics, answer: AnswerProfile, options: Any) -> Rules:
+def _rules(answer: AnswerProfile, options: Any, source: str) -> Rules:
     known = set(type(answer.rules).model_fields)
     if not isinstance(options, dict) or not known <= set(options):
-        raise HecktorError(team.source, "its options are not those of the edition", ", ".join(sorted(known)))
+        raise HecktorError(source, "its options are not those of the edition", ", ".join(sorted(known)))
     stated = {name: options[name] for name in known}
-    return parse_rules(stated, answer.answer.kind, f"{team.source}: provenance.options")
+    return parse_rules(stated, answer.answer.kind, f"{source}: provenance.options")
 
 
-def validate(team: TeamMetrics, profile: TaskProfile) -> TeamMetrics:
-    """The team with its rows, and with the figures that the evaluation's own functions take from them.
+def validate(metrics: MetricsJson, profile: TaskProfile, source: str) -> tuple[MetricsJson, dict[str, MeasuredAnswer]]:
+    """A team's metrics.json with the figures that the evaluation's own functions take from its rows, and these rows.
 
-    `profile` has the rules that the team's file states. Raises HecktorError: a row that cannot be, other cases than
+    `profile` has the rules that the file, `source`, states. Raises HecktorError: a row that cannot be, other cases than
     those of the reference, or a figure of the file that differs from that of its rows; the message names the file and
     the case or metric.
     """
-    answers = {name: measured_answer(one, _rows(team, name, profile)) for name, one in profile.answers.items()}
+    answers = {
+        name: measured_answer(one, _rows(metrics, name, profile, source)) for name, one in profile.answers.items()
+    }
     digest = case_set_digest(row.case for answer in answers.values() for row in answer.rows)
-    if digest != team.provenance.get("case_set_sha256"):
-        raise HecktorError(team.source, "rows of other cases than case_set_sha256", "one row for each case")
-    validated = replace(team, answers=answers, sums=weighted_sums(profile.metrics))
-    cases = validated.counted_cases
-    measured = validated.metrics_over(cases)
+    if digest != metrics.provenance.case_set_sha256:
+        raise HecktorError(source, "rows of other cases than case_set_sha256", "one row for each case")
+    cases = cases_of(answers.values())
+    measured = metrics_over(cases, answers.values(), weighted_sums(profile.metrics))
     whole = {name: whole_cohort(metric, len(cases)) for name, metric in measured.items()}
     values = {name: None if math.isnan(value) else value for name, value in whole.items()}
-    sums = team.provenance.get("weighted_sums", {})
-    found = values | {name: weighted_sum(values, terms) for name, terms in sums.items()}
-    names = {*known_metrics(profile.answers, team.source), *found}
-    stated = {name: one.value for name, one in team.estimates.items() if name in names}
-    check_figures(stated, found, team.source, "its rows give")
-    estimates = {name: replace(one, value=values.get(name, one.value)) for name, one in team.estimates.items()}
+    found = values | {name: weighted_sum(values, terms) for name, terms in metrics.provenance.weighted_sums.items()}
+    names = {*known_metrics(profile.answers, source), *found}
+    stated = {name: one.figure() for name, one in metrics.aggregates.items() if name in names}
+    check_figures(stated, found, source, "its rows give")
+    # Of the rows to the last digit; sums in another order differ by rounding.
+    exact = {
+        name: MetricFigures.of(values.get(name, one.figure()), *one.figures[1:])
+        for name, one in metrics.aggregates.items()
+    }
     ranked = {name: measured[name] for name in profile.metrics if name in measured}
-    others = [name for name, metric in profile.metrics.items() if not is_stated(team, name, metric)]
-    return replace(validated, estimates=estimates | _estimates(team, others, ranked, len(cases)))
+    others = [name for name, metric in profile.metrics.items() if not is_stated(metrics, name, metric)]
+    figures = {**exact, **_own_figures(metrics.provenance, others, ranked, len(cases))}
+    return metrics.model_copy(update={"aggregates": figures}), answers
 
 
-def _estimates(
-    team: TeamMetrics, names: Sequence[str], ranked: Mapping[str, WeightedMetric], n_cases: int
-) -> dict[str, Estimate]:
+def _own_figures(
+    provenance: Provenance, names: Sequence[str], ranked: Mapping[str, WeightedMetric], n_cases: int
+) -> dict[str, MetricFigures]:
     """Ranked metrics that the file does not state, such as a sum with weights of one's own.
 
     Their intervals come from the draws of the team's own evaluation.
     """
     if not names:
         return {}
-    bootstraps = min(int(team.provenance.get("bootstraps", 0)), _MOST_BOOTSTRAPS)
-    rng = np.random.default_rng(int(team.provenance.get("seed", 0)))
-    found = estimate(ranked, n_cases, bootstraps, rng).by_metric
-    return {name: found.get(name, Estimate(None, None, None)) for name in names}
+    bootstraps = min(provenance.bootstraps, _MOST_BOOTSTRAPS)
+    found = estimate(ranked, n_cases, bootstraps, np.random.default_rng(provenance.seed)).by_metric
+    return aggregates({name: found.get(name, Estimate(None, None, None)) for name in names})
 
 
-def _rows(team: TeamMetrics, name: str, profile: TaskProfile) -> list[CaseRow]:
-    model = profile.answers[name].scorer.row
-    rows = team.rows_of(name, several=profile.has_several_answers)
-    typed = [check_document(row, model, f"{team.source}, {row['case']}") for row in rows]
+def _rows(metrics: MetricsJson, name: str, profile: TaskProfile, source: str) -> list[CaseRow]:
+    several, model = profile.has_several_answers, profile.answers[name].scorer.row
+    for row in metrics.results:
+        if several and not isinstance(row.get(name, {}), dict):
+            raise HecktorError(f"{source}, {row['case']}", f"{name} is no object", "the row of the answer")
+    rows = metrics.rows_of(name, several=several)
+    typed = [check_document(row, model, f"{source}, {row['case']}") for row in rows]
     return sorted(cast("list[CaseRow]", typed), key=lambda row: row.case)
 
 
@@ -142,38 +149,38 @@ def _shown(value: float | None) -> str:
     return "no value" if value is None else f"{value:.6g}"
 
 
-def check_same_reference(profile: TaskProfile, teams: Sequence[TeamMetrics]) -> None:
+def check_same_reference(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> None:
     """Raise HecktorError for rows of other cases, or of another reference, than those of the first team."""
-    for other in teams[1:]:
-        first = teams[0]
-        who = f"{first.team} and {other.team}"
-        for name, answer in profile.answers.items():
-            pair = first.answers[name].rows, other.answers[name].rows
+    for team, of_team in list(answers.items())[1:]:
+        first, of_first = next(iter(answers.items()))
+        who = f"{first} and {team}"
+        for name, answer in of_team.items():
+            pair = of_first[name].rows, answer.rows
             odd = sorted(set.symmetric_difference(*({row.case for row in rows} for rows in pair)))
             if odd:
                 raise HecktorError(who, f"scored on different cases of {name}: {listed(odd)}", "the same cases")
-            reference_of = answer.scorer.reference_of
+            reference_of = answer.profile.scorer.reference_of
             for one, two in zip(*pair, strict=True):
                 if reference_of(one) != reference_of(two):
                     raise HecktorError(who, f"{one.case} was measured against different references", "one for all")
 
 
-def identical_answers(teams: Sequence[TeamMetrics]) -> list[dict[str, Any]]:
+def identical_answers(answers: Mapping[str, Mapping[str, MeasuredAnswer]]) -> list[IdenticalAnswers]:
     """Teams that give equal answers to all of the cases that any of them answers, such as a copied submission.
 
     Two masks are equal if everything that is counted in them is. Teams without rows are left out.
     """
     groups: list[tuple[str, list[Any], list[str]]] = []
-    for team in teams:
-        for name, of_team in team.answers.items():
-            answers = [None if row.error is not None else row for row in of_team.rows]
-            same = next((names for of, other, names in groups if of == name and other == answers), None)
+    for team, of_team in answers.items():
+        for name, answer in of_team.items():
+            rows = [None if row.error is not None else row for row in answer.rows]
+            same = next((names for of, other, names in groups if of == name and other == rows), None)
             if same is not None:
-                same.append(team.team)
-            elif any(answers):
-                groups.append((name, answers, [team.team]))
+                same.append(team)
+            elif any(rows):
+                groups.append((name, rows, [team]))
     return [
-        {"teams": names, "answer": name, "cases": sum(row is not None for row in answers)}
-        for name, answers, names in groups
+        IdenticalAnswers(teams=names, answer=name, cases=sum(row is not None for row in rows))
+        for name, rows, names in groups
         if len(names) > 1
     ]

@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -14,12 +14,11 @@ from contract.editions import content_digest
 from contract.errors import HecktorError
 from contract.options import name_path
 from evaluation.analyses.tasks import OFFICIAL, tau_and_p
-from evaluation.results.board import read_board
-from evaluation.results.documents import figure_of
-from evaluation.results.teams import MUST_AGREE, OWN_EDITION
+from evaluation.results.board import Leaderboard, OutOfCompetitionEntry, RankedEntry, read_board
+from evaluation.results.teams import OWN_EDITION
 from evaluation.studies.outputs import StudyResult, by_name
 
-Board = Mapping[str, Any]
+Entry: TypeAlias = RankedEntry | OutOfCompetitionEntry
 # How a board ranks; the values of the teams do not depend on it.
 _RANKING: Final = ("official", "ties")
 
@@ -29,9 +28,9 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     paths = by_name(options.boards, "board", at_least=2)
     if len(paths) > 2:
         raise HecktorError("boards", f"found {len(paths)}", "two")
-    (first, first_board), (second, second_board) = ((name, read_board(path).to_dict()) for name, path in paths.items())
+    (first, first_board), (second, second_board) = ((name, read_board(path)) for name, path in paths.items())
     different_ranking = _compare_rules(first, first_board, second, second_board)
-    metrics = {name: title for name, title in first_board["metrics"].items() if name in second_board["metrics"]}
+    metrics = {name: title for name, title in first_board.metrics.items() if name in second_board.metrics}
     entries = [_entries(board) for board in (first_board, second_board)]
     common = [team for team in entries[1] if team in entries[0]]
     if not common:
@@ -40,42 +39,39 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     taus = _taus(entries, common, metrics)
     content = {
         "boards": [first, second],
-        "task": first_board["task"],
+        "task": first_board.task,
         "metrics": metrics,
         "teams": lines,
         "tau": taus,
         "different_ranking": different_ranking,
-        "without_values": sorted(
-            {str(one["team"]) for board in (first_board, second_board) for one in board["incomplete"]}
-        ),
+        "without_values": sorted({one.team for board in (first_board, second_board) for one in board.incomplete}),
         **{f"only_in_{name}": sorted(set(of) - set(common)) for name, of in zip(paths, entries, strict=True)},
     }
     return StudyResult(content, lines, _summary(lines, taus, first, second))
 
 
-def _compare_rules(first: str, first_board: Board, second: str, second_board: Board) -> list[str]:
+def _compare_rules(first: str, first_board: Leaderboard, second: str, second_board: Leaderboard) -> list[str]:
     """Compare the rules of two boards, and return the differences in how they rank, each with a warning.
 
     Raises HecktorError if their values follow different rules: another task, edition or option. Printed boards, and
     those of earlier versions, do not state every rule.
     """
-    scored = [{key: _stated(board, key) for key in MUST_AGREE} for board in (first_board, second_board)]
+    scored = [
+        {"task": board.task, "edition": board.edition, "options": board.provenance.get("options")}
+        for board in (first_board, second_board)
+    ]
     for difference in _differences("", *scored):
         raise HecktorError(f"{first} and {second}", f"different {difference}", "one for both boards")
-    texts = [_stated(board, OWN_EDITION) for board in (first_board, second_board)]
+    texts = [board.provenance.get(OWN_EDITION) for board in (first_board, second_board)]
     if None not in texts and texts[0] != texts[1]:
         digests = " and ".join(map(content_digest, texts))
-        found = f"edition {first_board['edition']!r} with different contents (sha256 {digests})"
+        found = f"edition {first_board.edition!r} with different contents (sha256 {digests})"
         raise HecktorError(f"{first} and {second}", found, "one for both boards")
-    ranking = [{key: board[key] for key in _RANKING} for board in (first_board, second_board)]
+    ranking = [{key: getattr(board, key) for key in _RANKING} for board in (first_board, second_board)]
     different = list(_differences("", *ranking))
     for difference in different:
         sys.stderr.write(f"warning: {first} and {second} rank by different rules: {difference}\n")
     return different
-
-
-def _stated(board: Board, key: str) -> Any:
-    return board.get(key, board.get("provenance", {}).get(key))
 
 
 def _differences(name: str, one: Any, other: Any) -> Iterator[str]:
@@ -87,17 +83,18 @@ def _differences(name: str, one: Any, other: Any) -> Iterator[str]:
         yield f"{name} {one} and {other}"
 
 
-def _entries(board: Board) -> dict[str, Mapping[str, Any]]:
+def _entries(board: Leaderboard) -> dict[str, Entry]:
     """The entries with values by team, the ranked ones first."""
-    return {str(entry["team"]): entry for entry in (*board["teams"], *board["out_of_competition"])}
+    entries: list[Entry] = [*board.teams, *board.out_of_competition]
+    return {entry.team: entry for entry in entries}
 
 
-def _line(
-    team: str, names: tuple[str, str], entries: Sequence[Mapping[str, Any]], metrics: Mapping[str, str]
-) -> dict[str, Any]:
+def _line(team: str, names: tuple[str, str], entries: Sequence[Entry], metrics: Mapping[str, str]) -> dict[str, Any]:
     """Ranks and values of a team on both boards, and second minus first; null if either is absent."""
-    parts = {"rank": [entry.get("rank") for entry in entries]}
-    parts |= {name: [figure_of(entry["metrics"][name]) for entry in entries] for name in metrics}
+    parts: dict[str, list[float | None]] = {
+        "rank": [entry.rank if isinstance(entry, RankedEntry) else None for entry in entries]
+    }
+    parts |= {name: [entry.metrics[name].figure() for entry in entries] for name in metrics}
     line: dict[str, Any] = {"team": team}
     for part, (one, other) in parts.items():
         difference = None if one is None or other is None or math.isinf(one) or math.isinf(other) else other - one
@@ -106,18 +103,19 @@ def _line(
 
 
 def _taus(
-    entries: Sequence[Mapping[str, Mapping[str, Any]]], teams: Sequence[str], metrics: Mapping[str, str]
+    entries: Sequence[Mapping[str, Entry]], teams: Sequence[str], metrics: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Kendall's tau-b with p of the teams that both boards rank, by the official rank and by each metric alone.
 
     The ranks are those of the boards; teams on only one board do not change the order of the others.
     """
-    ranked = [team for team in teams if all("rank" in of[team] for of in entries)]
+    boards = [{team: one for team, one in of.items() if isinstance(one, RankedEntry)} for of in entries]
+    ranked = [team for team in teams if all(team in of for of in boards)]
     taus = []
     for name in (None, *metrics):
         ranks = [
-            np.array([float((of[team] if name is None else of[team]["metrics"][name])["rank"]) for team in ranked])
-            for of in entries
+            np.array([float((of[team] if name is None else of[team].metrics[name]).rank) for team in ranked])
+            for of in boards
         ]
         tau, p = tau_and_p(*ranks) if len(ranked) > 1 else (None, None)
         taus.append({"by": OFFICIAL if name is None else name, "teams": len(ranked), "tau": tau, "p": p})

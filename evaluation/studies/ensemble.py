@@ -15,15 +15,22 @@ import numpy as np
 from contract.editions import Answer
 from contract.errors import HecktorError, PredictionError
 from contract.options import name_path, whole_number
-from evaluation.execution import map_cases
 from evaluation.inputs.ground_truth import check_shared
 from evaluation.inputs.plain_files import read_class_table, read_risk_table, value_columns
 from evaluation.inputs.submission import PredictedClass, Submission
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
 from evaluation.options import add_workers
 from evaluation.results.board import read_board
-from evaluation.studies.outputs import StudyResult, Table, add_answer_options, by_name, chosen_answer, write_table
-from evaluation.studies.votes import METHODS, EnsembleRow, combine_case, find_cases, row_of_dead_worker
+from evaluation.studies.outputs import (
+    StudyResult,
+    Table,
+    add_answer_options,
+    by_name,
+    chosen_answer,
+    measure_cases,
+    write_table,
+)
+from evaluation.studies.votes import METHODS, combine_case, find_cases
 
 MEAN_RANK: Final = "mean_rank"
 MEDIAN_RANK: Final = "median_rank"
@@ -149,7 +156,7 @@ def _of_masks(
     teams: Mapping[str, Path], selections: Selections, options: argparse.Namespace
 ) -> tuple[dict[str, Any], Table]:
     cases = find_cases(teams, options.ground_truth, selections, options.output)
-    rows: list[EnsembleRow] = map_cases(combine_case, cases, options.workers, row_of_dead_worker)
+    rows = measure_cases(combine_case, cases, options.workers, "combined it")
     content = {
         "methods": list(METHODS),
         "ensembles": _ensembles(selections, METHODS),

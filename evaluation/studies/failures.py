@@ -23,11 +23,11 @@ from evaluation.metrics.confidence import area_metric, confidence_metrics, risk_
 from evaluation.metrics.masks import LABELS
 from evaluation.metrics.overlap import Booleans, Floats, mean_metric, scores_of_case
 from evaluation.options import add_bootstrap
-from evaluation.results.metrics_json import aggregates
-from evaluation.results.teams import ComparableTeams, load_teams
+from evaluation.results.task import TaskResults
+from evaluation.results.teams import load_teams
 from evaluation.rows.mask import MaskRow
 from evaluation.statistics.bootstrap import Estimate, Estimates, estimate_unranked
-from evaluation.studies.outputs import StudyResult, interval_text
+from evaluation.studies.outputs import StudyResult, interval_text, plain_figures
 
 COLUMNS: Final = {label: f"{label}_expected_dsc" for label in LABELS}
 DEFAULT_FAILED_BELOW: Final = 0.5
@@ -74,14 +74,14 @@ class LabelConfidence:
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Compare expected and true DSC of each label."""
     loaded = load_teams({options.metrics.resolve().parent.name: options.metrics}, edition=options.edition)
-    (team,), (cases, rows) = loaded.teams, rows_of_masks(loaded)
+    ((team, metrics),), (cases, rows) = loaded.teams.items(), rows_of_masks(loaded)
     answers, about = read_expected(options.expected, cases)
     confidence = {label: compare(label, rows, given, options.failed_below) for label, given in answers.items()}
     if not any(one.expected.size for one in confidence.values()):
         raise HecktorError(options.expected.name, "no case has a true and an expected DSC", "at least one")
     content: dict[str, Any] = {
-        "team": team.team,
-        "edition": team.provenance["edition"],
+        "team": team,
+        "edition": metrics.provenance.edition,
         "cases": len(cases),
         "not_counted": sorted(set(cases) - {row.case for row in rows}),
         **about,
@@ -97,16 +97,16 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     return StudyResult(content, lines, _summary(content["labels"]))
 
 
-def rows_of_masks(loaded: ComparableTeams) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
+def rows_of_masks(loaded: TaskResults) -> tuple[tuple[str, ...], tuple[MaskRow, ...]]:
     """The cases of one team's metrics.json of masks, sorted, and the rows that count by its rules.
 
     Raises HecktorError without masks or rows.
     """
-    (team,), mask = loaded.teams, loaded.profile.algorithm.mask
-    if mask is None or not team.rows:
-        raise HecktorError(team.team, "no rows of masks", "a metrics.json of masks written without --no-rows")
-    rows = team.answers[mask.name].counted
-    return tuple(sorted(row["case"] for row in team.rows)), tuple(row for row in rows if isinstance(row, MaskRow))
+    (team,), mask = loaded.teams, loaded.task.mask
+    if mask is None or team not in loaded.answers:
+        raise HecktorError(team, "no rows of masks", "a metrics.json of masks written without --no-rows")
+    rows = loaded.answers[team][mask.name].counted
+    return tuple(sorted(loaded.scored_cases)), tuple(row for row in rows if isinstance(row, MaskRow))
 
 
 def read_expected(
@@ -136,28 +136,26 @@ def _of_records(
     folder: Path, cases: Sequence[str]
 ) -> tuple[dict[str, Sequence[SubmittedAnswer]], dict[str, list[str]]]:
     """As `read_expected`, from `CASE.json` as `hecktor predict --record` writes it."""
-    found: dict[str, Mapping[str, float | None]] = {}
+    found: dict[str, dict[str, float | None]] = {}
     for path in sorted(folder.glob("*.json")):
         content = read_json(path, error=PredictionError)
         given = content.get("expected_dsc") if isinstance(content, dict) else None
-        if not isinstance(given, dict) or not all(map(_is_share_or_none, given.values())):
+        if not isinstance(given, dict) or not all(
+            one is None or (isinstance(one, float) and 0 <= one <= 1) for one in given.values()
+        ):
             raise PredictionError(path.name, "no expected_dsc from 0 to 1", "a record of `hecktor predict --record`")
         found[path.stem] = {name.lower(): value for name, value in given.items()}
+
+    def answer(case: str, label: str) -> SubmittedAnswer:
+        value = found.get(case, {}).get(label)
+        why = f"no expected DSC of {label}" if case in found else "no record"
+        return SubmittedAnswer(case, None, why) if value is None else SubmittedAnswer(case, None, value=value)
+
     answers: dict[str, Sequence[SubmittedAnswer]] = {
-        label: [_of_record(case, found.get(case), label) for case in cases] for label in COLUMNS
+        label: [answer(case, label) for case in cases] for label in COLUMNS
     }
     unknown, missing = sorted(found.keys() - set(cases)), sorted(set(cases) - found.keys())
     return answers, {"unknown": unknown, "duplicate": [], "missing": missing}
-
-
-def _of_record(case: str, expected: Mapping[str, float | None] | None, label: str) -> SubmittedAnswer:
-    if expected is None or expected.get(label) is None:
-        return SubmittedAnswer(case, None, "no record" if expected is None else f"no expected DSC of {label}")
-    return SubmittedAnswer(case, None, value=expected[label])
-
-
-def _is_share_or_none(value: object) -> bool:
-    return value is None or (isinstance(value, float) and 0 <= value <= 1)
 
 
 def compare(
@@ -205,7 +203,7 @@ def _as_json(confidence: LabelConfidence, bootstraps: int, seed: int) -> dict[st
         "without_expected": list(confidence.without_expected),
         "without_dsc": list(confidence.without_dsc),
         "redraws": estimates.redraws,
-        "aggregates": aggregates(estimates.by_metric),
+        "aggregates": plain_figures(estimates.by_metric),
     }
 
 

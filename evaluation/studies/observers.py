@@ -34,10 +34,9 @@ from evaluation.metrics.overlap import (
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import compare_surfaces
 from evaluation.options import add_bootstrap, add_workers
-from evaluation.results.metrics_json import aggregates
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.statistics.intervals import quartiles
-from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases
+from evaluation.studies.outputs import StudyResult, by_name, interval_text, measure_cases, plain_figures
 from evaluation.studies.votes import CompactMask, stacked
 
 # The measures of a pair of annotators, and the name of each one's median over cases.
@@ -160,7 +159,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     rows = [row for agreement in by_case for row in agreement]
     cases = [item.case for item in items]
     estimates = estimate_unranked(agreement_metrics(rows, cases), len(cases), options.bootstraps, options.seed)
-    figures = aggregates(estimates.by_metric)
+    figures = plain_figures(estimates.by_metric)
     content = {
         "observers": list(folders),
         "cases": len(cases),

@@ -16,7 +16,9 @@ from contract.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, named_algorithm
 from evaluation.editions.profile import tasks_of_edition
 from evaluation.execution import DEATH, map_cases
-from evaluation.results.documents import FIGURES, figure_of
+from evaluation.results.documents import MetricFigures
+from evaluation.results.metrics_json import aggregates
+from evaluation.statistics.bootstrap import Estimate
 
 
 class HasCase(Protocol):
@@ -102,9 +104,14 @@ def measure_cases(work: Callable[[Item], Row], items: Sequence[Item], workers: i
     return map_cases(work, items, workers, died)
 
 
+def plain_figures(estimates: Mapping[str, Estimate]) -> dict[str, dict[str, Any]]:
+    """The figures of every metric as metrics.json has them."""
+    return {name: figures.model_dump(exclude_unset=True) for name, figures in aggregates(estimates).items()}
+
+
 def interval_text(figures: Mapping[str, Any]) -> str:
-    """A value of `aggregates` with its interval, for a line on the screen."""
-    parts = (figure_of(figures, part) for part in FIGURES)
+    """A value of `plain_figures` with its interval, for a line on the screen."""
+    parts = MetricFigures(**figures).figures
     value, low, high = ("null" if figure is None else f"{figure:.4f}" for figure in parts)
     return f"{value}  [{low}, {high}]"
 

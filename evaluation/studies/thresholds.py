@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from contract import labels
 from contract.errors import GroundTruthError, HecktorError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, write_mask
-from contract.patient import listed
 from evaluation.analyses.scans import PatientFiles
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import BoundingBox, BoxRegion, read_labels
@@ -25,7 +24,7 @@ from evaluation.inputs.plain_files import read_bounding_boxes
 from evaluation.metrics.lesions import label_components
 from evaluation.metrics.overlap import Booleans, Box, WeightedMetric, foreground_box, mean_metric, median_metric
 from evaluation.metrics.rules import MaskRules
-from evaluation.metrics.surface import compare_surfaces
+from evaluation.metrics.surface import Spacing, compare_surfaces
 from evaluation.options import add_bootstrap
 from evaluation.statistics.bootstrap import estimate_unranked
 from evaluation.studies.outputs import StudyResult, measure_cases
@@ -42,6 +41,10 @@ AIR_BELOW_HU: Final = -150.0
 _CONNECTIVITY: Final = 26
 
 
+# DSC and HD95 in mm by method and percentage; empty without a target in the reference.
+Scores: TypeAlias = Mapping[tuple[str, float], tuple[float, float]]
+
+
 @dataclass(frozen=True)
 class Thresholding:
     """Settings: percentages of SUVmax, the target, the maximum, and the rules of HD95 or None to leave it out.
@@ -55,20 +58,11 @@ class Thresholding:
     target: str
     maximum: str
     surfaces: MaskRules | None
-    folders: Mapping[tuple[str, float], Path] = field(default_factory=dict)
-    boxes: Mapping[str, BoundingBox] = field(default_factory=dict)
+    folders: Mapping[tuple[str, float], Path]
+    boxes: Mapping[str, BoundingBox]
 
 
-@dataclass(frozen=True)
-class ThresholdRow:
-    """DSC, and HD95 in mm, by method and then in the order of percentages; empty without a target in the reference."""
-
-    case: str
-    dsc: Mapping[str, Sequence[float]]
-    hd95_mm: Mapping[str, Sequence[float]]
-
-
-def threshold_case(scans: PatientFiles, settings: Thresholding) -> ThresholdRow:
+def threshold_case(scans: PatientFiles, settings: Thresholding) -> Scores:
     """Segment one case at every percentage, by every method."""
     reference, box = read_labels(scans.reference, GroundTruthError), settings.boxes.get(scans.case)
     grid = reference.geometry
@@ -77,7 +71,7 @@ def threshold_case(scans: PatientFiles, settings: Thresholding) -> ThresholdRow:
     inside = region.cut(reference.array)
     truth = np.isin(inside, TARGETS[settings.target])
     if not truth.any() and not settings.folders:
-        return ThresholdRow(scans.case, {}, {})
+        return {}
     uptake = uptake_on(scans.pet, part_of(grid, region.slices))
     if region.inside is not None:
         uptake = np.where(region.inside, uptake, np.float32(0))
@@ -85,20 +79,23 @@ def threshold_case(scans: PatientFiles, settings: Thresholding) -> ThresholdRow:
     suv_max = float((uptake if settings.maximum == "region" else uptake[truth]).max(initial=0.0))
     if suv_max <= 0 and truth.any():
         raise GroundTruthError(scans.pet.name, f"SUVmax {suv_max:g}", "uptake above 0")
-    dsc: dict[str, list[float]] = {method: [] for method in METHODS}
-    hd95_mm: dict[str, list[float]] = {method: [] for method in METHODS}
+    scores = {}
     for percent in settings.percents:
         masks = segmented(uptake, truth, tissue, percent / 100 * suv_max if suv_max > 0 else np.inf)
-        for method in (method for method in METHODS if (method, percent) in settings.folders):
-            whole = np.zeros(grid.array_shape, np.uint8)
-            whole[region.slices] = _labelled(masks[method], masks[SEMI_AUTOMATIC], inside, settings.target)
-            write_mask(settings.folders[method, percent] / f"{scans.case}.mha", whole, grid)
-        for method, mask in masks.items() if truth.any() else ():
-            dsc[method].append(2 * int((truth & mask).sum()) / (int(truth.sum()) + int(mask.sum())))
-            if settings.surfaces is not None:
-                distance = compare_surfaces(truth, mask, grid.array_spacing_mm, settings.surfaces).values["hd95_mm"]
-                hd95_mm[method].append(np.nan if distance is None else distance)
-    return ThresholdRow(scans.case, dsc if truth.any() else {}, hd95_mm)
+        for method, mask in masks.items():
+            if (folder := settings.folders.get((method, percent))) is not None:
+                whole = np.zeros(grid.array_shape, np.uint8)
+                whole[region.slices] = _labelled(mask, masks[SEMI_AUTOMATIC], inside, settings.target)
+                write_mask(folder / f"{scans.case}.mha", whole, grid)
+            scores[method, percent] = _scores(truth, mask, grid.array_spacing_mm, settings.surfaces)
+    return scores if truth.any() else {}
+
+
+def _scores(truth: Booleans, mask: Booleans, spacing_mm: Spacing, rules: MaskRules | None) -> tuple[float, float]:
+    """DSC and HD95, which is NaN without rules or two masks."""
+    dsc = 2 * int((truth & mask).sum()) / max(1, int(truth.sum()) + int(mask.sum()))
+    distance = None if rules is None else compare_surfaces(truth, mask, spacing_mm, rules).values["hd95_mm"]
+    return dsc, np.nan if distance is None else distance
 
 
 def _labelled(mask: Booleans, pointed_at: Booleans, reference: npt.NDArray[Any], target: str) -> npt.NDArray[np.uint8]:
@@ -143,23 +140,19 @@ def segmented(uptake: npt.NDArray[np.float32], truth: Booleans, tissue: Booleans
     return {AUTOMATIC: automatic, SEMI_AUTOMATIC: semi, WITHOUT_AIR: semi & tissue}
 
 
-DEFAULT_PERCENTS: Final = "5:95:5"
-
-
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Threshold every case by every method at every percentage."""
     scans, boxes = scans_of(options), {}
     if options.bounding_boxes is not None:
         boxes = read_bounding_boxes(options.bounding_boxes, [one.case for one in scans])
     surfaces = load_profile(options.edition).mask_rules if options.hd95 else None
-    folders = _mask_folders(options, {one.case for one in scans})
+    folders = _mask_folders(options)
     settings = Thresholding(options.percents, options.target, options.max_of, surfaces, folders, boxes)
-    rows = measure_cases(partial(threshold_case, settings=settings), scans, options.workers, "thresholded it")
-    counted = [row for row in rows if row.dsc]
-    written = tuple(f"{folder.name}/" for folder in folders.values())
+    found = measure_cases(partial(threshold_case, settings=settings), scans, options.workers, "thresholded it")
+    counted = [scores for scores in found if scores]
     if not counted:
-        raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(rows)} references")
-    table = summarised(counted, settings, options.bootstraps, options.seed)
+        raise GroundTruthError(options.cohort.name, f"no {options.target} in any of {len(found)} references")
+    table = summarised(counted, options.bootstraps, options.seed, with_hd95=options.hd95)
     of_method = {method: [line for line in table if line["method"] == method] for method in METHODS}
     best = {method: max(lines, key=itemgetter("dsc_mean")) for method, lines in of_method.items()}
     content = {
@@ -167,7 +160,7 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
         "suv_max_of": settings.maximum,
         "inside_bounding_boxes": options.bounding_boxes is not None,
         "cases": len(counted),
-        "cases_without_target": [row.case for row in rows if not row.dsc],
+        "cases_without_target": [one.case for one, scores in zip(scans, found, strict=True) if not scores],
         "bootstraps": options.bootstraps,
         "seed": options.seed,
         "best": best,
@@ -176,44 +169,32 @@ def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     summary = ""
     for method, line in best.items():
         summary += f"{method:<28} best at {line['percent']:g}% of SUVmax: mean DSC {line['dsc_mean']:.4f}\n"
+    written = tuple(f"{folder.name}/" for folder in folders.values())
     return StudyResult(content, table, f"{summary}{len(counted)} cases; ", written)
 
 
-def _mask_folders(options: argparse.Namespace, cases: Set[str]) -> dict[tuple[str, float], Path]:
-    """The folder of each `--masks METHOD:PERCENT`.
-
-    Raises HecktorError for masks that the study does not make, and a folder with masks of other cases.
-    """
+def _mask_folders(options: argparse.Namespace) -> dict[tuple[str, float], Path]:
+    """The folder of each `--masks METHOD:PERCENT`. Raises HecktorError for masks that the study does not make."""
     for method, percent in options.masks:
         if percent not in options.percents:
             raise HecktorError("--masks", f"found {method}:{percent:g}", "one of --percents")
         if method == AUTOMATIC and options.target == TUMOUR:
             raise HecktorError("--masks", "automatic masks of the tumour, which have no label", "--target gtvp or gtvn")
-    folders = {(method, percent): options.output / f"{method}_{percent:g}" for method, percent in options.masks}
-    for folder in folders.values():
-        others = sorted({path.stem for path in folder.glob("*.mha")} - cases)
-        if others:
-            raise HecktorError(folder.name, f"masks of {listed(others)}", "masks of this cohort alone")
-    return folders
+    return {(method, percent): options.output / f"{method}_{percent:g}" for method, percent in options.masks}
 
 
-def summarised(
-    rows: Sequence[ThresholdRow], settings: Thresholding, bootstraps: int, seed: int
-) -> list[dict[str, Any]]:
+def summarised(cases: Sequence[Scores], bootstraps: int, seed: int, *, with_hd95: bool) -> list[dict[str, Any]]:
     """One line for each method and percentage: mean DSC with its interval, and optionally median HD95."""
     lines: list[dict[str, Any]] = []
     metrics: dict[str, WeightedMetric] = {}
-    for method in METHODS:
-        for place, percent in enumerate(settings.percents):
-            line: dict[str, Any] = {"method": method, "percent": percent}
-            metrics[str(len(lines))] = mean_metric(np.array([row.dsc[method][place] for row in rows]))
-            if settings.surfaces is not None:
-                hd95 = median_metric(np.array([row.hd95_mm[method][place] for row in rows]))
-                line["hd95_median_mm"] = float(hd95(np.ones((1, len(rows))))[0])
-            lines.append(line)
-    estimates = estimate_unranked(metrics, len(rows), bootstraps, seed).by_metric
-    for number, line in enumerate(lines):
-        figures = estimates[str(number)]
+    for method, percent in sorted(cases[0], key=lambda key: METHODS.index(key[0])):
+        dsc, hd95 = np.array([scores[method, percent] for scores in cases]).T
+        metrics[str(len(lines))] = mean_metric(dsc)
+        lines.append({"method": method, "percent": percent})
+        if with_hd95:
+            lines[-1]["hd95_median_mm"] = float(median_metric(hd95)(np.ones((1, len(cases))))[0])
+    estimates = estimate_unranked(metrics, len(cases), bootstraps, seed).by_metric
+    for line, figures in zip(lines, estimates.values(), strict=True):
         line |= {"dsc_mean": figures.value, "ci95_low": figures.ci95_low, "ci95_high": figures.ci95_high}
     return lines
 
@@ -223,7 +204,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cohort(parser)
     add = parser.add_argument
     percents = "percentages of SUVmax, or a single one (default: %(default)s)"
-    add("--percents", type=_percents, default=DEFAULT_PERCENTS, metavar="PERCENT|FIRST:LAST:STEP", help=percents)
+    add("--percents", type=_percents, default="5:95:5", metavar="PERCENT|FIRST:LAST:STEP", help=percents)
     target = "target structure in the reference (default: %(default)s)"
     add("--target", choices=tuple(TARGETS), default="gtvp", help=target)
     maximum = "SUVmax of the whole region, or of the reference tumour (default: %(default)s)"
@@ -237,22 +218,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _method_percent(text: str) -> tuple[str, float]:
     method, _, percent = text.rpartition(":")
-    try:
-        number = float(percent)
-    except ValueError:
-        number = 0.0
-    if method not in METHODS or not 0 < number <= 100:
+    if method not in METHODS:
         raise argparse.ArgumentTypeError(f"{text}: expected a percentage after one of {', '.join(METHODS)}")
-    return method, float(np.round(number, 9))
+    return method, _percents(percent)[0]
 
 
 def _percents(text: str) -> tuple[float, ...]:
-    wanted = f"{text}: expected a percentage or FIRST:LAST:STEP, above 0 up to 100"
     try:
         first, last, step = map(float, text.split(":") if ":" in text else [text, text, "1"])
     except ValueError:
-        raise argparse.ArgumentTypeError(wanted) from None
+        first = last = step = 0.0
     if not (0 < first <= last <= 100 and step > 0 and (last - first) / step <= 1000):
-        raise argparse.ArgumentTypeError(wanted)
+        raise argparse.ArgumentTypeError(f"{text}: expected a percentage or FIRST:LAST:STEP, above 0 up to 100")
     count = int((last - first) / step + 1e-9) + 1
     return tuple(float(np.round(first + place * step, 9)) for place in range(count))

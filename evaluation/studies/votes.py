@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +16,6 @@ from contract.images.folders import list_masks
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_header, write_mask
 from contract.predictions import case_of
-from evaluation.execution import DEATH
 from evaluation.inputs.ground_truth import check_shared, read_mask_folder
 from evaluation.inputs.masks import read_prediction
 from evaluation.inputs.plain_files import read_mask_files
@@ -236,10 +235,3 @@ def _write_combined(target: Path, voting: Sequence[CompactMask], grid: Geometry,
         f"{labels.NAMES[label].lower()}_ml": int((combined.inside == label).sum()) * grid.voxel_volume_mm3 / MM3_PER_ML
         for label in labels.FOREGROUND
     }
-
-
-def row_of_dead_worker(item: EnsembleCase) -> EnsembleRow:
-    """The row of a case that kills its process: no team has a vote."""
-    why = f"the process that combined the case ended ({DEATH})"
-    lost = {team: SubmittedAnswer(item.case, None, why, failed=True) for team in item.answers}
-    return combine_case(replace(item, answers=lost))

@@ -11,12 +11,12 @@ from typing import Any, Final
 from contract.errors import GroundTruthError
 from contract.patient import PatientRecord, centre_of
 from evaluation.analyses.scans import PatientFiles, find_scans
-from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, only_scored, scored_masks
+from evaluation.analyses.scored_masks import NOT_COMPARED, ScoredMasks, scored_masks
 from evaluation.analyses.sources import (
-    TaskResults,
     find_masks,
     find_results,
     masks_of_case,
+    only_scored,
     profile_of_results,
     require_cases,
     with_masks,
@@ -29,6 +29,7 @@ from evaluation.metrics.overlap import MM3_PER_ML
 from evaluation.metrics.rules import MaskRules
 from evaluation.metrics.surface import LOST
 from evaluation.page.html import colours_of
+from evaluation.results.task import TaskResults
 from evaluation.rows.mask import CASE_VALUES, CaseValue
 from evaluation.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
 
@@ -70,7 +71,7 @@ def _mask_rows(results: TaskResults) -> dict[str, dict[str, Row]]:
     """Rows of the mask by team and case."""
     answer = results.task.mask
     name = "" if answer is None else answer.name
-    return {one.team: {row["case"]: row for row in results.rows_of(one, name)} for one in results.teams}
+    return {team: {row["case"]: row for row in results.rows_of(team, name)} for team in results.teams}
 
 
 def _entry(case: str, rows: Mapping[str, Mapping[str, Row]], metrics: list[CaseValue]) -> dict[str, Any]:
@@ -185,7 +186,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     names = [one.case for one in scans]
     for team in request.masks:
         require_cases(f"--masks {team}", masks[team], names)
-    shown_teams = [*masks, *(team.team for team in (task.teams if task is not None else ()) if team.team not in masks)]
+    shown_teams = [*masks, *(team for team in (task.teams if task is not None else ()) if team not in masks)]
     colours = colours_of(teams)
     rows, unreadable = read_tables(request.cohort, edition)
     records = {one.case: read_record(request.cohort, one.case, edition, unreadable) for one in scans}

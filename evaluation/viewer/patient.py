@@ -14,8 +14,8 @@ from contract.errors import InputError
 from contract.patient import PatientRecord, listed, parse_ehr, read_ehr
 from contract.release.tables import Row, read_table
 from evaluation.analyses.scans import tables_of
-from evaluation.analyses.sources import TaskResults
 from evaluation.inputs.tables import class_value, flag
+from evaluation.results.task import TaskResults
 
 # Name of the reference's row among those of the teams.
 REFERENCE_ROW: Final = ""
@@ -97,7 +97,7 @@ class AnswerTables:
             for row in results.rows_of(team, answer.name):
                 cells = self._scored.setdefault(row["case"], {})
                 cells.setdefault(REFERENCE_ROW, {})[column] = _scored_reference(answer, row)
-                cells.setdefault(team.team, {})[column] = _predicted(answer, row)
+                cells.setdefault(team, {})[column] = _predicted(answer, row)
 
     def of(self, case: str, values: Mapping[str, Mapping[str, Any]], teams: Sequence[str]) -> dict[str, Any]:
         """The titles of the columns, and the texts of each row: the reference first, then each team with answers.

@@ -7,7 +7,6 @@ import io
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -23,6 +22,7 @@ from tests.browser.report_page import (
     of_figures,
     opened,
 )
+from tests.evaluation.built import with_board
 from tests.evaluation.report.challenge import cases, content, names
 
 
@@ -83,12 +83,15 @@ def test_a_long_name_wraps(browser: Browser, tmp_path: Path) -> None:
 def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, tmp_path: Path) -> None:
     """Of three teams one has SegResNet. The baseline stands beside the boxes over the teams, of the shared metric alone."""
     made = content(names(3), cases(6))
-    for results in made.results:
-        figures = {name: {"value": 0.7, "ci95_low": None, "ci95_high": None} for name in results.board["metrics"]}
-        entry = {"team": "Baseline", "reason": "", "metrics": figures, "place": 3}
-        board = cast("dict[str, Any]", results.board)
-        board |= {"methods": {names(3)[1]: {"Network": "SegResNet"}}, "out_of_competition": [entry]}
-    twice = [made.results[0], replace(made.results[0], task=made.results[0].task.numbered(2))]
+    entry = {
+        "team": "Baseline",
+        "metrics": {name: {"value": 0.7} for name in made.results[0].board.metrics},
+        "place": 3,
+    }
+    methods = {names(3)[1]: {"Network": "SegResNet"}}
+    first = with_board(made.results[0], methods=methods, out_of_competition=[entry])
+    second = replace(first.profile, algorithm=first.task.numbered(2))
+    twice = [first, replace(first, profile=second)]
     shown = replace(made, results=twice, analyses={BETWEEN_TASKS: between_tasks(twice)})
     (tmp_path / "page.html").write_text(build_page(shown), encoding="utf-8")
     opened(page, (tmp_path / "page.html").as_uri(), *of_figures("between-tasks-spread-over-teams"))
@@ -97,7 +100,7 @@ def test_methods_are_searched_and_entries_out_of_competition_marked(page: Page, 
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text(names(3)[1])
     marks = page.locator("#between-tasks-spread-over-teams .drawing svg").get_by_text("Baseline", exact=True)
-    expect(marks).to_have_count(2 * len(twice[0].board["metrics"]))
+    expect(marks).to_have_count(2 * len(twice[0].board.metrics))
 
 
 def test_no_column_of_the_board_is_lost_on_paper(page: Page, small_report: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from evaluation.editions.profile import load_profile
 from evaluation.metrics.overlap import harmonic_mean_metric
-from evaluation.ranking.rank import TeamsTable, rank_teams
+from evaluation.ranking.rank import rank_teams
 from tests.evaluation.tasks import RFS, SEGMENTATION
 
 # HECKTOR 2021, Task 1, in the published order: DSC, HD95 (mm), precision, recall, F1. HD95 of the first four is
@@ -81,13 +81,10 @@ def columns(text):
 def order_of(edition, task, names, values):
     profile = load_profile(edition).task(task.name)
     shuffled = np.random.default_rng(0).permutation(len(names))
-    table = TeamsTable(
-        tuple(names[index] for index in shuffled),
-        {metric: column[shuffled] for metric, column in values.items()},
-        {metric: profile.metrics[metric] for metric in values},
-    )
-    board = rank_teams(table, profile.ranking)
-    return [table.teams[index] for index in board.order], board
+    teams = [names[index] for index in shuffled]
+    columns = {metric: column[shuffled] for metric, column in values.items()}
+    board = rank_teams(teams, columns, profile.metrics, profile.ranking)
+    return [teams[index] for index in board.order], board
 
 
 def test_the_order_of_2021_is_borda_with_ties_by_hd95():

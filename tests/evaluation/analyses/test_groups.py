@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,27 +12,24 @@ import pytest
 import evaluation
 from contract.errors import HecktorError
 from evaluation.analyses.groups import MEAN, NO_P, by_group, grouping_by, with_groups
-from evaluation.analyses.sources import TaskResults, find_results
+from evaluation.analyses.sources import find_results
 from evaluation.editions.profile import load_profile
 from evaluation.ranking.cli import main as rank
 from evaluation.report.cli import main as report
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.statistics.bootstrap import Estimate
-from tests.evaluation.analyses.conftest import team_of
-from tests.evaluation.tasks import SEGMENTATION
+from evaluation.results.documents import CentreBlock, MetricsJson
+from evaluation.results.task import TaskResults
+from tests.evaluation.built import board_of, metrics_of, results_of
 
 DSC, HD95 = "gtvp_dsc_mean", "gtvp_hd95_median_mm"
 
 
-def entrant(name: str, dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> TeamMetrics:
+def entrant(dsc: tuple[float, float, float], hd95: tuple[float, float, float | None]) -> MetricsJson:
     """A team with the values of all cases, of CHUV and of CHUP."""
     centres: dict[str, Any] = {
         centre: {"cases": cases, "aggregates": {DSC: {"value": dsc[place]}, HD95: {"value": hd95[place]}}}
         for place, (centre, cases) in enumerate((("CHUV", 53), ("CHUP", 48)), 1)
     }
-    whole = hd95[0] if hd95[0] is not None else math.inf
-    estimates = {DSC: Estimate(dsc[0], None, None), HD95: Estimate(whole, None, None)}
-    return team_of(name, estimates=estimates, centres=centres, cases={"used": 101})
+    return metrics_of({DSC: dsc[:1], HD95: hd95[:1]}, centres=centres, cases={"used": 101})
 
 
 @pytest.fixture
@@ -41,15 +38,24 @@ def results() -> TaskResults:
 
     The second team's DSC is such that the mean of both is the mean over all participants printed there.
     """
-    pengy = entrant("pengy", (0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
-    other = entrant("other", (0.698, 0.662, 0.738), (3.51, 3.77, None))
-    staple = entrant("STAPLE top-5", (0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
-    board = {
-        "metrics": {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
-        "teams": [{"team": "pengy"}, {"team": "other"}],
-        "out_of_competition": [{"team": "STAPLE top-5"}, {"team": "observers"}],
-    }
-    return TaskResults(SEGMENTATION, board, [pengy, other], out_of_competition=[staple])
+    pengy = entrant((0.778, 0.766, 0.792), (3.09, 3.27, 3.00))
+    other = entrant((0.698, 0.662, 0.738), (3.51, 3.77, None))
+    staple = entrant((0.779, 0.766, 0.794), (3.06, 3.06, 3.00))
+    board = board_of(
+        {DSC: "Mean DSC", HD95: "Median HD95 (mm)"},
+        [{"team": "pengy"}, {"team": "other"}],
+        out_of_competition=[{"team": "STAPLE top-5"}, {"team": "observers"}],
+    )
+    teams = {"pengy": pengy, "other": other}
+    return results_of(teams, leaderboard=board, out_of_competition={"STAPLE top-5": staple})
+
+
+def with_centres(
+    results: TaskResults, change: Callable[[dict[str, CentreBlock]], dict[str, CentreBlock]]
+) -> TaskResults:
+    """The results of the teams alone, with other figures by centre."""
+    teams = {name: one.model_copy(update={"centres": change(dict(one.centres))}) for name, one in results.teams.items()}
+    return replace(results, teams=teams, out_of_competition={})
 
 
 def test_table_4_of_the_2021_overview(results) -> None:
@@ -80,33 +86,27 @@ def test_an_infinite_distance_does_not_enter_the_mean(results) -> None:
 
 def test_every_ranked_metric_shows_every_centre(results) -> None:
     """A metric that is undefined in CHUV keeps a row for it, so that the centres stand in one order everywhere."""
-    undefined = [{**team.centres["CHUV"], "aggregates": {}} for team in results.teams]
-    teams = [
-        replace(team, centres={**team.centres, "CHUV": of}) for team, of in zip(results.teams, undefined, strict=True)
-    ]
-    side_by_side, *_ = by_group(replace(results, teams=teams, out_of_competition=[]))
+    undefined = CentreBlock(cases=53, aggregates={})
+    side_by_side, *_ = by_group(with_centres(results, lambda of: {**of, "CHUV": undefined}))
     first = [(row["centre"], row["value"]) for row in side_by_side.rows if row["of"] == "pengy (first)"]
     assert first == [("CHUP", 0.792), ("CHUV", None), ("all", 0.778)]
 
 
 def test_without_centres_there_is_nothing_to_show(results) -> None:
-    teams = [replace(team, centres={}) for team in results.teams]
-    assert by_group(replace(results, teams=teams)) == []
+    assert by_group(with_centres(results, lambda _: {})) == []
 
 
 def test_a_centre_of_one_case_is_left_out(results) -> None:
-    teams = [
-        replace(team, centres={centre: {**block, "cases": 1} for centre, block in team.centres.items()})
-        for team in results.teams
-    ]
-    assert by_group(replace(results, teams=teams)) == []
+    one = {"cases": 1}
+    of_one = with_centres(results, lambda of: {name: block.model_copy(update=one) for name, block in of.items()})
+    assert by_group(of_one) == []
 
 
 def test_a_team_that_skips_cases_hides_no_centre(results) -> None:
     """The second team answers one case of CHUV, the first all 53: the centre stands with its 53 cases."""
-    first, second = results.teams
-    second = replace(second, centres={**second.centres, "CHUV": {**second.centres["CHUV"], "cases": 1}})
-    shown = by_group(replace(results, teams=[first, second], out_of_competition=[]))[0]
+    few = with_centres(results, lambda of: {**of, "CHUV": of["CHUV"].model_copy(update={"cases": 1})})
+    teams = {"pengy": results.teams["pengy"], "other": few.teams["other"]}
+    shown = by_group(replace(few, teams=teams))[0]
     assert {(row["centre"], row["cases"]) for row in shown.rows} == {("CHUP", 48), ("CHUV", 53), ("all", 101)}
 
 
@@ -167,14 +167,14 @@ def test_two_columns_are_crossed(scored) -> None:
     assert figures["columns"]["group"] == "HPV status, Arm"
     first = [row for row in figures["rows"] if row["of"] == "one (first)"]
     assert [(row["group"], row["cases"], row["value"]) for row in first] == [("0, x", 2, 0.0), ("all", 5, 0.6667)]
-    (grouping,) = with_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups
-    assert grouping.of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
+    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "HPV status, Arm")])[0].groups.values()
+    assert of_case == {"A": "1, x", "B": "1, y", "C": "0, x", "D": "0, x"}
 
 
 def test_a_column_whose_name_has_a_comma_is_one(scored) -> None:
     (scored / "clinical.csv").write_text('PatientID,"Age, years"\nA,1\nB,2\nC,1\n')
-    (grouping,) = with_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups
-    assert grouping.of_case == {"A": "1", "B": "2", "C": "1"}
+    (of_case,) = with_groups(found(scored), [(scored / "clinical.csv", "Age, years")])[0].groups.values()
+    assert of_case == {"A": "1", "B": "2", "C": "1"}
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,10 @@ def test_columns_whose_figures_would_share_a_name_are_refused(scored, columns) -
 
 
 def test_results_without_rows_have_no_groups(scored) -> None:
-    results = [replace(one, teams=[replace(team, rows=[]) for team in one.teams]) for one in found(scored)]
+    results = [
+        replace(one, teams={name: of.model_copy(update={"results": []}) for name, of in one.teams.items()})
+        for one in found(scored)
+    ]
     with pytest.raises(HecktorError, match="--groups: results without rows"):
         with_groups(results, [(scored / "clinical.csv", "HPV Status")])
 
@@ -217,6 +220,6 @@ def test_a_column_of_the_centres_gives_the_stored_values_by_centre(challenge) ->
     """The values by centre in metrics.json and those by a column with the same centres are one computation."""
     results = challenge("hecktor2025", "segmentation")
     grouping = grouping_by(results, "site", results.centres)
-    for team in results.teams:
-        for centre, block in team.centres.items():
-            assert grouping.blocks[team.team][centre]["aggregates"] == block["aggregates"]
+    for team, metrics in results.teams.items():
+        for centre, block in metrics.centres.items():
+            assert grouping.blocks[team][centre].aggregates == block.aggregates

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from evaluation.analyses.metrics import other_metrics, ranked_metrics
+from tests.evaluation.built import with_board
 
 
 def test_fractions_distances_and_metrics_that_do_not_rank(two_teams) -> None:
@@ -26,13 +25,13 @@ def test_rows_out_of_competition_stand_at_their_places(two_teams) -> None:
     """One team stands above the baseline, both above the null, none above the ensemble."""
     value = {"m": {"value": 0.7, "ci95_low": None, "ci95_high": None}}
     beside = [
-        {"team": name, "place": place, "metrics": value} for name, place in (("base", 1), ("null", 2), ("all", 0))
+        {"team": name, "place": place, "metrics": value} for name, place in (("all", 0), ("base", 1), ("null", 2))
     ]
-    (metrics, *_) = ranked_metrics(replace(two_teams, board={**two_teams.board, "out_of_competition": beside}))
+    (metrics, *_) = ranked_metrics(with_board(two_teams, out_of_competition=beside))
     assert [row["team"] for row in metrics.rows] == ["all", "ann", "base", "bea", "null"]
     lost = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": None, "ci95_high": None, "infinite": ["value"]}}
     beside = [{"team": "null", "place": 2, "metrics": lost}]
-    _, distances = ranked_metrics(replace(two_teams, board={**two_teams.board, "out_of_competition": beside}))
+    _, distances = ranked_metrics(with_board(two_teams, out_of_competition=beside))
     assert distances.notes == ("bea: D (mm) is infinite.", "null: D (mm) is infinite.")
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from evaluation.analyses.analysis import Analysis
 from evaluation.analyses.pipeline import task_analyses
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tasks import between_tasks
-from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.task import TaskResults
+from tests.evaluation.built import with_board
 
 # Channels of each kind of chart that name a column, required ones first (evaluation/page/kinds.js).
 CHANNELS = {
@@ -23,7 +23,7 @@ CHANNELS = {
     "points": ({"x", "y"}, {"series", "facet"}),
     "bars": ({"y", "x"}, {"series", "facet"}),
 }
-SETTINGS = {"kind", "domain", "reference", "orientation", "scale", "step", "diagonal", "pick"}
+SETTINGS = {"kind", "domain", "orientation", "scale", "step", "diagonal", "pick"}
 
 EDITIONS = [
     ("hecktor2020", "segmentation"),
@@ -102,11 +102,8 @@ def test_teams_that_answer_nothing(challenge) -> None:
 
 
 def without_rows(results: TaskResults) -> TaskResults:
-    def aggregates(team: TeamMetrics) -> TeamMetrics:
-        return replace(team, rows=[], centres={})
-
-    board = {**results.board, "stability": None, "comparisons": None}
-    return replace(results, board=board, teams=[aggregates(team) for team in results.teams])
+    teams = {name: metrics.model_copy(update={"results": [], "centres": {}}) for name, metrics in results.teams.items()}
+    return replace(with_board(results, stability=None, comparisons=None), teams=teams, answers={})
 
 
 @pytest.mark.parametrize(("edition", "task"), EDITIONS)

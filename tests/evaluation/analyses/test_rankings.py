@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from evaluation.analyses.rankings import rank_stability, significance
 from tests.evaluation.analyses.conftest import ranks
+from tests.evaluation.built import board_of, with_board
 
 
 def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
@@ -28,10 +29,9 @@ def test_blobs_are_fractions_of_the_bootstrap_rankings(two_teams) -> None:
 
 def test_tau_of_a_metric_that_does_not_rank(two_teams) -> None:
     """2021 prints the tau of DSCagg, which did not rank then."""
-    stable = two_teams.board["stability"]
+    stable = two_teams.board.stability.model_dump(exclude_unset=True)
     metrics = {**stable["metrics"], "gtvp_dsc_agg": ranks(0.841, ann={"1": 4}, bea={"2": 4})}
-    board = {**two_teams.board, "stability": {**stable, "metrics": metrics}}
-    _, taus = rank_stability(replace(two_teams, board=board))
+    _, taus = rank_stability(with_board(two_teams, stability={**stable, "metrics": metrics}))
     assert (taus.rows[-1]["ranking"], taus.rows[-1]["mean"]) == ("GTVp aggregated DSC alone", 0.841)
 
 
@@ -46,28 +46,28 @@ def test_pairwise_tests_with_intervals(two_teams) -> None:
 
 def test_pairs_follow_the_official_order(two_teams) -> None:
     """The leaderboard's pairs are in the order of the files; the map's rows are not."""
-    turned = {**two_teams.board, "teams": two_teams.board["teams"][::-1]}
-    (tests,) = significance(replace(two_teams, board=turned))
+    (tests,) = significance(with_board(two_teams, teams=[{"team": "bea"}, {"team": "ann"}]))
     assert [row["team"] for row in tests.rows[:2]] == ["bea", "ann"]
 
 
 def test_without_bootstrap_rankings_or_rivals_there_is_nothing_to_show(two_teams) -> None:
-    alone = {**two_teams.board, "teams": two_teams.board["teams"][:1]}
-    for board in ({**two_teams.board, "stability": None, "comparisons": None}, alone):
-        without = replace(two_teams, board=board)
-        assert rank_stability(without) == significance(without) == []
+    stability = {"bootstraps": 4, "rankings": {"m": ranks(ann={"1": 4})}, "metrics": {}}
+    of_one = board_of({"m": "M"}, [{"team": "ann"}], stability=stability, comparisons={"m": {"test": "t", "pairs": []}})
+    without = with_board(two_teams, stability=None, comparisons=None)
+    for results in (without, replace(two_teams, leaderboard=of_one)):
+        assert rank_stability(results) == significance(results) == []
 
 
 def test_the_second_test_stands_beside(two_teams) -> None:
     """Kang's test beside the bootstrap for one metric, which has no p; the other has no second test."""
-    boot = two_teams.board["comparisons"]["m"]
+    boot = two_teams.board.comparisons["m"].model_dump(exclude_unset=True)
     pairs = [{"team": "bea", "than": "ann", "p_holm": 1.0}, {"team": "ann", "than": "bea", "p_holm": 0.04}]
     decided = [
         {**pair, "p": None, "p_holm": None, "without_p": "too few patients differ to test"} for pair in boot["pairs"]
     ]
     second = {"test": "bootstrap_difference", "pairs": decided, "other_tests": {"kang": pairs}}
     comparisons = {"m": second, "gtvp_hd95_median_mm": {**boot, "other_tests": {}}}
-    (tests,) = significance(replace(two_teams, board={**two_teams.board, "comparisons": comparisons}))
+    (tests,) = significance(with_board(two_teams, comparisons=comparisons))
     assert [row.get("p_second") for row in tests.rows] == [0.04, 1.0, None, None]
     assert [row["p_holm"] for row in tests.rows][:2] == [None, None]
     assert list(tests.columns)[-1] == "p_second"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,14 @@ from contract.files import write_json
 from contract.images.geometry import Geometry
 from contract.images.volumes import write_mask
 from evaluation.analyses.sources import (
-    TaskResults,
-    deciding_metrics,
     find_masks,
     find_results,
     profile_of_results,
     with_scans,
 )
 from evaluation.editions.profile import load_profile
-from evaluation.results.metrics_json import TeamMetrics
+from evaluation.results.task import TaskResults
+from tests.evaluation.built import board_of, metrics_of, results_of
 
 
 def mask(path: Path) -> Path:
@@ -43,7 +41,7 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
     path = mask(tmp_path / "task1" / "a" / folder / "CHUM-001.mha")
     task = load_edition(edition).algorithms[0]
     folders = {"a": tmp_path / "task1" / "a", "without-masks": tmp_path / "task1" / "without-masks"}
-    found = find_masks(TaskResults(task, {}, [], folders=folders), ["a", "without-masks"], {})
+    found = find_masks(results_of({}, task, edition, folders=folders), ["a", "without-masks"], {})
     assert found == {"a": {"CHUM-001": path}}
 
 
@@ -123,7 +121,7 @@ def test_results_are_counted_again(valid_metrics, tmp_path: Path, kind: str, edi
     (folder / "metrics.json").write_text(json.dumps(content))
     write_json(sound / "metrics.json", content)
     (results,) = find_results(tmp_path, load_profile(edition))
-    assert [team.team for team in getattr(results, part)][-1] == "a"
+    assert list(getattr(results, part))[-1] == "a"
     content["aggregates"]["c_index"]["value"] = 0.123
     (folder / "metrics.json").write_text(json.dumps(content))
     with pytest.raises(
@@ -176,7 +174,7 @@ def whole_board(teams: Sequence[str], beside: Sequence[str] = (), task: str = "s
     }
 
 
-def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
+def write_results(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), task: str = "segmentation") -> None:
     """Results of the teams, and of the first row out of competition."""
     metrics: dict[str, Any] = {
         "aggregates": FIGURES,
@@ -193,17 +191,17 @@ def results_of(folder: Path, teams: Sequence[str], beside: Sequence[str] = (), t
 @pytest.mark.parametrize("board", ["", "task1"])
 def test_results_as_rank_and_rehearse_write_them(tmp_path: Path, board: str) -> None:
     """The teams lie beside the leaderboard."""
-    results_of(tmp_path / board, ["a", "b"], ["out"])
+    write_results(tmp_path / board, ["a", "b"], ["out"])
     path = mask(tmp_path / board / "a" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert (results.task.number, [team.team for team in results.teams]) == (1, ["a", "b"])
-    assert [team.team for team in results.out_of_competition] == ["out"]
+    assert (results.task.number, list(results.teams)) == (1, ["a", "b"])
+    assert list(results.out_of_competition) == ["out"]
     masks = find_masks(results, ["a", "b"], {})
     assert masks == {"a": {"CHUM-001": path}}
 
 
 def test_a_team_without_metrics(tmp_path: Path) -> None:
-    results_of(tmp_path / "task1", ["a", "b"])
+    write_results(tmp_path / "task1", ["a", "b"])
     (tmp_path / "task1" / "a" / "metrics.json").unlink()
     message = r"^task1/leaderboard\.json: ranks 'a' without its metrics, expected a/metrics\.json beside it"
     with pytest.raises(HecktorError, match=message):
@@ -212,12 +210,12 @@ def test_a_team_without_metrics(tmp_path: Path) -> None:
 
 def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
     """Under the names of `rank --names`, the file is found by its path; another file of the name is refused."""
-    results_of(tmp_path, ["folder"])
+    write_results(tmp_path, ["folder"])
     board = whole_board(["team"]) | {"files": {"team": "../folder/metrics.json"}}
     write_json(tmp_path / "board" / "leaderboard.json", board)
     prediction = mask(tmp_path / "folder" / "predictions" / "CHUM-001.mha")
     (results,) = find_results(tmp_path / "board", load_profile("hecktor2025"))
-    assert [team.team for team in results.teams] == ["team"]
+    assert list(results.teams) == ["team"]
     assert find_masks(results, ["team"], {}) == {"team": {"CHUM-001": prediction}}
     metrics = json.loads((tmp_path / "folder" / "metrics.json").read_text())
     write_json(tmp_path / "folder" / "metrics.json", metrics | {"aggregates": {"x": {**FIGURES["x"], "value": 0.4}}})
@@ -229,22 +227,22 @@ def test_a_team_s_file_is_the_ranked_one(tmp_path: Path) -> None:
 def test_two_folders_may_hold_the_same_task(tmp_path: Path) -> None:
     """HNTS-MRG 2024: both tasks are segmentations, of team a before therapy, of b during it."""
     for number, team in ((1, "a"), (2, "b")):
-        results_of(tmp_path / f"task{number}", [team])
+        write_results(tmp_path / f"task{number}", [team])
     results = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [(one.task.number, one.task.name, one.teams[0].team) for one in results] == [
+    assert [(one.task.number, one.task.name, next(iter(one.teams))) for one in results] == [
         (1, "segmentation", "a"),
         (2, "segmentation", "b"),
     ]
 
 
 def test_rows_out_of_competition_bring_their_metrics_if_they_have_any(tmp_path: Path) -> None:
-    results_of(tmp_path / "task1", ["a"], ["ensemble", "observers"])
+    write_results(tmp_path / "task1", ["a"], ["ensemble", "observers"])
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
-    assert [team.team for team in results.out_of_competition] == ["ensemble"]
+    assert list(results.out_of_competition) == ["ensemble"]
 
 
 def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
-    results_of(tmp_path / "task1", ["a"])
+    write_results(tmp_path / "task1", ["a"])
     table = tmp_path / "baselines.csv"
     table.write_text("case,gtvp_suv_max,gtvp_volume_ml\nA,9.5,\nB,,3\n")
     (results,) = find_results(tmp_path, load_profile("hecktor2025"))
@@ -260,16 +258,14 @@ def test_scans_of_a_study_beside_the_results(tmp_path: Path) -> None:
 def test_scans_of_another_cohort(tmp_path: Path) -> None:
     """The scored GTVp of A has 2 ml; the table may differ by rounding, and a task of another reference goes without."""
     mask_task, risk_task = load_edition("hecktor2025").algorithms[:2]
-    row = {"case": "A", "gtvp_reference_mm3": 2000.0}
 
-    def of(task: Algorithm, **options: str) -> TaskResults:
-        return TaskResults(task, {}, [TeamMetrics("a", {}, [row], {}, [], {"options": options})])
+    def of(task: Algorithm, mm3: float = 2000.0, **options: str) -> TaskResults:
+        row = {"case": "A", "gtvp_reference_mm3": mm3}
+        return results_of({"a": metrics_of(rows=[row], provenance={"options": options})}, task)
 
     same, other = ({"A": {"gtvp_volume_ml": volume, "gtvp_suv_max": 9.0}} for volume in (2.0004, 3.0))
     assert [one.scans for one in with_scans([of(mask_task), of(risk_task)], same)] == [same, same]
-    later = replace(
-        of(mask_task.numbered(2)), teams=[TeamMetrics("a", {}, [row | {"gtvp_reference_mm3": 9.0}], {}, [], {})]
-    )
+    later = of(mask_task.numbered(2), 9.0)
     assert [one.scans for one in with_scans([of(mask_task), later], same)] == [same, {}]
     assert with_scans([of(mask_task, bounding_boxes_sha256="ab")], other)[0].scans == other
     message = r"^baselines\.csv: GTVp of A 3 ml, expected the 2 ml that were scored; is this another cohort\?$"
@@ -282,17 +278,26 @@ def test_results_that_cannot_be_shown(tmp_path: Path) -> None:
         find_results(tmp_path, load_profile("hecktor2025"))
     with pytest.raises(HecktorError, match=r"^typo: no such folder"):
         find_results(tmp_path / "typo", load_profile("hecktor2025"))
-    results_of(tmp_path / "task1", ["a"], task="staging")
+    write_results(tmp_path / "task1", ["a"], task="staging")
     with pytest.raises(HecktorError, match=r"task 'staging'"):
         find_results(tmp_path, load_profile("hecktor2025"))
 
 
 def test_metrics_that_decide_a_ranking():
-    """2021: the HD95 decides within the Borda count; HPV status: specificity only breaks ties of balanced accuracy."""
-    of_2021 = load_profile("hecktor2021").task("segmentation").ranking
-    assert deciding_metrics(of_2021.official, of_2021) == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
-    status = load_profile("hecktor2025").task("hpv").ranking
-    assert deciding_metrics(status.official, status) == ["balanced_accuracy"]
-    agg = load_profile("hntsmrg2024").task("pre-rt").ranking
-    assert deciding_metrics(agg.official, agg) == ["dsc_agg_mean"]
-    assert deciding_metrics("unknown", agg) == []
+    """2021: the HD95 decides within the Borda count; HPV status: specificity only breaks ties of balanced accuracy.
+
+    A ranking that the edition does not know is decided by the metric of its name, or by all.
+    """
+
+    def deciding(edition: str, task: str, **board: Any) -> list[str]:
+        profile = load_profile(edition).task(task)
+        named = {"official": profile.ranking.official, **board}
+        leaderboard = board_of({name: one.title for name, one in profile.metrics.items()}, [{"team": "a"}], **named)
+        return TaskResults(profile, {}, leaderboard=leaderboard).deciding
+
+    assert deciding("hecktor2021", "segmentation") == ["gtvp_dsc_mean", "gtvp_hd95_median_mm"]
+    assert deciding("hecktor2025", "hpv") == ["balanced_accuracy"]
+    assert deciding("hntsmrg2024", "pre-rt") == ["dsc_agg_mean"]
+    every = list(load_profile("hecktor2025").task("hpv").metrics)
+    assert deciding("hecktor2025", "hpv", official="unknown") == every
+    assert deciding("hecktor2025", "hpv", official=every[1]) == every[1:2]

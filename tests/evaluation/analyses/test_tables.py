@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tables import answer_rows, box_summary, rounded
-from tests.evaluation.analyses.conftest import team_of
-from tests.evaluation.tasks import MASK, SEGMENTATION
+from tests.evaluation.built import metrics_of, results_of
+from tests.evaluation.tasks import MASK
 
 INF, NAN = math.inf, math.nan
 
@@ -78,22 +77,21 @@ def test_rows_are_aligned_by_case(table) -> None:
 @pytest.mark.parametrize(("missing", "cases"), [("worst", ("A", "B")), ("skip", ("A",))])
 def test_a_case_without_prediction_counts_by_the_rule(missing: str, cases: tuple[str, ...]) -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.0, "error": "absent"}]
-    team = team_of("one", rows, provenance={"options": {"missing": missing}})
-    assert answer_rows(TaskResults(SEGMENTATION, {}, [team]), MASK).cases == cases
+    team = metrics_of(rows=rows, provenance={"options": {"missing": missing}})
+    assert answer_rows(results_of({"one": team}), MASK).cases == cases
 
 
 def test_teams_without_rows_are_left_out(table) -> None:
-    assert table({"public": [], "other": [{"gtvp_dsc": 1.0}]}).names == ["other"]
+    assert table({"public": [], "other": [{"gtvp_dsc": 1.0}]}).names == ("other",)
 
 
 def test_cases_have_their_centres_if_the_files_tell_them() -> None:
     rows = [{"gtvp_dsc": 0.5}, {"gtvp_dsc": 0.4}]
-    named = team_of("one", rows, centres={"CHUP": {"cases": 1, "names": ["B"]}})
-    table = answer_rows(TaskResults(SEGMENTATION, {}, [named]), MASK)
+    named = metrics_of(rows=rows, centres={"CHUP": {"cases": 1, "names": ["B"], "aggregates": {}}})
+    table = answer_rows(results_of({"one": named}), MASK)
     assert [table.keys_of(case) for case in table.cases] == [
         {"case": "A", "centre": None},
         {"case": "B", "centre": "CHUP"},
     ]
-    older = team_of("one", rows, centres={"CHUP": {"cases": 1}})
-    table = answer_rows(TaskResults(SEGMENTATION, {}, [older]), MASK)
+    table = answer_rows(results_of({"one": metrics_of(rows=rows)}), MASK)
     assert (table.keys_of("A"), table.case_heads) == ({"case": "A"}, {"case": "Case"})

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tasks import between_tasks, tau_and_p
+from evaluation.results.task import TaskResults
+from tests.evaluation.built import board_of, results_of, with_board
 from tests.evaluation.tasks import SEGMENTATION
 
 
@@ -19,8 +19,8 @@ def task(number: int, ranks: Mapping[str, int], metrics: tuple[str, ...] = ("m",
         {"team": team, "rank": rank, "metrics": {name: {"value": 1 - rank / 10, "rank": rank} for name in metrics}}
         for team, rank in ranks.items()
     ]
-    board = {"metrics": {name: name.upper() for name in metrics}, "teams": teams}
-    return TaskResults(SEGMENTATION.model_copy(update={"title": "T"}).numbered(number), board, [])
+    board = board_of({name: name.upper() for name in metrics}, teams)
+    return results_of({}, SEGMENTATION.model_copy(update={"title": "T"}).numbered(number), leaderboard=board)
 
 
 def with_discordant_pairs(teams: int, discordant: int) -> np.ndarray:
@@ -76,7 +76,7 @@ def test_rows_out_of_competition_stand_beside_the_boxes() -> None:
         {"team": "nnU-Net", "metrics": {"m": {"value": 0.817}}},
         {"team": "IOV", "metrics": {"m": {"value": None}}},
     ]
-    first = replace(first, board={**first.board, "out_of_competition": entries})
+    first = with_board(first, out_of_competition=entries)
     spread = next(one for one in between_tasks([first, second]) if one.name == "spread-over-teams")
     assert [(row["task"], row["team"], row["value"]) for row in spread.rows if "team" in row] == [
         ("Task 1: T", "nnU-Net", 0.817)

@@ -22,12 +22,11 @@ from evaluation.ranking.out_of_competition import (
     out_of_competition_source,
     place,
 )
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.results.teams import ComparableTeams
-from evaluation.statistics.bootstrap import Estimate
+from evaluation.results.documents import MetricFigures
+from tests.evaluation.built import metrics_of, results_of
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 from tests.evaluation.ranking.test_leaderboard import METRICS, TEAMS_2025
-from tests.evaluation.tasks import RFS, SEGMENTATION
+from tests.evaluation.tasks import HPV, RFS
 
 TEAMS = 5
 
@@ -46,22 +45,24 @@ def rank(number, files, output, *more):
     return json.loads((output / "leaderboard.json").read_text())
 
 
-def estimates(*values):
-    return {name: Estimate(value, value, value) for name, value in zip(METRICS, values, strict=True)}
+def figures(**values):
+    return {name: MetricFigures.of(value) for name, value in values.items()}
 
 
-def team(name, figures, **provenance):
-    return TeamMetrics(name, figures, [], {}, [], provenance)
+def of_2025(*values):
+    return figures(**dict(zip(METRICS, values, strict=True)))
 
 
 def teams_of_2025():
-    teams = tuple(team(name, estimates(*values)) for name, values in TEAMS_2025.items())
-    return ComparableTeams(load_profile("hecktor2025").task(SEGMENTATION.name), teams)
+    return results_of({name: metrics_of(values_by_metric(values)) for name, values in TEAMS_2025.items()})
+
+
+def values_by_metric(values, names=METRICS):
+    return {name: (value,) for name, value in zip(names, values, strict=True)}
 
 
 def teams_of_risks(*values):
-    teams = tuple(team(f"T{value}", {"c_index": Estimate(value, None, None)}) for value in values)
-    return ComparableTeams(load_profile("hecktor2025").task(RFS.name), teams)
+    return results_of({f"T{place}": metrics_of({"c_index": (value,)}) for place, value in enumerate(values)}, RFS)
 
 
 def test_rows_out_of_competition_change_nothing_else(files, tmp_path):
@@ -130,22 +131,21 @@ def test_the_mean_of_equal_answers_has_their_interval(tmp_path):
 def test_a_row_stands_below_teams_of_its_value():
     teams = teams_of_risks(0.7, 0.6, 0.6, 0.5)
     for value, expected in ((0.8, 0), (0.7, 1), (0.65, 1), (0.6, 3), (0.55, 3), (0.1, 4)):
-        assert place(EntryOutOfCompetition("x", "", {"c_index": Estimate(value, None, None)}), teams) == expected
+        assert place(EntryOutOfCompetition("x", "", figures(c_index=value)), teams) == expected
 
 
 def test_a_row_without_a_metric_that_decides_stands_last():
     assert place(EntryOutOfCompetition("x", "", {}), teams_of_risks(0.7, 0.6)) == 2
-    partly = {"gtvp_dsc_mean": Estimate(0.99, None, None)}
+    partly = figures(gtvp_dsc_mean=0.99)
     assert place(EntryOutOfCompetition("x", "", partly), teams_of_2025()) == 5
 
 
 def test_a_metric_that_does_not_decide_may_be_absent():
     """HPV ranks by balanced accuracy, then specificity; sensitivity is only shown."""
-    profile = load_profile("hecktor2025").task("hpv")
     names = ("balanced_accuracy", "sensitivity", "specificity")
-    of = lambda *values: {n: Estimate(v, None, None) for n, v in zip(names, values, strict=True)}  # noqa: E731
-    teams = ComparableTeams(profile, (team("a", of(0.7, 0.8, 0.6)), team("b", of(0.6, 0.6, 0.6))))
-    row = {"balanced_accuracy": Estimate(0.65, None, None), "specificity": Estimate(0.5, None, None)}
+    values = {"a": (0.7, 0.8, 0.6), "b": (0.6, 0.6, 0.6)}
+    teams = results_of({team: metrics_of(values_by_metric(of_team, names)) for team, of_team in values.items()}, HPV)
+    row = figures(balanced_accuracy=0.65, specificity=0.5)
     assert place(EntryOutOfCompetition("x", "", row), teams) == 1
 
 
@@ -153,8 +153,8 @@ def test_the_place_under_the_nested_borda_count_of_2025():
     """With MEDAI's values the row ties with MEDAI: inner sums 5, 9, 7, 7, 7 and 5 rank 1, 6, 3, 3, 3 and 1; with the
     GTVp ranks 2, 1, 5, 6, 4 and 2 the sums are 3, 7, 8, 9, 7 and 3. MEDAI alone stands above.
     """
-    assert place(EntryOutOfCompetition("x", "", estimates(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
-    assert place(EntryOutOfCompetition("x", "", estimates(0.9, 0.9, 0.9)), teams_of_2025()) == 0
+    assert place(EntryOutOfCompetition("x", "", of_2025(*TEAMS_2025["MEDAI"])), teams_of_2025()) == 1
+    assert place(EntryOutOfCompetition("x", "", of_2025(0.9, 0.9, 0.9)), teams_of_2025()) == 0
 
 
 @pytest.mark.parametrize(
@@ -223,27 +223,25 @@ def observers(tmp_path, **changes):
 
 
 def observed(tmp_path, edition, **changes):
-    profile = load_profile(edition).task("segmentation")
-    teams = ComparableTeams(profile, (team("a", {}, options=profile.options),))
+    options = load_profile(edition).task("segmentation").options
+    task = load_profile(edition).task("segmentation").algorithm
+    teams = results_of({"a": metrics_of(provenance={"options": options})}, task, edition)
     source = observers(tmp_path, **changes)
-    return observers_entry(source, read_json(source.source), teams).estimates
+    return observers_entry(source, read_json(source.source), teams).figures
 
 
 def test_agreement_of_annotators_is_shown_for_metrics_of_the_same_meaning(tmp_path):
     """The study's median DSC is not the mean DSC that ranks; HD95 has one definition."""
-    estimate = Estimate(0.8, 0.7, 0.9)
-    assert observed(tmp_path, "hecktor2022") == dict.fromkeys(
-        ("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), estimate
-    )
-    assert observed(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": estimate}
-    assert observed(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == estimate
+    same = MetricFigures.of(0.8, 0.7, 0.9)
+    assert observed(tmp_path, "hecktor2022") == dict.fromkeys(("gtvp_dsc_agg", "gtvn_dsc_agg", "dsc_agg_mean"), same)
+    assert observed(tmp_path, "hecktor2025") == {"gtvn_dsc_agg": same}
+    assert observed(tmp_path, "hecktor2021")["gtvp_hd95_median_mm"] == same
 
 
 def test_an_infinite_agreement_and_one_that_is_no_number(tmp_path):
     infinite = {"gtvp_hd95_median_mm": {"value": None, "ci95_low": 3, "ci95_high": None, "infinite": ["value"]}}
-    assert observed(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"] == Estimate(
-        float("inf"), 3, None
-    )
+    found = observed(tmp_path, "hecktor2021", aggregates=infinite)["gtvp_hd95_median_mm"]
+    assert found.figures == (float("inf"), 3, None)
 
 
 @pytest.mark.parametrize(

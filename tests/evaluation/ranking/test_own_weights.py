@@ -70,8 +70,8 @@ def test_own_weights_give_what_an_evaluation_by_them_gives(answers, mine: Path, 
     assert abs(value - before["score"]["value"]) > 0.01
     # The report reads the same results again, and shows deciding metrics in the order of the edition's.
     (task,) = find_results(tmp_path, profile_of_results(tmp_path, None))
-    assert task.board["deciding"] == ["score", "own_score"]
-    assert task.teams[0].estimates["own_score"].value == entry["metrics"]["own_score"]["value"]
+    assert task.deciding == ["score", "own_score"]
+    assert task.teams["team"].aggregates["own_score"].value == entry["metrics"]["own_score"]["value"]
 
 
 def test_without_rows_a_sum_is_that_of_the_values(answers, mine: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 from contract.errors import HecktorError
 from evaluation.ranking.cli import main
 from evaluation.ranking.paper import as_latex, decimals_of, with_interval
+from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import without_rows
+from tests.evaluation.built import board_of
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 
@@ -35,28 +38,27 @@ ENTRIES = [
 )
 def test_half_an_interval_has_two_digits(entries, decimals):
     """Median half lengths of 0.0204, 0.3, 20, and none."""
-    assert decimals_of(entries, "m") == decimals
+    assert decimals_of(board_of({"m": "M"}, entries), "m") == decimals
 
 
 def test_a_value_with_its_interval():
-    assert with_interval(ENTRIES[0]["metrics"]["m"], 3) == "0.960 (0.942-0.978)"
-    assert with_interval({"value": 0.123456789, "ci95_low": None, "ci95_high": None}, None) == "0.123457"
-    infinite = {"value": 3.0, "ci95_low": 2.0, "ci95_high": None, "infinite": ["ci95_high"]}
-    assert with_interval(infinite, 1) == "3.0 (2.0-inf)"
-    assert with_interval({"value": None, "ci95_low": None, "ci95_high": None}, 3) == ""
+    assert with_interval(MetricFigures.of(0.960123, 0.942049, 0.978049), 3) == "0.960 (0.942-0.978)"
+    assert with_interval(MetricFigures.of(0.123456789), None) == "0.123457"
+    assert with_interval(MetricFigures.of(3.0, 2.0, math.inf), 1) == "3.0 (2.0-inf)"
+    assert with_interval(MetricFigures.of(None), 3) == ""
 
 
 def test_the_leaderboard_in_latex():
     """The best value is bold, signs of LaTeX are text, and an entry without a rank has a dash."""
-    outside = {"team": "mean", "metrics": {"m": {"value": 0.8, "ci95_low": 0.7, "ci95_high": 0.9}}}
-    text = as_latex({"metrics": {"m": "DSC & more"}}, [*ENTRIES[:1], outside])
+    outside = {"team": "mean", "metrics": {"m": {"value": 0.8, "ci95_low": 0.781, "ci95_high": 0.819}}, "place": 1}
+    text = as_latex(board_of({"m": "DSC & more"}, ENTRIES[:1], out_of_competition=[outside]))
     assert text.splitlines() == [
         r"\begin{tabular}{rlc}",
         r"\toprule",
         r"Rank & Team & DSC \& more \\",
         r"\midrule",
         r"1 & Al\_pha & \textbf{0.960 (0.942--0.978)} \\",
-        r"-- & mean & 0.800 (0.700--0.900) \\",
+        r"-- & mean & 0.800 (0.781--0.819) \\",
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -85,8 +87,8 @@ def test_files_for_a_paper_are_asked_for_by_name(files, tmp_path):
 
 def test_results_without_rows_have_no_cases(files, tmp_path):
     for file in map(Path, files):
-        content = without_rows(json.loads(file.read_text()))
-        file.write_text(json.dumps(content))
+        content = MetricsJson.model_validate(json.loads(file.read_text()))
+        file.write_text(json.dumps(without_rows(content).to_dict()))
     with pytest.raises(HecktorError, match="--cases: results without rows"):
         main([*files, "--without-rows", "--output", str(tmp_path / "board"), "--cases"])
     assert not (tmp_path / "board").exists()

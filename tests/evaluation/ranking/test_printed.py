@@ -199,8 +199,8 @@ def test_descriptors_stand_beside_the_scores(tmp_path, printed):
     """Table 2 of the HECKTOR 2025 overview names backbone and loss; a team without a row has empty ones."""
     methods = tmp_path / "methods.csv"
     methods.write_text("Team,Backbone,Loss\nb,STU-Net,Dice + CE\n", encoding="utf-8")
-    board = printed(TWO, task="2", methods=methods).to_dict()
-    assert board["methods"] == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
+    board = printed(TWO, task="2", methods=methods)
+    assert board.methods == {"b": {"Backbone": "STU-Net", "Loss": "Dice + CE"}, "a": {"Backbone": "", "Loss": ""}}
     lines = list(csv.DictReader(io.StringIO(as_csv(board))))
     assert [(line["team"], line["method_Backbone"]) for line in lines] == [("b", "STU-Net"), ("a", "")]
 

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from evaluation.analyses.pipeline import task_analyses
-from evaluation.analyses.sources import TaskResults
 from evaluation.analyses.tasks import between_tasks
 from evaluation.page.html import colours_of
 from evaluation.report.cases import CasePicture
 from evaluation.report.page import BETWEEN_TASKS, PageContent
-from evaluation.results.metrics_json import TeamMetrics
-from evaluation.statistics.bootstrap import Estimate
+from evaluation.results.board import Leaderboard
+from evaluation.results.documents import FIGURES
+from evaluation.results.task import TaskResults
+from tests.evaluation.built import board_of, metrics_of, results_of
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 # The numbers of a case and of a team, from 0, that misses both structures of it.
@@ -47,26 +48,22 @@ def _results(task: Any, teams: Sequence[str], case_names: Sequence[str]) -> Task
     rng = np.random.default_rng(1)
     metrics = METRICS[task.name]
     halves = {"aggregates": {name: {"value": 0.5} for name in metrics}}
-    estimates = [
-        {name: Estimate(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for name in metrics}
-        for place in range(len(teams))
-    ]
-    of_teams = [
-        TeamMetrics(
-            team,
-            estimates[place],
+    centres = {
+        centre: {"cases": 10, "names": [case for case in case_names if case.startswith(centre)], **halves}
+        for centre in ("CHUM", "CHUP", "MDA")
+    }
+    figures = [(0.9 - place / 100, 0.86 - place / 100, 0.92 - place / 100) for place in range(len(teams))]
+    of_teams = {
+        team: metrics_of(
+            dict.fromkeys(metrics, figures[place]),
             _rows(task, case_names, place, rng),
-            {"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
-            [],
-            {"edition": "hecktor2025", "version": "1", "bootstraps": 9, "seed": 1},
-            centres={
-                centre: {"cases": 10, "names": [case for case in case_names if case.startswith(centre)], **halves}
-                for centre in ("CHUM", "CHUP", "MDA")
-            },
+            cases={"used": len(case_names), "in_ground_truth": len(case_names), "missing": [], "failed": []},
+            provenance={"version": "1", "bootstraps": 9, "seed": 1},
+            centres=centres,
         )
         for place, team in enumerate(teams)
-    ]
-    return TaskResults(task, board(metrics, teams, estimates), of_teams)
+    }
+    return results_of(of_teams, task, leaderboard=board(metrics, teams, figures))
 
 
 def lose_nodes(page: PageContent) -> PageContent:
@@ -76,22 +73,22 @@ def lose_nodes(page: PageContent) -> PageContent:
         {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 5},
         {"gtvn_dsc": 0.0, "gtvn_predicted_voxels": 0, "error": "not a readable image"},
     ]
-    for number, team in enumerate(page.results[0].teams):
+    for number, team in enumerate(page.results[0].teams.values()):
         part = parts[number] if number < len(parts) else parts[0]
-        team.rows[0].update({"gtvn_reference_voxels": 0, "gtvn_reference_mm3": 0.0, **part})  # type: ignore[attr-defined]
+        team.results[0].update({"gtvn_reference_voxels": 0, "gtvn_reference_mm3": 0.0, **part})
     return page
 
 
-def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dict[str, Estimate]]) -> dict[str, Any]:
+def board(metrics: dict[str, str], teams: Sequence[str], figures: Sequence[tuple[float, float, float]]) -> Leaderboard:
     """Neighbours differ by 0.01 +- 0.015 in every metric, so that no order is claimed between them."""
 
-    def figures(mean: float) -> dict[str, float]:
+    def difference(mean: float) -> dict[str, float]:
         p, p_holm = (0.001, 0.004) if mean > 0.015 else (0.4, 0.9)
         ends = {"ci95_low": mean - 0.015, "ci95_high": mean + 0.015}
         return {"difference": mean, "sd": 0.01, **ends, "p": p, "p_holm": p_holm}
 
     pairs = [
-        {"team": one, "than": other, **figures((place_other - place) / 100)}
+        {"team": one, "than": other, **difference((place_other - place) / 100)}
         for place, one in enumerate(teams)
         for place_other, other in enumerate(teams)
         if one != other
@@ -110,29 +107,19 @@ def board(metrics: dict[str, str], teams: Sequence[str], estimates: Sequence[dic
     }
     entries = [
         {
-            "rank": place + 1,
             "team": team,
-            "metrics": {
-                name: {"value": of.value, "ci95_low": of.ci95_low, "ci95_high": of.ci95_high, "rank": place + 1}
-                for name, of in estimates[place].items()
-            },
-            "rankings": {"nested_borda": {"rank": place + 1}, "flat_borda": {"rank": place + 1}},
+            "metrics": {name: dict(zip(FIGURES, figures[place], strict=True)) for name in metrics},
+            "rankings": {"flat_borda": {"rank": place + 1}},
         }
         for place, team in enumerate(teams)
     ]
-    return {
-        "official": "nested_borda",
-        "ties": "min",
-        "metrics": dict(metrics),
-        "teams": entries,
-        "incomplete": [],
-        "stability": {
-            "bootstraps": 100,
-            "rankings": {"nested_borda": standing, "flat_borda": standing},
-            "metrics": dict.fromkeys(metrics, standing),
-        },
-        "comparisons": {name: {"test": "bootstrap_difference", "pairs": pairs, "other_tests": {}} for name in metrics},
+    stability = {
+        "bootstraps": 100,
+        "rankings": {"nested_borda": standing, "flat_borda": standing},
+        "metrics": dict.fromkeys(metrics, standing),
     }
+    comparisons = {name: {"test": "bootstrap_difference", "pairs": pairs} for name in metrics}
+    return board_of(metrics, entries, official="nested_borda", stability=stability, comparisons=comparisons)
 
 
 def _rows(task: Any, case_names: Sequence[str], place: int, rng: np.random.Generator) -> list[dict[str, Any]]:

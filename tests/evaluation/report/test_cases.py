@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from evaluation.report.cases import CasePicture, case_table, cases_html
+from tests.evaluation.built import results_of
 from tests.evaluation.report.challenge import cases, content, lose_nodes, names
 
 CASES = cases(4)
@@ -27,7 +27,7 @@ def test_answers_are_by_case_and_team(shown):
     """The value of team t in case c stands at c x teams + t."""
     data = data_of(cases_html(shown.results, ()))
     assert data["cases"] == sorted(CASES)
-    rows = [{row["case"]: row for row in team.rows} for team in shown.results[0].teams]
+    rows = [{row["case"]: row for row in team.results} for team in shown.results[0].teams.values()]
     column = data["columns"][0]
     assert column["title"] == "GTVp DSC"
     assert column["values"] == [rows[team][case]["gtvp_dsc"] for case in sorted(CASES) for team in range(3)]
@@ -35,7 +35,7 @@ def test_answers_are_by_case_and_team(shown):
 
 def test_the_summary_is_the_median_of_the_teams(shown):
     html = cases_html(shown.results, ())
-    values = sorted(team.rows[0]["gtvp_dsc"] for team in shown.results[0].teams)
+    values = sorted(team.results[0]["gtvp_dsc"] for team in shown.results[0].teams.values())
     first = re.search(rf'<tr data-case="{CASES[0]}".*?</tr>', html).group(0)
     assert f"{values[1]:.3f}" in first
 
@@ -54,8 +54,9 @@ def test_teams_that_mark_an_absent_structure_are_counted(shown):
 def test_two_tasks_of_one_name_have_columns_of_their_own(shown):
     """As in HNTS-MRG 2024, where the second task's reference is another one: here 1 ml more for each case."""
     first = shown.results[0]
-    rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in first.teams[0].rows]
-    second = replace(first, task=first.task.numbered(2), teams=[replace(first.teams[0], rows=rows)])
+    team, metrics = next(iter(first.teams.items()))
+    rows = [{**row, "gtvp_reference_mm3": row["gtvp_reference_mm3"] + 1000} for row in metrics.results]
+    second = results_of({team: metrics.model_copy(update={"results": rows})}, first.task.numbered(2))
     table = case_table([first, second])
     volumes = {title: values for title, values in table.facts.items() if "GTVp (ml)" in title}
     assert list(volumes) == ["Task 1: GTVp (ml)", "Task 2: GTVp (ml)"]

@@ -9,6 +9,7 @@ from html import unescape
 import pytest
 
 from evaluation.report.leaderboard import leaderboard, winner_in_words
+from tests.evaluation.built import board_of, results_of, with_board
 from tests.evaluation.challenge import ChallengeSize, write_challenge
 
 TEAMS = ("ann", "bea", "cat", "dan")
@@ -19,13 +20,18 @@ def pair(team, than, low, high, p_holm=0.5):
     return {"team": team, "than": than, "difference": 0.0, "ci95_low": low, "ci95_high": high, "p_holm": p_holm}
 
 
-def entry(team, rank):
-    figures = {"value": 0.9 - rank / 10, "ci95_low": 0.1, "ci95_high": 0.95, "rank": rank}
-    return {"rank": rank, "team": team, "metrics": {"m": figures}, "rankings": {"m": {"rank": rank}}}
+def entry(team, rank, names=("m",)):
+    figures = {"value": 0.9 - rank / 10, "ci95_low": 0.1, "ci95_high": 0.95}
+    return {"rank": rank, "team": team, "metrics": dict.fromkeys(names, figures)}
+
+
+def ranked(metrics, entries, **parts):
+    """The results of a leaderboard alone."""
+    return results_of({}, leaderboard=board_of(metrics, entries, **parts))
 
 
 @pytest.fixture
-def board():
+def results():
     """ann and bea, and bea, cat and dan, do not differ; ann differs from cat and dan."""
     pairs = [
         pair("ann", "bea", -0.01, 0.02),
@@ -35,15 +41,8 @@ def board():
         pair("bea", "dan", -0.03, 0.04, 0.04),
         pair("cat", "dan", -0.03, 0.04, 0.05),
     ]
-    return {
-        "official": "m",
-        "ties": "min",
-        "metrics": {"m": "Metric"},
-        "teams": [entry(team, place + 1) for place, team in enumerate(TEAMS)],
-        "incomplete": [],
-        "stability": None,
-        "comparisons": {"m": {"test": "t", "pairs": pairs}},
-    }
+    entries = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    return ranked({"m": "Metric"}, entries, comparisons={"m": {"test": "t", "pairs": pairs}})
 
 
 def cells(html):
@@ -53,14 +52,14 @@ def cells(html):
     return [[unescape(text).strip() for text in row] for row in texts]
 
 
-def lines(*pairs, of_metrics=("m",)):
-    """A board of four teams in which the pairs are significant in each metric."""
+def lines(*pairs, of_metrics=("m",), teams=None, **parts):
+    """Teams, four unless others are given, of which the pairs are significant in each metric."""
     tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
-    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
-    for one in teams:
-        one["metrics"] = dict.fromkeys(of_metrics, one["metrics"]["m"])
-    of = {name: {"test": "t", "pairs": tests} for name in of_metrics}
-    return {"official": "o", "metrics": dict.fromkeys(of_metrics, "Mean DSC"), "teams": teams, "comparisons": of}
+    entries = [entry(team, place + 1, of_metrics) for place, team in enumerate(TEAMS)] if teams is None else teams
+    comparisons = {name: {"test": "t", "pairs": tests} for name in of_metrics}
+    return ranked(
+        dict.fromkeys(of_metrics, "Mean DSC"), entries, **{"official": "o", "comparisons": comparisons, **parts}
+    )
 
 
 ALL = [("ann", other) for other in TEAMS[1:]]
@@ -68,7 +67,7 @@ VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
 
 
 @pytest.mark.parametrize(
-    ("board", "sentence"),
+    ("results", "sentence"),
     [
         (lines(*ALL), f"{VALUE}: clear, significantly better than all three other teams."),
         (
@@ -78,65 +77,73 @@ VALUE = "ann wins with mean DSC 0.800 (0.100 to 0.950)"
         (lines(("ann", "dan")), f"{VALUE}: not separable from bea and cat."),
         (lines(*ALL, ("cat", "ann")), f"{VALUE}: not separable from cat."),
         (lines(), f"{VALUE}: not separable from any other team."),
-        ({**lines(), "comparisons": None}, f"{VALUE}: not tested against the other teams."),
-        ({**lines(), "teams": lines()["teams"][:1]}, f"{VALUE.replace('wins', 'is the only ranked team,')}."),
-        ({**lines(), "teams": [entry("ann", 1), entry("bea", 1)]}, "ann and bea share the first place."),
-        ({**lines(), "teams": []}, "No team is ranked."),
+        (lines(comparisons=None), f"{VALUE}: not tested against the other teams."),
+        (lines(teams=[entry("ann", 1)]), f"{VALUE.replace('wins', 'is the only ranked team,')}."),
+        (lines(teams=[entry("ann", 1), entry("bea", 1)]), "ann and bea share the first place."),
     ],
 )
-def test_the_winner_in_one_sentence(board, sentence):
-    assert winner_in_words(board) == sentence
+def test_the_winner_in_one_sentence(results, sentence):
+    assert winner_in_words(results) == sentence
 
 
 def test_a_winner_may_be_better_in_some_metrics_only():
     """Better than all three in the first of two metrics, and nobody is better than ann in the second; of two teams one."""
-    board = lines(*ALL, of_metrics=("m", "n"))
-    board["comparisons"]["n"] = {"test": "t", "pairs": []}
-    assert winner_in_words(board).endswith("better than each of the three other teams in at least one metric.")
-    board["teams"] = board["teams"][:2]
-    assert winner_in_words(board).endswith("clear, significantly better than bea in at least one metric.")
+    both = ("m", "n")
+
+    def in_m_alone(*pairs, teams):
+        tests = [{"team": one, "than": other, "p_holm": 0.01} for one, other in pairs]
+        comparisons = {"m": {"test": "t", "pairs": tests}, "n": {"test": "t", "pairs": []}}
+        entries = [entry(team, place + 1, both) for place, team in enumerate(teams)]
+        return winner_in_words(lines(of_metrics=both, teams=entries, comparisons=comparisons))
+
+    sentence = in_m_alone(*ALL, teams=TEAMS)
+    assert sentence.endswith("better than each of the three other teams in at least one metric.")
+    sentence = in_m_alone(ALL[0], teams=TEAMS[:2])
+    assert sentence.endswith("clear, significantly better than bea in at least one metric.")
 
 
 def test_more_than_three_inseparable_teams_are_counted():
-    board = {**lines(), "teams": [entry(f"t{place}", place) for place in range(1, 7)]}
-    assert winner_in_words(board).endswith("not separable from any other team.")
-    board["comparisons"] = lines(("t1", "t6"))["comparisons"]
-    assert winner_in_words(board).endswith("not separable from t2, t3, t4 and 1 more.")
+    six = [entry(f"t{place}", place) for place in range(1, 7)]
+    assert winner_in_words(lines(teams=six)).endswith("not separable from any other team.")
+    one_is_worse = lines(("t1", "t6"), teams=six)
+    assert winner_in_words(one_is_worse).endswith("not separable from t2, t3, t4 and 1 more.")
 
 
-def test_teams_are_better_than_those_with_p_below_005(board):
+def test_teams_are_better_than_those_with_p_below_005(results):
     """ann beats cat (0.01) and dan (0.001), bea beats dan (0.04); 0.05 itself is not significant."""
-    table = cells(leaderboard(board, COLOURS))
+    table = cells(leaderboard(results, COLOURS))
     assert table[0] == ["Rank", "Team", "Metric", "Better than (of 3)", "Not separable from"]
     assert [row[3] for row in table[1:]] == ["2", "1", "0", "0"]
     assert [row[4] for row in table[1:]] == ["bea", "ann and cat", "bea and dan", "cat"]
 
 
-def test_a_board_without_tests_has_no_column_of_them(board):
-    board["comparisons"] = None
-    assert cells(leaderboard(board, COLOURS))[0] == ["Rank", "Team", "Metric"]
+def test_a_board_without_tests_has_no_column_of_them(results):
+    results = with_board(results, comparisons=None)
+    assert cells(leaderboard(results, COLOURS))[0] == ["Rank", "Team", "Metric"]
 
 
-def test_rows_out_of_competition_stand_in_their_place(board):
+def test_rows_out_of_competition_stand_in_their_place(results):
     """Two ranked teams stand above `base`, none above `pair`; both have no rank."""
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["out_of_competition"] = [
+    outside = [
         {"team": "pair", "reason": "", "metrics": {"m": of}, "place": 0},
         {"team": "base", "reason": "a <b>", "metrics": {"m": of}, "place": 2},
     ]
-    rows = cells(leaderboard(board, COLOURS))[1:]
+    results = with_board(results, out_of_competition=outside)
+    rows = cells(leaderboard(results, COLOURS))[1:]
     assert [row[1].split(" ")[0] for row in rows] == ["pair", "ann", "bea", "base", "cat", "dan"]
     assert rows[3][:3] == ["-", "base (out of competition: a <b>)", "0.750"]
-    assert "a <b>" not in leaderboard(board, COLOURS)
+    assert "a <b>" not in leaderboard(results, COLOURS)
 
 
-def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(board):
+def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(results):
     """Columns after the metrics, in one place in every row, so that they are sorted alike; and the board is searched."""
-    assert "searched" not in leaderboard(board, COLOURS)
+    assert "searched" not in leaderboard(results, COLOURS)
     of = {"value": 0.75, "ci95_low": None, "ci95_high": None}
-    board["out_of_competition"] = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
-    board["methods"] = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
-    html = leaderboard(board, COLOURS)
+    outside = [{"team": "base", "reason": "", "metrics": {"m": of}, "place": 4}]
+    methods = {"ann": {"Loss": "<b>", "Net": "U-Net"}, "base": {"Loss": "Dice", "Net": ""}}
+    results = with_board(results, out_of_competition=outside, methods=methods)
+    html = leaderboard(results, COLOURS)
     rows = cells(html)
     assert rows[0][2:5] == ["Metric", "Loss", "Net"]
     assert [row[3:5] for row in (rows[1], rows[2], rows[5])] == [["<b>", "U-Net"], ["-", "-"], ["Dice", "-"]]
@@ -144,18 +151,21 @@ def test_descriptors_of_methods_stand_beside_the_scores_and_can_be_searched(boar
     assert "<b>" not in html
 
 
-def test_unranked_and_unchecked_teams_are_marked(board):
-    board["teams"][1]["without_rows"] = True
-    board["incomplete"] = [{"team": "eve", "without": ["m"]}]
-    rows = cells(leaderboard(board, COLOURS))[1:]
+def test_unranked_and_unchecked_teams_are_marked(results):
+    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams[1]["without_rows"] = True
+    results = with_board(results, teams=teams, incomplete=[{"team": "eve", "without": ["m"]}])
+    rows = cells(leaderboard(results, COLOURS))[1:]
     assert rows[1][1] == "bea (values not checked: no rows)"
     assert rows[4] == ["-", "eve", "not ranked: no m"]
 
 
-def test_infinite_and_absent_values(board):
-    board["teams"][3]["metrics"]["m"] = {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}
-    board["teams"][2]["metrics"]["m"] = {"value": None, "ci95_low": None, "ci95_high": None}
-    html = leaderboard(board, COLOURS)
+def test_infinite_and_absent_values(results):
+    teams = [entry(team, place + 1) for place, team in enumerate(TEAMS)]
+    teams[3]["metrics"] = {"m": {"value": None, "ci95_low": 9.0, "ci95_high": None, "infinite": ["value"]}}
+    teams[2]["metrics"] = {"m": {}}
+    results = with_board(results, teams=teams)
+    html = leaderboard(results, COLOURS)
     assert [row[2] for row in cells(html)[3:]] == ["-", "inf"]
     # Number("inf") is NaN in JavaScript, by which no table can be sorted.
     assert html.count('data-sort="Infinity"') == 1

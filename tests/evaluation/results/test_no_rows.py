@@ -72,7 +72,7 @@ def test_the_number_of_cases_stands_for_the_digest_of_their_names(phase_of):
         teams.append((team, phase.run(rows=False)))
         shutil.rmtree(phase.root)
     board = leaderboard(load_teams(teams))
-    assert [(entry["team"], entry["metrics"]["sensitivity"]["value"]) for entry in board["teams"]] == [
+    assert [(entry.team, entry.metrics["sensitivity"].value) for entry in board.teams] == [
         ("b", 1.0),
         ("a", pytest.approx(2 / 3)),
     ]

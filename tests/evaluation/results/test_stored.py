@@ -14,6 +14,7 @@ from evaluation.results.teams import load_teams
 from evaluation.results.validation import identical_answers
 from evaluation.statistics.bootstrap import replicates
 from evaluation.statistics.intervals import interval
+from tests.evaluation.built import board_of
 
 PATIENTS = 20
 SEED = 4
@@ -43,8 +44,7 @@ def intervals_of_a_ranking(teams):
 
 
 def intervals_of_evaluations(teams):
-    found = {team.team: team.estimates["c_index"] for team in load_teams(teams).teams}
-    return {name: (one.ci95_low, one.ci95_high) for name, one in found.items()}
+    return {name: one.aggregates["c_index"].figures[1:] for name, one in load_teams(teams).teams.items()}
 
 
 @pytest.mark.parametrize("skipped", [(), (3, 7, 8)])
@@ -59,12 +59,12 @@ def test_identical_answers_are_named(tmp_path):
     """`copy` answers as `a` does, `other` as `b`, which lacks one of the risks of `a`; no other team is like `c`."""
     contents = {"a": (), "b": (3,), "copy": (), "c": (3, 7), "other": (3,)}
     teams = {name: evaluated(tmp_path / name, skipped) for name, skipped in contents.items()}
-    same = identical_answers(load_teams(teams).teams)
-    assert same == [
+    same = identical_answers(load_teams(teams).answers)
+    assert [one.model_dump() for one in same] == [
         {"teams": ["a", "copy"], "answer": "rfs", "cases": 20},
         {"teams": ["b", "other"], "answer": "rfs", "cases": 19},
     ]
-    assert identical_lines({"identical_answers": same}) == [
+    assert identical_lines(board_of({"m": "M"}, [{"team": "a"}]).model_copy(update={"identical_answers": same})) == [
         "a and copy: identical answers in 20 of 20 cases (rfs)",
         "b and other: identical answers in 19 of 19 cases (rfs)",
     ]

@@ -176,16 +176,6 @@ def test_masks_are_written_scored_and_ranked(cohort):
     assert evaluation.rank(scored, bootstraps=0).order == ("semi_automatic_50", "automatic_50")
 
 
-def test_masks_of_another_cohort_are_not_joined(cohort):
-    """A mask that an earlier run left would be scored with those of this one."""
-    folder = cohort.parent / "out" / "semi_automatic_50"
-    folder.mkdir(parents=True)
-    (folder / "Z.mha").write_bytes(b"")
-    with pytest.raises(HecktorError, match="semi_automatic_50: masks of Z"):
-        study(cohort, "--percents", "50:50:1", "--masks", "semi_automatic:50")
-    assert [path.name for path in folder.iterdir()] == ["Z.mha"]
-
-
 def test_a_component_has_the_label_that_it_shares_most_voxels_with(cohort, add_case, blank, grid):
     """One component over four voxels of GTVp and three of GTVn is GTVp; another over GTVn alone is GTVn."""
     mask, suv = blank(), np.zeros(grid.array_shape)

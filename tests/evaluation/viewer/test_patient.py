@@ -7,38 +7,36 @@ from pathlib import Path
 
 import pytest
 
-from contract.editions import load_edition
-from evaluation.analyses.sources import TaskResults
-from evaluation.results.metrics_json import TeamMetrics
+from contract.editions import Algorithm, load_edition
+from evaluation.results.task import TaskResults
 from evaluation.viewer.cohort import ViewerRequest, find_cohort
 from evaluation.viewer.patient import AnswerTables, clinical_texts, read_record, read_tables
+from tests.evaluation.built import metrics_of, results_of
 from tests.evaluation.viewer.conftest import ToyCohort
 
 EDITION = load_edition("hecktor2026")
 HEADER = "PatientID,Age,HPV Status,T_stage,N-stage,Relapse,RFS\n"
 
 
-def team(name: str, **answers: dict[str, object]) -> TeamMetrics:
-    rows = [{"case": "C-1", **answers}]
-    return TeamMetrics(name, {}, rows, {}, (), {})
+ALPHA = {
+    "segmentation": {},
+    "t_stage": {"predicted_t_stage": "T2", "t_stage": "T3"},
+    "n_stage": {"predicted_n_stage": None, "n_stage": "N1"},
+    "rfs": {"risk": 1144.0, "rfs_days": 966.0, "relapse": True},
+}
 
 
-def scored(*teams: TeamMetrics) -> TaskResults:
-    return TaskResults(EDITION.algorithms[0], {}, teams)
+def of_alpha(task: Algorithm, edition: str, **row: object) -> TaskResults:
+    """The results of one team, with one row."""
+    return results_of({"alpha": metrics_of(rows=[{"case": "C-1", **row}])}, task, edition)
 
 
-ALPHA = team(
-    "alpha",
-    segmentation={},
-    t_stage={"predicted_t_stage": "T2", "t_stage": "T3"},
-    n_stage={"predicted_n_stage": None, "n_stage": "N1"},
-    rfs={"risk": 1144.0, "rfs_days": 966.0, "relapse": True},
-)
+SCORED = of_alpha(EDITION.algorithms[0], EDITION.name, **ALPHA)
 
 
 def test_each_team_has_a_row_below_the_reference() -> None:
     """Stages and days as answered, a missing answer as "none", the DSC last; a team without any value has no row."""
-    tables = AnswerTables(EDITION, [scored(ALPHA)], {})
+    tables = AnswerTables(EDITION, [SCORED], {})
     shown = tables.of("C-1", {"GTVp DSC": {"alpha": 0.8421, "beta": None}}, ["alpha", "beta"])
     assert tables.of("C-2", {"GTVp DSC": {"beta": 0}}, ["beta"])["rows"] == [{"name": "beta", "texts": ["0.00"]}]
     assert shown == {
@@ -53,7 +51,7 @@ def test_each_team_has_a_row_below_the_reference() -> None:
 
 def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
     row = {"T-stage": "T1", "N-stage": "N0", "RFS": "12", "Relapse": "0"}
-    of_results = AnswerTables(EDITION, [scored(ALPHA)], {"C-1": row}).of("C-1", {}, [])
+    of_results = AnswerTables(EDITION, [SCORED], {"C-1": row}).of("C-1", {}, [])
     assert of_results["rows"] == [{"name": "reference", "texts": ["T3", "N1", "966 days, relapse"]}]
     of_table = AnswerTables(EDITION, [], {"C-1": row}).of("C-1", {}, [])
     assert of_table["rows"] == [{"name": "reference", "texts": ["T1", "N0", "12 days, no relapse"]}]
@@ -62,7 +60,7 @@ def test_the_scored_reference_stands_before_the_cohorts_table() -> None:
 def test_an_answer_of_two_classes_shows_its_probability() -> None:
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "predicted_hpv_positive": True, "predicted_probability": 0.75, "hpv_positive": False}
-    results = TaskResults(edition.algorithms[2], {}, [TeamMetrics("alpha", {}, [row], {}, (), {})])
+    results = of_alpha(edition.algorithms[2], edition.name, **row)
     shown = AnswerTables(edition, [results], {}).of("C-1", {}, ["alpha"])
     assert shown["columns"] == ["HPV Status"]
     assert [one["texts"] for one in shown["rows"]] == [["no"], ["yes (0.75)"]]
@@ -73,7 +71,7 @@ def test_two_tasks_of_one_answer_are_told_apart() -> None:
     edition = load_edition("hecktor2025")
     row = {"case": "C-1", "risk": 2.5, "rfs_days": 10.0, "relapse": False}
     tasks = [edition.algorithms[1].numbered(number) for number in (2, 3)]
-    results = [TaskResults(task, {}, [TeamMetrics("alpha", {}, [row], {}, (), {})]) for task in tasks]
+    results = [of_alpha(task, edition.name, **row) for task in tasks]
     shown = AnswerTables(edition, results, {}).of("C-1", {}, ["alpha"])
     assert shown["columns"] == ["RFS (task2)", "RFS (task3)"]
     assert shown["rows"][1] == {"name": "alpha", "texts": ["2.5", "2.5"]}

@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from evaluation.editions.document import Borda, Lexicographic, MeanRank, MedianRank, MetricProfile, Scheme
 from evaluation.editions.profile import load_profile
-from evaluation.ranking.rank import TeamsTable, scheme_ranks
+from evaluation.ranking.rank import scheme_ranks
 from hecktor.phase.settings import PhaseSettings, platform_ranking
 
 A, B, C = "a", "b", "c"
@@ -88,9 +88,10 @@ def test_an_exact_ranking_gives_the_order_of_the_scheme(values: list[tuple[int, 
     scheme = make(parts=(A, B, C))
     columns = dict(zip((A, B, C), np.array(values, dtype=float).T, strict=True))
     profiles = {name: MetricProfile(name, higher_is_better=True) for name in columns}
-    table = TeamsTable(tuple(map(str, range(len(values)))), columns, profiles)
     method, metrics, is_exact = platform_ranking(scheme)
     assert is_exact
     ranks = [rankdata(-columns[name], method="min") for name in metrics]
     positions = {"avg": np.mean, "med": np.median}[method](ranks, axis=0)
-    np.testing.assert_array_equal(rankdata(positions, method="min"), scheme_ranks(table, scheme, "min").ranks)
+    np.testing.assert_array_equal(
+        rankdata(positions, method="min"), scheme_ranks(columns, profiles, scheme, "min").ranks
+    )

@@ -1,0 +1,150 @@
+"""The results of one task's teams, with their rows and their leaderboard."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from contract.editions import Algorithm
+from evaluation.editions.document import Lexicographic, metrics_of_scheme
+from evaluation.editions.profile import TaskProfile
+from evaluation.metrics.overlap import WeightedMetric
+from evaluation.results.board import Leaderboard
+from evaluation.results.documents import MetricsJson
+from evaluation.results.scored import MeasuredAnswer, cases_of, metrics_over, weighted_sums
+
+
+@dataclass(frozen=True)
+class TaskResults:
+    """Teams whose results were validated and may be compared: same task, edition, rules, cases and reference.
+
+    Attributes:
+        profile: the task, with the rules of the evaluations as far as results have rows.
+        teams: each team's metrics.json, in the order of the leaderboard once there is one.
+        answers: the rows of each team that has any, by answer, with their metrics.
+        leaderboard: None until the teams are ranked.
+        out_of_competition: the metrics.json of each entry that the leaderboard shows without a rank, if it has one.
+        folders: the folder of each team's metrics.json.
+        scans: figures of the scans by case and name, if `study baselines` has measured them.
+        groups: the group of each case, by the column of a table.
+    """
+
+    profile: TaskProfile
+    teams: Mapping[str, MetricsJson]
+    answers: Mapping[str, Mapping[str, MeasuredAnswer]] = field(default_factory=dict)
+    leaderboard: Leaderboard | None = None
+    out_of_competition: Mapping[str, MetricsJson] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
+    scans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @property
+    def task(self) -> Algorithm:
+        """The task, under its number in the results; two folders may hold tasks of one name."""
+        return self.profile.algorithm
+
+    @property
+    def key(self) -> str:
+        """Names the task on a page and in folders."""
+        return f"task{self.task.number}"
+
+    @property
+    def board(self) -> Leaderboard:
+        """The leaderboard of ranked teams."""
+        if self.leaderboard is None:
+            raise ValueError("the teams are not ranked")
+        return self.leaderboard
+
+    @property
+    def deciding(self) -> list[str]:
+        """The metrics that decide the official ranking, without those that only break ties.
+
+        All metrics, or the one by which it ranks, if the edition does not know the ranking.
+        """
+        official, known = self.board.official, list(self.board.metrics)
+        scheme = self.profile.ranking.schemes.get(official)
+        while isinstance(scheme, Lexicographic):
+            scheme = scheme.parts[0]
+        deciding = () if scheme is None else metrics_of_scheme(scheme)
+        return [name for name in known if name in deciding] or ([official] if official in known else known)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the leaderboard has no metrics.json, by which its values could be checked."""
+        return not any(one.cases.used for one in self.teams.values())
+
+    @cached_property
+    def all(self) -> dict[str, MetricsJson]:
+        """The teams and the entries out of competition."""
+        return {**self.teams, **self.out_of_competition}
+
+    @property
+    def ranked(self) -> list[str]:
+        """The teams with a value for every ranked metric."""
+        return [team for team in self.teams if not self.absent_metrics(team)]
+
+    @property
+    def incomplete(self) -> list[str]:
+        """The teams that lack a ranked metric."""
+        return [team for team in self.teams if self.absent_metrics(team)]
+
+    def absent_metrics(self, team: str) -> list[str]:
+        """Ranked metrics for which a team has no value."""
+        return [name for name in self.profile.metrics if self.value(team, name) is None]
+
+    def value(self, team: str, metric: str) -> float | None:
+        """A metric's value of a team, infinity included; None if it is undefined or absent."""
+        figures = self.all[team].aggregates.get(metric)
+        return None if figures is None else figures.figure()
+
+    def rows_of(self, team: str, answer: str) -> Sequence[Mapping[str, Any]]:
+        """A team's rows of one answer, as they stand in its metrics.json."""
+        return self.all[team].rows_of(answer, several=self.profile.has_several_answers)
+
+    def options_of(self, team: str, answer: str) -> Mapping[str, Any]:
+        """The rules by which a team's answer was scored."""
+        options = self.all[team].provenance.options
+        return options.get(answer, {}) if self.profile.has_several_answers else options
+
+    @cached_property
+    def cases(self) -> tuple[str, ...]:
+        """The cases that count for any team, sorted: of one team, or of teams that skip the same cases, the cohort of
+        their evaluation.
+        """
+        return cases_of(answer for of_team in self.answers.values() for answer in of_team.values())
+
+    @cached_property
+    def metrics(self) -> dict[str, dict[str, WeightedMetric]]:
+        """All metrics of each team with rows, ranked or not, as functions of weights (replicates, cases).
+
+        Cases that do not count for a team weigh nothing.
+        """
+        sums = weighted_sums(self.profile.metrics)
+        return {team: metrics_over(self.cases, of_team.values(), sums) for team, of_team in self.answers.items()}
+
+    @cached_property
+    def scored_cases(self) -> set[str]:
+        """The cases of which any team has a row."""
+        return {row["case"] for one in self.teams.values() for row in one.results}
+
+    @property
+    def centres(self) -> dict[str, str]:
+        """The centre of each case; files without rows do not tell it."""
+        blocks = [item for one in self.teams.values() for item in one.centres.items()]
+        return {case: centre for centre, block in blocks for case in block.names}
+
+    @property
+    def prediction_folders(self) -> dict[str, Path]:
+        """The folders of masks that `rehearse` wrote beside the teams' metrics.json."""
+        of_answer = self.task.mask.name if self.task.mask is not None and self.profile.has_several_answers else ""
+        folders = {team: folder / "predictions" / of_answer for team, folder in self.folders.items()}
+        return {team: folder for team, folder in folders.items() if folder.is_dir()}
+
+    def select(self, names: Mapping[str, str] | Iterable[str]) -> TaskResults:
+        """Some of these teams in the order of `names`; a mapping gives them other names."""
+        new_names = names if isinstance(names, Mapping) else {name: name for name in names}
+        answers = {new: self.answers[name] for name, new in new_names.items() if name in self.answers}
+        return replace(self, teams={new: self.teams[name] for name, new in new_names.items()}, answers=answers)
