@@ -25,7 +25,7 @@ from evaluation.rows.comparison import MaskPair, compare_pair
 
 def main(argv: Sequence[str]) -> int:
     """Make the data, measure, report."""
-    runner, options = suite_options(("-m", "benchmarks", "--stages"), argv)
+    runner, options = suite_options(("-m", "benchmarks"), argv)
     data = BenchData(options.folder / "data" / ("quick" if options.quick else "full"), options.quick)
     if not options.worker:
         for line in make_data(data):

@@ -32,15 +32,15 @@ class CheckPart:
 # Most worth knowing first; a later part uses the phantoms and networks of earlier ones.
 PARTS: Final[dict[str, CheckPart]] = {
     "machine": CheckPart("speed:machine", 40, "card, driver, versions"),
-    "convolution": CheckPart("speed:convolution", 40, "one 3D convolution in 16 ways"),
+    "convolution": CheckPart("speed:convolution", 40, "one 3D convolution in float32 and half precision"),
     "tiles": CheckPart("speed:tiles", 50, "a tile of nnU-Net's default network and of ResEnc-M"),
     "patients": CheckPart("patients:patients", 130, "a head and neck and a whole body through `predict`"),
     "agreement": CheckPart("patients:agreement", 80, "masks of CPU and card"),
     "training": CheckPart("training:plain", 120, "two epochs of the preset nnunet"),
-    "fallbacks": CheckPart("fallbacks:fallbacks", 120, "`predict` while another program fills the card"),
+    "fallbacks": CheckPart("patients:fallbacks", 120, "`predict` while another program fills the card"),
     "nccl": CheckPart("training:two_cards", 90, "two folds, each on two cards"),
     "compiled": CheckPart("training:compiled", 120, "two epochs with --compile"),
-    "image": CheckPart("image:image", 300, "the image of --image on a phantom"),
+    "image": CheckPart("patients:image", 300, "the image of --image on a phantom"),
 }
 
 

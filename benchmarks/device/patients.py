@@ -1,22 +1,28 @@
-"""Phantoms through `predict` as the platform starts it: with networks of full size, and on card and CPU alike."""
+"""Phantoms through `predict` and an image: networks of full size, card against CPU, and a card that others fill."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from contract import labels
 from contract.editions import load_edition
+from contract.errors import HecktorError
 from contract.files import read_json
 from contract.images.volumes import read_volume
+from rehearsal.runners.containers import ContainerRunner, find_engine
+from rehearsal.runners.runner import GIB, Call, Limits
 
 TASK: Final = load_edition().algorithm("segmentation")
 PASSES: Final = "passes"
@@ -26,6 +32,9 @@ RUN_LIMITS: Final = (Limit(PASSES, least=1), Limit(MARGIN_S, least=0))
 CARD_LIMIT: Final = Limit(CARD_GIB, most=14.0)
 # Rounding to float16 or bfloat16 moves single voxels at the border of a lesion.
 LEAST_DICE: Final = 0.95
+# GB that the other program leaves free; the context of `predict` takes a part of it, or does not fit.
+FREE_GB: Final = (1.0, 0.5, 0.2)
+_MEMORY_BYTES: Final = 16 * GIB
 # `predict` needs some seconds before its first pass.
 _LEAST_S: Final = 20.0
 
@@ -130,3 +139,56 @@ def dice(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float | N
     """Dice coefficient of two boolean arrays; None if both are empty."""
     total = int(first.sum()) + int(second.sum())
     return 2 * int((first & second).sum()) / total if total else None
+
+
+def fallbacks(job: CheckJob) -> None:
+    """One pass of the default network at each level; the answer may come from the CPU, but it must come."""
+    model, input_dir = job.package("default"), job.input_dir("head_and_neck")
+    levels = FREE_GB if job.on_card else (None,)
+    for number, free_gb in enumerate(levels):
+        limit_s = max(_LEAST_S, 0.9 * job.left_s() / (len(levels) - number))
+        name = "no card to fill" if free_gb is None else f"{free_gb:g} GB left"
+        with filled_card(free_gb):
+            run = predict(job, f"fallback-{number}", model, input_dir, job.device, limit_s, "--passes", "1")
+        failures = [text for text in run.failures(job.device) if not text.startswith("answered by")]
+        notices = [str(notice["found"]) for notice in run.record.get("notices", ())]
+        figures = run.figures() | {"time limit (s)": limit_s, "last line": run.last_line, "notices": "; ".join(notices)}
+        job.row(name, figures, failures=failures)
+
+
+@contextmanager
+def filled_card(free_gb: float | None) -> Iterator[None]:
+    """Take the card's memory but for `free_gb`; None takes nothing."""
+    if free_gb is None:
+        yield
+        return
+    torch.cuda.init()
+    free = torch.cuda.mem_get_info()[0]
+    balloon = torch.empty(max(0, free - int(free_gb * 1e9)), dtype=torch.uint8, device="cuda")
+    sys.stdout.write(f"balloon: {balloon.numel() / 1e9:.2f} GB, left: {torch.cuda.mem_get_info()[0] / 1e9:.2f} GB\n")
+    try:
+        yield
+    finally:
+        del balloon
+        torch.cuda.empty_cache()
+
+
+def image(job: CheckJob) -> None:
+    """One case with 16 GiB of memory, no network and, on a card, all cards; the run record says what answered.
+
+    Raises:
+        HecktorError: no image was named; EngineError if no container engine answers.
+    """
+    if job.image is None:
+        raise HecktorError("--only image", "found no --image", "the image to run")
+    limits = Limits(_MEMORY_BYTES, min(TASK.time_limit_s, 0.9 * job.left_s()))
+    folder = job.folder / "image"
+    call = Call.below(f"hecktor-device-check-{job.folder.name.strip('.')}", folder, folder / "log", limits, None)
+    shutil.copytree(job.input_dir("head_and_neck"), call.input_dir, dirs_exist_ok=True)
+    outcome = ContainerRunner(find_engine(), job.image, with_gpus=job.on_card).run(call)
+    record = read_json(call.record_path) if call.record_path.is_file() else {}
+    lines = call.stderr.read_text(errors="replace").splitlines() or ["no output"]
+    mask = next(call.output_dir.rglob("*.mha"), call.output_dir / "none")
+    run = Run(outcome.exit_code or 0, outcome.seconds, record, mask, lines[-1])
+    checked = (*RUN_LIMITS, *((CARD_LIMIT,) if job.on_card else ())) if record else ()
+    job.row(job.image, run.figures(), checked, run.failures(job.device))

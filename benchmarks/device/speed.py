@@ -1,8 +1,7 @@
-"""The machine, one 3D convolution in every way that torch computes it, and one tile of a network of full size."""
+"""The machine, one 3D convolution in float32 and half precision, and one tile of a network of full size."""
 
 from __future__ import annotations
 
-import itertools
 import platform
 import subprocess
 import time
@@ -55,34 +54,21 @@ def _driver() -> str:
 
 
 def convolution(job: CheckJob) -> None:
-    """Milliseconds by precision, memory format, deterministic or not, and cuDNN's benchmark on or off.
+    """Milliseconds of one 3D convolution as inference computes it, in float32 and in half precision.
 
-    Inference computes deterministically, without the benchmark, channels first: there half precision, which is float16
-    on a card and bfloat16 on a CPU, must not be slower than float32.
+    Half precision, which is float16 on a card and bfloat16 on a CPU, must not be slower than float32 on a card.
     """
     device, (channels, edge) = device_named(job.device), (32, 96) if job.on_card else (8, 16)
-    half = torch.float16 if job.on_card else torch.bfloat16
-    formats = {"channels first": torch.contiguous_format, "channels last": torch.channels_last_3d}
-    milliseconds: dict[tuple[torch.dtype, str, bool, bool], float] = {}
-    for way in itertools.product((torch.float32, half), formats, (True, False), (False, True)):
-        kind, order, deterministic, benchmark = way
+    figures: dict[str, float] = {}
+    for kind in (torch.float32, torch.float16 if job.on_card else torch.bfloat16):
         layer = torch.nn.Conv3d(channels, channels, 3, padding=1).to(device, kind)
-        layer.to(memory_format=formats[order])  # type: ignore[call-overload]
-        image = torch.ones((1, channels, edge, edge, edge)).to(device, kind, memory_format=formats[order])
-        with as_inference(device, limited=True):  # restores what this way sets
-            torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
-            milliseconds[way] = 1000 * median_s(layer, image)
-    of_inference = ("channels first", True, False)
-    figures = {_named(way): value for way, value in milliseconds.items()}
-    figures[HALF] = milliseconds[(half, *of_inference)] / milliseconds[(torch.float32, *of_inference)]
+        image = torch.ones((1, channels, edge, edge, edge)).to(device, kind)
+        with as_inference(device, limited=True):
+            figures[str(kind).removeprefix("torch.")] = 1000 * median_s(layer, image)
+    full, half = figures.values()
+    figures[HALF] = half / full
     name = f"{channels} to {channels} channels, {edge}^3 voxels (ms)"
     job.row(name, figures, (_HALF_LIMIT,) if job.on_card else ())
-
-
-def _named(way: tuple[torch.dtype, str, bool, bool]) -> str:
-    kind, order, deterministic, benchmark = way
-    words = [str(kind).removeprefix("torch."), order, *["deterministic"] * deterministic, *["benchmark"] * benchmark]
-    return ", ".join(words)
 
 
 def tiles(job: CheckJob) -> None:

@@ -6,22 +6,28 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 import SimpleITK as sitk
 
-from benchmarks.peers import masks
 from benchmarks.stages import mask_rules, read_images, score_pair
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.errors import HecktorError
 from contract.files import parse_json
+from contract.images.geometry import Geometry
+from contract.images.volumes import write_mask
+from contract.platform import MASK_FILE_NAME
 from evaluation.metrics.concordance import PairCounter
 from evaluation.metrics.lesions import compare_lesions
 from evaluation.metrics.surface import compare_surfaces
 
+SPACING_MM: Final = (1.0, 1.0, 2.0)
+IN_PLANE: Final = 512
 SLICES: Final = 150
 QUICK_SLICES: Final = 50
 PATIENTS: Final = 10_000
@@ -66,9 +72,9 @@ def check_values(python: Path, folder: Path, slices: int = SLICES) -> None:
         HecktorError: panoptica counts other lesions, or a distance on cubes is not the derived one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pair, cubes = masks.lesions(slices), masks.cubes()
+    pair, sharp = lesions(slices), cubes()
     pair.save(folder / LESIONS)
-    cubes.save(folder / "cubes.npz")
+    sharp.save(folder / "cubes.npz")
     counts = count_lesions(pair)
     ours = {"tp": counts.true_positives, "fp": counts.false_positives, "fn": counts.false_negatives}
     with Peer("panoptica", python, folder / LESIONS) as panoptica:
@@ -76,12 +82,66 @@ def check_values(python: Path, folder: Path, slices: int = SLICES) -> None:
     if values != ours:
         raise HecktorError(f"panoptica: found {values}, expected our counts {ours}")
     with Peer("surface-distance", python, folder / "cubes.npz") as surface_distance:
-        mine, theirs = distances(cubes), surface_distance.values()
+        mine, theirs = distances(sharp), surface_distance.values()
     for key, expected in CUBES.items():
         if not mine[key] == theirs[key] == expected:
             raise HecktorError(
                 f"cubes, {key}: found {mine[key]} and {theirs[key]} (surface-distance), expected {expected}"
             )
+
+
+@dataclass(frozen=True)
+class LabelPair:
+    """Two label arrays (z, y, x) and their spacing in the same order."""
+
+    reference: npt.NDArray[np.uint8]
+    predicted: npt.NDArray[np.uint8]
+    spacing_zyx_mm: tuple[float, float, float]
+
+    def save(self, path: Path) -> None:
+        """Write both for another environment."""
+        np.savez(path, reference=self.reference, predicted=self.predicted, spacing_mm=self.spacing_zyx_mm)
+
+
+def lesions(slices: int) -> LabelPair:
+    """One primary tumour and six nodes; the prediction is shifted by 2 and 3 voxels."""
+    z, y, x = np.ogrid[:slices, :IN_PLANE, :IN_PLANE]
+    mask = np.zeros((slices, IN_PLANE, IN_PLANE), dtype=np.uint8)
+
+    def ball(label: int, centre: tuple[float, float, float], radius_mm: float) -> None:
+        squares = ((z - centre[0]) * SPACING_MM[2]) ** 2 + (y - centre[1]) ** 2 + (x - centre[2]) ** 2
+        mask[squares < radius_mm**2] = label
+
+    ball(1, (slices / 2, 250, 260), 20)
+    for number in range(6):
+        ball(2, (slices / 2 - 4 + 2 * number, 200 + 30 * (number % 3), 170 + 180 * (number % 2)), 6 + number)
+    return LabelPair(mask, np.roll(mask, (2, 3), axis=(1, 2)), (SPACING_MM[2], SPACING_MM[1], SPACING_MM[0]))
+
+
+def cubes() -> LabelPair:
+    """Shapes whose distances do not depend on how a surface is divided into elements.
+
+    Voxels of 1 mm. GTVp: a cube of 100 mm inside one of 102 mm. At least 95% of each surface lies opposite the other,
+    at 1 mm, and no corner is further than sqrt(3) mm: HD95 1, surface DSC at 2 mm 1. GTVn: a cube of 60 mm shifted by
+    3 mm along x. Two of its six faces are 3 mm away and nothing is further: HD95 3.
+    """
+    reference, predicted = (np.zeros((110, 110, 220), dtype=np.uint8) for _ in range(2))
+    reference[5:105, 5:105, 5:105] = 1
+    predicted[4:106, 4:106, 4:106] = 1
+    reference[20:80, 20:80, 120:180] = 2
+    predicted[20:80, 20:80, 123:183] = 2
+    return LabelPair(reference, predicted, (1.0, 1.0, 1.0))
+
+
+def write_pair(folder: Path, slices: int) -> tuple[Path, Path]:
+    """Write the lesions; returns the reference's path and the folder that holds the prediction alone."""
+    pair = lesions(slices)
+    grid = Geometry((IN_PLANE, IN_PLANE, slices), SPACING_MM, (0.0, 0.0, 0.0))
+    reference, prediction = folder / "reference.mha", folder / "prediction" / MASK_FILE_NAME
+    prediction.parent.mkdir(parents=True)
+    write_mask(reference, pair.reference, grid)
+    write_mask(prediction, pair.predicted, grid)
+    return reference, prediction.parent
 
 
 class Peer:
@@ -125,7 +185,7 @@ def _peer_call(package: str, python: Path, folder: Path) -> Call:
 
 def _pair(slices: int) -> tuple[Path, Path]:
     """The masks in a folder that this worker process leaves to the system's temporary files."""
-    return masks.write_pair(Path(tempfile.mkdtemp(prefix="hecktor-peers-")), slices)
+    return write_pair(Path(tempfile.mkdtemp(prefix="hecktor-peers-")), slices)
 
 
 def _read(slices: int) -> Call:
@@ -157,20 +217,20 @@ def _filters(slices: int) -> Call:
     return filters
 
 
-def count_lesions(pair: masks.LabelPair) -> Any:
+def count_lesions(pair: LabelPair) -> Any:
     """True and false positives and false negatives among the nodes."""
     return compare_lesions(pair.reference == 2, pair.predicted == 2, mask_rules()).counts
 
 
 def _lesions(slices: int) -> Call:
-    return partial(count_lesions, masks.lesions(slices))
+    return partial(count_lesions, lesions(slices))
 
 
 def _surfaces(slices: int) -> Call:
-    return partial(distances, masks.lesions(slices))
+    return partial(distances, lesions(slices))
 
 
-def distances(pair: masks.LabelPair) -> dict[str, float]:
+def distances(pair: LabelPair) -> dict[str, float]:
     """HD95 and surface DSC of both labels."""
     values: dict[str, float] = {}
     for name, label in LABELS:

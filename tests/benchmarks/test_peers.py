@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.evaluation import CUBES, QUICK_SLICES, check_values, distances
-from benchmarks.peers.masks import cubes
+from benchmarks.peers import CUBES, QUICK_SLICES, check_values, cubes, distances
 from contract.errors import HecktorError
 
 PANOPTICA = """

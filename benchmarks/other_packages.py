@@ -1,6 +1,6 @@
 """Lesions by panoptica and surfaces by surface-distance on given arrays; needs numpy and the package alone.
 
-python benchmarks/peers/other_packages.py panoptica|surface-distance masks.npz
+python benchmarks/other_packages.py panoptica|surface-distance masks.npz
 """
 
 from __future__ import annotations
