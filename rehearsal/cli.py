@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from contract.editions import DEFAULT_EDITION, Algorithm, Edition
-from contract.errors import EngineError, HecktorError, printable
+from contract.errors import HecktorError, printable
 from contract.options import (
     Parser,
     add_code_option,
@@ -22,8 +22,8 @@ from contract.options import (
 )
 from contract.packages import package_edition
 from contract.processes import usable_cpus
-from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
-from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
+from rehearsal.images import API_METHODS, is_archive
+from rehearsal.runners.containers import ContainerRunner, find_engine
 from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_command, evaluation_command
 
 if TYPE_CHECKING:
@@ -50,21 +50,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _refuse_unused(parser, options, is_scored)
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
-    # An archive that is loaded may take a name of the engine's, so the names are resolved before.
-    if options.algorithm_image and _is_archive(Path(options.algorithm_image)):
-        evaluation = _evaluation(options, edition, task) if is_scored else None
-        algorithm = _algorithm(options, edition, task)
-    else:
-        algorithm = _algorithm(options, edition, task)
-        evaluation = _evaluation(options, edition, task) if is_scored else None
     rehearsal = Rehearsal(
         edition=edition,
         task=task,
         cohort=options.cases,
         output_dir=options.output,
-        algorithm=algorithm,
+        algorithm=_algorithm(options, edition, task),
         limits=_limits(options, task),
-        evaluation=evaluation,
+        evaluation=_evaluation(options, edition, task) if is_scored else None,
         ground_truth_dir=options.ground_truth,
         model=options.model,
         on_failure=options.on_failure,
@@ -187,8 +180,9 @@ def _runner(
     """A runner of the image, or else of the command, or else of the default command."""
     further = tuple(shlex.split(arguments))
     if image is not None:
-        engine = find_engine(options.engine)
-        return ContainerRunner(engine, _image(engine, image), further, with_gpus, title=image)
+        engine, path = find_engine(options.engine), Path(image)
+        identity = engine.load(path) if is_archive(path) else engine.identity(image)
+        return ContainerRunner(engine, identity, further, with_gpus, title=image)
     return ProcessRunner(default if command is None else _command(command), further)
 
 
@@ -199,21 +193,6 @@ def _command(text: str) -> tuple[str, ...]:
         raise HecktorError("an empty command, expected a program to run")
     program, *arguments = (str(Path(part).absolute()) if Path(part).is_file() else part for part in parts)
     return (sys.executable if program in {"python", "python3"} else program, *arguments)
-
-
-def _image(engine: ContainerEngine, image: str) -> str:
-    """The image's ID; a saved archive is checked as at an upload and then loaded."""
-    path = Path(image)
-    if not _is_archive(path):
-        return engine.identity(image)
-    problems = upload_problems(facts_of_archive(path))
-    if problems:
-        raise EngineError(problems[0])
-    return engine.load(path)
-
-
-def _is_archive(path: Path) -> bool:
-    return path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)
 
 
 def memory_bytes(text: str) -> int:

@@ -178,18 +178,17 @@ def write_jobs(entries: Sequence[Mapping[str, Any]], input_dir: Path, generator:
 
 
 def copy_by_case(results: Sequence[JobResult], input_dir: Path, folder: Path) -> None:
-    """Put each output of the staged predictions at its `path_by_case`."""
+    """Put each output of the staged predictions at `<folder>/<case>.mha` or `.json`.
+
+    With several answers it is `<folder>/<answer>/<case>.mha` or `.json`.
+    """
     for result in results:
         for output in result.outputs:
             socket = output.answer.socket
             staged = socket.path_under(input_dir / result.job.pk / "output")
-            place(next(staged.iterdir()) if socket.is_image else staged, path_by_case(folder, result, output))
-
-
-def path_by_case(folder: Path, result: JobResult, output: CheckedOutput) -> Path:
-    """`<folder>/<case>.mha` or `.json`; with several answers `<folder>/<answer>/<case>.mha` or `.json`."""
-    parent = folder / output.answer.name if len(result.outputs) > 1 else folder
-    return parent / f"{result.job.case.case_id}{_stored_suffix(output)}"
+            parent = folder / output.answer.name if len(result.outputs) > 1 else folder
+            name = f"{result.job.case.case_id}{_stored_suffix(output)}"
+            place(next(staged.iterdir()) if socket.is_image else staged, parent / name)
 
 
 def _stored_suffix(output: CheckedOutput) -> str:

@@ -159,7 +159,7 @@ def _image(
     report(f"{name}: building, saving and loading {images.name(algorithm)}")
     images.build(options.edition, [algorithm], log)
     runner = save_and_load(images, algorithm, scratch / name, log)
-    report(f"{name}: {(scratch / name).stat().st_size / 1e9:.2f} GB, checked and loaded")
+    report(f"{name}: {(scratch / name).stat().st_size / 1e9:.2f} GB, loaded")
     return runner, [name, GROUND_TRUTH]
 
 

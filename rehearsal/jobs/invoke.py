@@ -14,7 +14,7 @@ from rehearsal.runners.failures import invoke_failure, log_warnings, start_failu
 from rehearsal.runners.monitor import GRACE_S, RunOutcome
 from rehearsal.runners.runner import RUN_RECORD, Call
 from rehearsal.runners.servers import RunningServer
-from rehearsal.runners.trees import empty_folder, entries_below, remove_entry, shown
+from rehearsal.runners.trees import empty_folder, remove_entry
 
 # The connection of a killed server breaks a moment before its process is seen to have ended.
 _END_SEEN_WITHIN_S: Final = 1.0
@@ -64,17 +64,14 @@ class _Batch:
         outcome, failure = self._invoke(server, case)
         if failure is None and listing(call.input_dir) != before:
             failure = INPUT_CHANGED
-        held = server.left_open() if server.exit_code is None else []
-        warnings = [f"{path} is kept open after the case; the platform empties the folder" for path in held]
         collected = Collected.from_call(call, folder)
         failure = self._emptied(case) or failure
         checked, failure = outputs_or_failure(failure, collected, case, self._rehearsal.task)
         run_record, unusable = read_run_record(collected.record, collected.record_fault)
         logs = {stream: self._rehearsal.log_dir / f"{case.case_id}.{stream}" for stream in _STREAMS}
         server.logs.cut(*logs.values())
-        warnings += [warning for log in logs.values() for warning in log_warnings(log)]
-        all_warnings = (*checked.warnings, *unusable, *warnings)
-        return JobResult(job, outcome, checked.outputs, failure, all_warnings, logs["stderr"], "invoke", run_record)
+        warnings = (*checked.warnings, *unusable, *(warning for log in logs.values() for warning in log_warnings(log)))
+        return JobResult(job, outcome, checked.outputs, failure, warnings, logs["stderr"], "invoke", run_record)
 
     def end(self) -> None:
         """Send SIGTERM, as the platform does after the last case."""
@@ -109,12 +106,9 @@ class _Batch:
         failure = invoke_failure(reply, code, limits, self._call.stderr)
         if reply.timed_out:
             server.stop()
-        locked = _locked_folder(self._call.output_dir)
         server.hand_over()
         if reply.timed_out or code is not None:
             self._end_unhealthy(case, "the time limit was exceeded" if reply.timed_out else "the process ended")
-        elif locked is not None:
-            failure = self._end_unhealthy(case, f"/output cannot be emptied ({locked} is not writable)")
         return RunOutcome(code, reply.seconds, reply.timed_out, peak, reply.status), failure
 
     def _emptied(self, case: CohortCase) -> str | None:
@@ -146,11 +140,3 @@ class _Batch:
         for log in logs:
             log.touch()
         return JobResult(job, self._ended, (), self._refusal, (), logs[-1], "invoke")
-
-
-def _locked_folder(folder: Path) -> str | None:
-    """The first folder below that its owner cannot empty, None without one."""
-    for entry in entries_below(folder):
-        if entry.is_folder and entry.status.st_mode & 0o300 != 0o300:
-            return shown(entry.path)
-    return None

@@ -32,11 +32,15 @@ _MAX_SHOWN: Final = 60  # characters of a value in a message
 
 @dataclass(frozen=True)
 class CheckedOutput:
-    """An output that the platform accepts: an image file, or a JSON file with its `value`."""
+    """An output that the platform accepts: an image file, or a JSON file with its `value`.
+
+    `unscored` says why the evaluation would score it as missing; empty if it would not.
+    """
 
     answer: Answer
     path: Path
     value: Any = None
+    unscored: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,30 +97,29 @@ def _first_of(faults: Sequence[str]) -> list[str]:
 def _check_answer(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[CheckedOutput, list[str]]:
     if answer.kind != "mask":
         return _check_value(output_dir, answer), []
-    path, remarks = _check_mask(output_dir, answer, ct_geometry)
-    return CheckedOutput(answer, path), remarks
-
-
-def _check_mask(output_dir: Path, answer: Answer, ct_geometry: Geometry | None) -> tuple[Path, list[str]]:
-    socket = answer.socket
-    path, ignored = _single_image(socket.path_under(output_dir), socket)
-    warnings = []
+    path, ignored = _single_image(answer.socket.path_under(output_dir), answer.socket)
+    unscored, remarks = _unscored(path, answer, ct_geometry), []
     if ignored:
-        warnings.append(f"{ignored} file(s) in {socket.relative_path} are not images; the platform would ignore them")
+        remarks.append(
+            f"{ignored} file(s) in {answer.socket.relative_path} are not images; the platform would ignore them"
+        )
+    if unscored:
+        remarks.append(
+            f"{path.name}: {unscored}; the platform would accept it, the evaluation would score it as missing"
+        )
+    return CheckedOutput(answer, path, unscored=unscored), remarks
+
+
+def _unscored(path: Path, answer: Answer, ct_geometry: Geometry | None) -> str:
+    """Why the evaluation would score a mask as missing. Raises OutputError if the platform would not accept it."""
     if path.name.lower().endswith(TIFF_SUFFIXES):
-        warnings.append(f"{path.name}: a TIFF; the platform would accept it, the evaluation would score it as missing")
-        return path, warnings
+        return "a TIFF"
     header = read_header(path, error=OutputError)
     _check_pixel_type(path, header)
     differences = [] if ct_geometry is None else ct_geometry.differences(header.geometry)
-    if differences:
-        warnings.append(
-            f"{path.name}: its grid is not the CT's ({'; '.join(differences)}, CT against mask); "
-            "the platform would accept it, the evaluation would score it as missing"
-        )
     if not differences or math.prod(header.geometry.size) <= _CHEAP_VOXELS:
         _check_labels(path, answer)
-    return path, warnings
+    return f"its grid is not the CT's ({'; '.join(differences)}, CT against mask)" if differences else ""
 
 
 def _single_image(folder: Path, socket: Socket) -> tuple[Path, int]:

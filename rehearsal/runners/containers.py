@@ -75,9 +75,9 @@ class ContainerEngine:
     def image_facts(self, image: str) -> ImageFacts:
         """Read the properties of an image. Raises EngineError if there is no such image."""
         inspected = json.loads(self.command("image", "inspect", image))[0]
-        config, size_bytes = inspected.get("Config") or {}, int(inspected.get("Size", 0))
+        config, architecture = inspected.get("Config") or {}, str(inspected.get("Architecture", ""))
         made_by = self.command("history", "--no-trunc", "--format", "{{.CreatedBy}}", image, check=False).splitlines()
-        return ImageFacts.of(image, config, inspected.get("Architecture", ""), size_bytes, made_by=made_by)
+        return ImageFacts.of(image, config, architecture, made_by)
 
     def wheels(self, image: str) -> tuple[str, ...]:
         """The folders that pip made for PyTorch and CUDA in an image, by its own `find`; empty without one."""
@@ -100,6 +100,9 @@ class ContainerEngine:
 
         The names in the archive are its writer's choice, so they are taken off again: a name that was another image's
         before is given back to it. The image keeps a name made of its ID.
+
+        Raises:
+            EngineError: the engine cannot load it, or it holds several images.
         """
         listed = self.command("image", "ls", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}")
         before = dict(line.rsplit(" ", 1) for line in listed.splitlines() if " " in line)
@@ -117,7 +120,8 @@ class ContainerEngine:
         names = [name.removeprefix("ID:").strip() for line in loaded for name in line.split(",")]
         if done.returncode != 0 or not names:
             raise EngineError(archive.name, f"{self.name} cannot load it ({done.stderr.strip()[-200:]})")
-        identity = self.identity(names[-1])
+        identities = list(dict.fromkeys(map(self.identity, names)))
+        identity = identities[-1]
         own = f"{_LOADED}:{identity.removeprefix('sha256:')[:12]}"
         self.command("tag", identity, own)
         for name in names:
@@ -125,6 +129,9 @@ class ContainerEngine:
                 self.command("tag", before[name], name)
             elif not _ID.fullmatch(name) and name != own:
                 self.command("rmi", name)
+        if len(identities) > 1:
+            expected = "exactly one; the platform would refuse the archive"
+            raise EngineError(archive.name, f"{len(identities)} images in it", expected)
         return identity
 
     def limit_arguments(self, limits: Limits) -> list[str]:
@@ -239,7 +246,6 @@ class ContainerRunner:
             logs,
             python=(self.engine.client, "exec", "--interactive", call.name, "python3", "-I", "-"),
             port=PORT,
-            folders=(str(platform.INPUT_DIR), str(platform.OUTPUT_DIR)),
             stopper=self._stopper(call.name),
             peak_memory=lambda: peak(None),
             hand_over=lambda: self._hand_over(call),

@@ -156,7 +156,6 @@ class ProcessRunner:
             Logs(process, call.stdout, call.stderr),
             python=(sys.executable, "-I", "-"),
             port=port,
-            folders=(str(call.input_dir.resolve()), str(call.output_dir.resolve())),
             stopper=group_stopper(process.pid),
             peak_memory=lambda: process_peak_bytes(process.pid),
         )

@@ -37,7 +37,7 @@ class CallResult:
 class RunningServer:
     """A running server; its caller ends it with `stop` or `kill`.
 
-    `python` runs a program from stdin that can access the server's port and `folders`; `peak_memory` returns the bytes
+    `python` runs a program from stdin that can access the server's port; `peak_memory` returns the bytes
     since its start, None if unknown; `hand_over` gives this user access to the server's files; `remove` cleans up after
     its end.
     """
@@ -46,7 +46,6 @@ class RunningServer:
     logs: Logs
     python: tuple[str, ...]
     port: int
-    folders: tuple[str, str]
     stopper: Stopper
     peak_memory: Callable[[], int | None]
     hand_over: Callable[[], None] = lambda: None
@@ -62,19 +61,14 @@ class RunningServer:
         for number in range(tries):
             if number and self.exit_code_within(apart_s) is not None:
                 break
-            reply = self._call("ready", 1, apart_s, HEALTH_CALL_S, limit_s=HEALTH_CALL_S)
+            reply = self._call("GET", "/health", HEALTH_CALL_S)
             if reply.status == 200 or self.exit_code is not None:
                 break
         return CallResult(reply.status, reply.text, time.monotonic() - self.started_s)
 
     def invoke(self, time_limit_s: float) -> CallResult:
         """Call `POST /invoke`; the result holds the seconds of the call."""
-        return self._call("invoke", time_limit_s, limit_s=time_limit_s)
-
-    def left_open(self) -> list[str]:
-        """Files and working directories in the input and output folders that a process still holds open."""
-        answer = self._ask("open", *self.folders, limit_s=HEALTH_CALL_S)
-        return [] if answer is None else [str(path) for path in answer["open"]]
+        return self._call("POST", "/invoke", time_limit_s)
 
     @property
     def exit_code(self) -> int | None:
@@ -101,21 +95,18 @@ class RunningServer:
         self.logs.close()
         self.remove()
 
-    def _call(self, command: str, *times_s: float, limit_s: float) -> CallResult:
+    def _call(self, method: str, path: str, limit_s: float) -> CallResult:
+        """Output of the client program; no answer if it overran or was killed, for example by the server's end."""
         begun = time.monotonic()
-        answer = self._ask(command, self.port, *times_s, limit_s=limit_s)
-        seconds = time.monotonic() - begun
-        return CallResult(None, "no answer", seconds, seconds >= limit_s) if answer is None else CallResult(**answer)
-
-    def _ask(self, *arguments: object, limit_s: float) -> Any:
-        """Output of the client program; None if it overran or was killed, for example by the server's end."""
-        command = [*self.python, *map(str, arguments)]
+        command = [*self.python, method, path, str(self.port), str(limit_s)]
         with _CLIENT.open("rb") as program:
             status, output = bounded_output(command, program, limit_s + _CLIENT_START_S)
         # The engine gives the same status for a container that is just ending.
         if status in _NO_PYTHON and self.exit_code_within(1.0) is None:
             raise EngineError("no python3 in the image, through which a server without network is called")
-        return _answer_of(output, arguments[0]) if status == 0 else None
+        seconds = time.monotonic() - begun
+        answer = _answer_of(output) if status == 0 else None
+        return CallResult(None, "no answer", seconds, seconds >= limit_s) if answer is None else CallResult(**answer)
 
 
 def bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -> tuple[int | None, bytes]:
@@ -136,16 +127,12 @@ def bounded_output(command: Sequence[str], program: IO[bytes], limit_s: float) -
     return (None if len(output) > _ANSWER_BYTES or status < 0 else status), output
 
 
-def _answer_of(output: bytes, command: object) -> Any:
+def _answer_of(output: bytes) -> Any:
     """The client's answer, None if it is another one's: the image's own python3 may print anything."""
     try:
         answer = json.loads(output)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(answer, dict):
-        return None
-    if command == "open":
-        return answer if isinstance(answer.get("open"), list) else None
     kinds = {"status": int | None, "text": str, "seconds": int | float, "timed_out": bool}
-    fits = answer.keys() == kinds.keys() and all(isinstance(answer[key], kind) for key, kind in kinds.items())
-    return answer if fits else None
+    is_ours = isinstance(answer, dict) and answer.keys() == kinds.keys()
+    return answer if is_ours and all(isinstance(answer[key], kind) for key, kind in kinds.items()) else None

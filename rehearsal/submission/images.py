@@ -13,7 +13,6 @@ from typing import Final
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.files import write_json
-from rehearsal.images import facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Runner, code_options
 
@@ -63,11 +62,8 @@ class BuiltImages:
     def load(self, archive: Path) -> Runner:
         """Load an archive and run its image by its identity, since another build may reuse the name.
 
-        Raises EngineError if the platform would refuse it, it is damaged, or the engine cannot load it.
+        Raises EngineError if the engine cannot load it.
         """
-        problems = upload_problems(facts_of_archive(archive, verify=True))
-        if problems:
-            raise EngineError(problems[0])
         return ContainerRunner(self.engine, self.engine.load(archive), with_gpus=self.with_gpus)
 
     def _build(self, edition: Edition, images: Sequence[str], flags: Sequence[str], log: Path) -> None:
@@ -106,7 +102,7 @@ class EvaluationImages(BuiltImages):
 
 
 def save_and_load(images: BuiltImages, task: Algorithm, archive: Path, log: Path) -> Runner:
-    """Save the image of a task as `archive` and load it from there, with the checks of `BuiltImages.load`."""
+    """Save the image of a task as `archive` and load it from there."""
     with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
         images.save(task, Path(folder), log).rename(archive)
     return images.load(archive)

@@ -88,9 +88,8 @@ def _make_from_folder(options: SubmissionOptions, images: BuiltImages | None, re
         shared = {name: path for name, path in files.items() if not path.is_relative_to(options.package)}
         pack(options.package, scratch / MODEL, shared)
         unpack(scratch / MODEL, scratch / "model")
-        verified_files(scratch / "model", manifest)
         identity = package_identity(scratch / "model")
-        report(f"{MODEL}: packed, unpacked as the platform does, verified: {identity}")
+        report(f"{MODEL}: packed, unpacked as the platform does: {identity}")
         report(f"phantoms: making {', '.join(options.kinds)}")
         kinds = make_phantoms(scratch / "cohort", options.edition, options.kinds, options.coarsening)
         inputs = TrialInputs(options.edition, scratch / "cohort", kinds, scratch / "model")
@@ -150,7 +149,7 @@ def _rehearsed(
             runner = save_and_load(images, task, archive, log)
             name, entry = images.name(task), file_entry(archive)
             archives.append(UploadedImage(file=archive.name, task=task.name, image=name, torch=options.torch, **entry))
-            report(f"{archive.name}: {archives[-1].size / 1e9:.2f} GB, checked and loaded")
+            report(f"{archive.name}: {archives[-1].size / 1e9:.2f} GB, loaded")
         report(f"{task.name}: rehearsing {len(inputs.kinds)} phantoms")
         tried.append(try_task(task, runner, inputs, scratch / REHEARSAL / task.name, report))
         longest_s, limit_s = tried[-1].longest_s, tried[-1].time_limit_s

@@ -109,8 +109,8 @@ def _how(submission: SubmissionDocument) -> str:
         )
     where = "with all GPUs of the machine" if submission.rehearsed_with_gpus else "on a CPU, not on a GPU"
     return (
-        "Each archive was checked as at an upload, each layer against its checksum. It was loaded into a container "
-        "engine and run as the platform does: with its own user, no network, read-only input, "
+        "Each archive was loaded into a container engine and run as the platform does: with its own user, no network, "
+        "read-only input, "
         f"{MEMORY_BYTES // 1024**3} GiB, the task's time limit, with model.tar.gz unpacked at /opt/ml/model; "
         f"{where}."
     )

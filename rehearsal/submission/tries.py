@@ -11,7 +11,6 @@ from typing import Final, Literal
 from contract.documents import Document
 from contract.editions import Algorithm, Edition
 from contract.errors import HecktorError
-from contract.images.volumes import read_header
 from rehearsal.jobs.execute import JobResult, Rehearsal
 from rehearsal.jobs.records import RecordedRun
 from rehearsal.phantoms.centres import CENTRES
@@ -19,7 +18,6 @@ from rehearsal.phantoms.cohort import PhantomCase, make_case
 from rehearsal.phantoms.layouts import PlatformWriter
 from rehearsal.phantoms.make import render_for
 from rehearsal.pipeline import rehearse
-from rehearsal.platform import path_by_case
 from rehearsal.runners.runner import GIB, Limits, Runner
 
 MEMORY_BYTES: Final = 16 * GIB
@@ -110,7 +108,7 @@ def try_task(
     problems = [*result.refusals, *result.problems]
     for job in result.jobs:
         case = job.job.case.case_id
-        problems += [f"phantom {case} ({inputs.kinds[case]}): {problem}" for problem in _problems(job, task, output)]
+        problems += [f"phantom {case} ({inputs.kinds[case]}): {problem}" for problem in _problems(job)]
     if problems:
         raise HecktorError(task.name, problems[0])
     cases = tuple(_tried_case(job, inputs) for job in result.jobs)
@@ -131,20 +129,10 @@ def _progress(job: JobResult, task: Algorithm, inputs: TrialInputs) -> str:
     return f"{task.name}: phantom {case} ({inputs.kinds[case]}) {job.outcome.seconds:.1f} s{ended}"
 
 
-def _problems(job: JobResult, task: Algorithm, output_dir: Path) -> list[str]:
+def _problems(job: JobResult) -> list[str]:
     if job.failure is not None:
         return [job.failure]
-    return [*_off_grid(job, task, output_dir / "predictions"), *_fallbacks(job)]
-
-
-def _off_grid(job: JobResult, task: Algorithm, predictions: Path) -> list[str]:
-    """A mask off the CT's grid: the platform would accept it, the evaluation would score it as missing."""
-    differences = []
-    for output in job.outputs:
-        if output.answer.kind == "mask":
-            grid = read_header(job.job.case.file(task.scan)).geometry
-            differences += read_header(path_by_case(predictions, job, output)).geometry.differences(grid)
-    return [f"the mask's grid is not the CT's: {differences[0]}"] if differences else []
+    return [*(f"{one.path.name}: {one.unscored}" for one in job.outputs if one.unscored), *_fallbacks(job)]
 
 
 def _fallbacks(job: JobResult) -> list[str]:

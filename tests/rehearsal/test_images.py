@@ -1,24 +1,18 @@
-"""The platform's checks of an uploaded image, and the integrity of saved images."""
+"""The platform's checks of an uploaded image."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import json
-import tarfile
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from contract.errors import EngineError
-from rehearsal.images import ImageFacts, facts_of_archive, upload_problems
+from rehearsal.images import ImageFacts, hidden_problems, is_archive, upload_problems, version_warnings
 
 
 def facts(**changes) -> ImageFacts:
-    sound = {"name": "i", "user": "hecktor", "architecture": "amd64", "api_method": "exec", "size_bytes": 1}
+    sound = {"name": "i", "user": "hecktor", "architecture": "amd64", "api_method": "exec"}
     return ImageFacts(**{**sound, "variables": (), **changes})
 
 
@@ -31,8 +25,6 @@ def facts(**changes) -> ImageFacts:
         ),
         ({"architecture": "arm64"}, "built for arm64, expected amd64"),
         ({"api_method": "batch"}, "'batch', expected exec or invoke"),
-        ({"size_bytes": 10_000_000_001}, "expected at most 10 GB"),
-        ({"manifests": 2}, "2 images in the archive, expected exactly one"),
     ],
 )
 def test_an_image_is_refused_for_one_reason(changes, message):
@@ -46,161 +38,72 @@ def test_users_other_than_root_are_accepted(user):
     assert upload_problems(facts(user=user)) == []
 
 
-def saved_image(path: Path, config: dict, images: int = 1) -> Path:
-    manifest = [{"Config": "blobs/sha256/abc", "RepoTags": ["i:latest"], "Layers": []}] * images
-    with tarfile.open(path, "w:gz") as archive:
-        for name, document in (("blobs/sha256/abc", config), ("manifest.json", manifest)):
-            content = json.dumps(document).encode()
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return path
-
-
-def test_a_saved_image_is_read_without_an_engine(tmp_path: Path):
-    config = {
-        "architecture": "amd64",
-        "config": {
-            "User": "1000",
-            "Labels": {"org.grand-challenge.api-method": "invoke"},
-            "Env": ["PATH=/bin", "GRAND_CHALLENGE_X=1"],
-        },
-    }
-    image = facts_of_archive(saved_image(tmp_path / "i.tar.gz", config))
-    assert (image.user, image.architecture, image.api_method, image.manifests) == ("1000", "amd64", "invoke", 1)
-    assert image.stripped_variables == ("GRAND_CHALLENGE_X",)
-    assert upload_problems(image) == []
-    two = facts_of_archive(saved_image(tmp_path / "two.tar.gz", {"architecture": "arm64", "config": {}}, images=2))
-    assert len(upload_problems(two)) == 3
-
-
-@pytest.mark.parametrize(("name", "content"), [("i.zip", b""), ("i.tar", b"garbage"), ("j.tar.gz", b"garbage")])
-def test_unreadable_archives_are_errors(tmp_path: Path, name, content):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(EngineError, match=name):
-        facts_of_archive(path)
-
-
-def test_an_archive_without_a_manifest(tmp_path: Path):
-    with tarfile.open(tmp_path / "e.tar", "w"):
-        pass
-    with pytest.raises(EngineError, match=r"no manifest\.json"):
-        facts_of_archive(tmp_path / "e.tar")
-
-
-def saved(
-    path: Path,
-    layers: dict[str, bytes],
-    contents: Sequence[bytes],
-    links: dict[str, str] | None = None,
-    **damaged: bytes,
-) -> Path:
-    """What `docker save` writes: a manifest, a configuration with the checksums of `contents`, layers and links."""
-    sums = [f"sha256:{hashlib.sha256(content).hexdigest()}" for content in contents]
-    manifest = [{"Config": "c.json", "Layers": [*layers, *(links or {})]}]
-    files = {**layers, "c.json": json.dumps({"architecture": "amd64", "rootfs": {"diff_ids": sums}}).encode()}
-    files["manifest.json"] = json.dumps(manifest).encode()
-    with tarfile.open(path, "w:gz") as archive:
-        for name, content in (files | damaged).items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        for name, target in (links or {}).items():
-            link = tarfile.TarInfo(name)
-            link.type, link.linkname = tarfile.SYMTYPE, target
-            archive.addfile(link)
-    return path
-
-
-def test_intact_layers_pass(tmp_path: Path) -> None:
-    """One as it is, one compressed, one that looks like JSON, and one that links to the first."""
-    contents = [b"first", b"second" * 1000, b"[1]", b"first"]
-    layers = {"a/layer.tar": contents[0], "b/layer.tar": gzip.compress(contents[1]), "c/layer.tar": contents[2]}
-    archive = saved(tmp_path / "image.tar.gz", layers, contents, {"d/layer.tar": "../a/layer.tar"})
-    facts = facts_of_archive(archive, verify=True)
-    assert (facts.architecture, facts.manifests, facts.user) == ("amd64", 1, "")
-
-
 @pytest.mark.parametrize(
-    "layer",
-    [gzip.compress(b"one") + gzip.compress(b"two"), bytes.fromhex("28b52ffd04580100006f6e65")],
-    ids=["parts", "zstd"],
-)
-def test_layers_that_are_not_checked_pass(tmp_path: Path, layer: bytes) -> None:
-    """Their compression is not read, so they say nothing against a sound archive."""
-    facts_of_archive(saved(tmp_path / "image.tar.gz", {"a/layer.tar": layer}, [b"onetwo"]), verify=True)
-
-
-def test_an_altered_layer_is_named(tmp_path: Path) -> None:
-    archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": b"first", "b/layer.tar": b"altered"}, [b"first", b"x"])
-    with pytest.raises(EngineError, match=r"^image\.tar\.gz: layer b/layer\.tar has sha256"):
-        facts_of_archive(archive, verify=True)
-
-
-def test_a_missing_layer_is_named(tmp_path: Path) -> None:
-    archive = saved(tmp_path / "image.tar.gz", {}, [b"first"], {"a/layer.tar": "../b/layer.tar"})
-    with pytest.raises(EngineError, match=r"layer a/layer\.tar is not in the archive"):
-        facts_of_archive(archive, verify=True)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
+    ("config", "found"),
     [
-        ("manifest.json", b"[" * 100_000),
-        ("manifest.json", b'["c.json"]'),
-        ("a", gzip.compress(b"layer", mtime=0)[:-9] + b"\xff" * 9),
+        ({"WorkingDir": "/opt/ml/model/code"}, "WORKDIR /opt/ml/model/code is hidden"),
+        ({"Entrypoint": ["python", "/opt/ml/model/run.py"]}, "ENTRYPOINT /opt/ml/model/run.py is hidden"),
+        ({"Entrypoint": ["/tmp/run"]}, "ENTRYPOINT /tmp/run is hidden"),
+        ({"WorkingDir": "/output"}, "WORKDIR /output is hidden"),
+        ({"WorkingDir": "/opt/app", "Entrypoint": ["python", "-m", "algorithm"]}, None),
+        ({"WorkingDir": "/tmpfiles", "Entrypoint": ["/opt/ml/models/run"]}, None),
     ],
 )
-def test_damaged_members_of_an_image_are_one_line(tmp_path: Path, name: str, content: bytes) -> None:
-    """JSON nested too deeply, a manifest without objects, and a compressed layer whose checksum is wrong."""
-    archive = saved(tmp_path / "image.tar.gz", {"a": b"layer"}, [b"layer"], **{name: content})
-    with pytest.raises(EngineError, match=r"^image\.tar\.gz: (no manifest|no image with layers|found a damaged layer)"):
-        facts_of_archive(archive, verify=True)
+def test_a_program_that_the_platform_hides_is_named(config: dict[str, object], found: str | None) -> None:
+    problems = hidden_problems(ImageFacts.of("image", config, "amd64"))
+    assert (found is None) == (problems == [])
+    assert all(str(found) in problem for problem in problems)
 
 
-def test_archives_without_an_image_are_errors(tmp_path: Path) -> None:
-    cut = saved(tmp_path / "cut.tar.gz", {"a": bytes(range(256)) * 4096}, [b"a"])
-    cut.write_bytes(cut.read_bytes()[:-2000])
-    with pytest.raises(EngineError, match=r"^cut\.tar\.gz: "):
-        facts_of_archive(cut, verify=True)
-    with pytest.raises(EngineError, match=r"^few\.tar\.gz: no image with layers"):
-        facts_of_archive(saved(tmp_path / "few.tar.gz", {"a": b"a"}, []), verify=True)
+def test_a_program_of_the_path_is_not_in_the_working_folder() -> None:
+    config = {"WorkingDir": "/opt/ml/model", "Entrypoint": ["python3", "-u", "run.py"]}
+    _, second = hidden_problems(ImageFacts.of("image", config, "amd64"))
+    assert second.startswith("image: ENTRYPOINT /opt/ml/model/run.py is hidden")
 
 
-def test_a_layer_that_ends_early_is_named(tmp_path: Path) -> None:
-    layer = gzip.compress(b"first" * 1000)[:-9]
-    archive = saved(tmp_path / "image.tar.gz", {"a/layer.tar": layer}, [b"first" * 1000])
-    with pytest.raises(EngineError, match=r"^image\.tar\.gz: found a damaged layer \("):
-        facts_of_archive(archive, verify=True)
+@pytest.mark.parametrize(
+    ("variables", "made_by", "found"),
+    [
+        (["PYTORCH_VERSION=2.9.0"], [], ["PyTorch 2.9.0"]),
+        ([], ["RUN pip install torch==2.9.1 nnunetv2"], ["PyTorch 2.9.1"]),
+        (["CUDA_VERSION=13.0.1"], [], ["CUDA 13.0.1"]),
+        ([], ["RUN pip install torch --index-url https://download.pytorch.org/whl/cu130"], ["CUDA cu130"]),
+        (["PYTORCH_VERSION=2.8.0", "CUDA_VERSION=12.6"], ["RUN pip install torch==2.10.0"], []),
+    ],
+)
+def test_versions_that_the_platform_cannot_run_are_warnings(
+    variables: list[str], made_by: list[str], found: list[str]
+) -> None:
+    warnings = version_warnings(ImageFacts.of("image", {"Env": variables}, "amd64", made_by))
+    assert len(warnings) == len(found)
+    assert all(part in warning for part, warning in zip(found, warnings, strict=True))
 
 
-def test_a_large_layer_passes(tmp_path: Path) -> None:
-    """Beyond 16 MiB a layer is read, and inflated, piece by piece: random bytes do not compress, zeros do."""
-    content = np.random.default_rng(1).bytes(18 << 20) + bytes(40 << 20)
-    facts_of_archive(
-        saved(tmp_path / "image.tar.gz", {"a/layer.tar": gzip.compress(content, 1)}, [content]), verify=True
-    )
+@pytest.mark.parametrize(
+    ("wheels", "found"),
+    [
+        (["torch-2.9.1+cu128.dist-info"], ["PyTorch 2.9.1"]),
+        (["torch-2.9.0.dist-info", "nvidia_cuda_runtime-13.0.96.dist-info"], ["PyTorch 2.9.0", "CUDA 13.0.96"]),
+        (["torch-2.10.0+cu130.dist-info"], ["CUDA cu130"]),
+        (["torch-2.10.0.dist-info", "nvidia_cudnn_cu13-9.13.0.50.dist-info"], ["CUDA cu13"]),
+        (["torch-2.8.0.dist-info", "nvidia_cuda_runtime_cu12-12.8.90.dist-info"], []),
+        (["torch-2.90.0.dist-info"], []),
+    ],
+)
+def test_versions_are_those_of_the_wheels(wheels: list[str], found: list[str]) -> None:
+    """Names as pip writes them: `torch-VERSION.dist-info`, and CUDA's, which from 13 on have no suffix."""
+    facts = replace(ImageFacts.of("image", {}, "amd64"), wheels=tuple(wheels))
+    assert [warning.split(": ")[1].split(", ")[0] for warning in version_warnings(facts)] == found
 
 
-@pytest.mark.parametrize("dotted", ["manifest.json", "c.json", "a/layer.tar", "link", "in the manifest"])
-def test_names_may_begin_with_a_dot(tmp_path: Path, dotted: str) -> None:
-    """As `tar -C folder .` writes them; a link names its target either way."""
-    content = b"first"
-    sums = [f"sha256:{hashlib.sha256(content).hexdigest()}"] * 2
-    prefix = "./" if dotted == "in the manifest" else ""
-    manifest = [{"Config": f"{prefix}c.json", "Layers": [f"{prefix}a/layer.tar", f"{prefix}b/layer.tar"]}]
-    files = {
-        "a/layer.tar": content,
-        "c.json": json.dumps({"architecture": "amd64", "rootfs": {"diff_ids": sums}}).encode(),
-        "manifest.json": json.dumps(manifest).encode(),
-    }
-    with tarfile.open(tmp_path / "i.tar", "w") as archive:
-        for name, text in files.items():
-            member = tarfile.TarInfo(f"./{name}" if name == dotted else name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text))
-        link = tarfile.TarInfo("./b/layer.tar" if dotted == "link" else "b/layer.tar")
-        link.type, link.linkname = tarfile.LNKTYPE, "./a/layer.tar" if dotted == "link" else "a/layer.tar"
-        archive.addfile(link)
-    assert facts_of_archive(tmp_path / "i.tar", verify=True).architecture == "amd64"
+def test_an_archive_of_more_than_10_gb_is_refused(tmp_path: Path) -> None:
+    """The file has holes, so it takes no space."""
+    for name in ("image.tar.gz", "image.zip"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(10_000_000_000)
+    assert is_archive(tmp_path / "image.tar.gz")
+    assert not is_archive(tmp_path / "image.zip")
+    with (tmp_path / "image.tar.gz").open("ab") as file:
+        file.truncate(10_010_000_000)
+    with pytest.raises(EngineError, match=r"^image\.tar\.gz: 10\.01 GB, expected at most 10 GB"):
+        is_archive(tmp_path / "image.tar.gz")

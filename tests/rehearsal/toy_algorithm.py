@@ -153,20 +153,10 @@ def misbehave(options: argparse.Namespace) -> None:  # noqa: C901
         sys.stderr.write(json.dumps(surroundings(options)) + "\n")
     elif behaviour == "confined":
         sys.stderr.write(json.dumps(confined(options)) + "\n")
-    elif behaviour == "keep-open":
-        KEPT.append(next((options.input / "images" / "ct").iterdir()).open("rb"))
-        os.chdir(options.output)
-    elif behaviour == "lock-output":
-        (options.output / "locked").mkdir()
-        (options.output / "locked" / "file").touch()
-        (options.output / "locked").chmod(0o500)
     elif behaviour == "die":
         sys.stderr.write("the scanner was off\n")
         sys.stderr.flush()
         os._exit(3)
-
-
-KEPT: list = []
 
 
 def serve(options: argparse.Namespace) -> None:

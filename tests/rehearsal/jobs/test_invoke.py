@@ -113,7 +113,7 @@ def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, rea
     answers = iter([503, 503, 200])
     process = subprocess.Popen(["sleep", "60"])
     logs = Logs(process, tmp_path / "stdout", tmp_path / "stderr")
-    server = RunningServer(process, logs, (), 0, ("", ""), lambda _: None, lambda: None)
+    server = RunningServer(process, logs, (), 0, lambda _: None, lambda: None)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(RunningServer, "_call", lambda *_, **__: CallResult(next(answers), "", 0.0))
@@ -131,12 +131,6 @@ def test_health_is_asked_a_fixed_number_of_times(tmp_path: Path, tries: int, rea
             r"Invoke time limit exceeded: still running after 1 s; .* SIGTERM",
             None,
             "the time limit was exceeded",
-        ),
-        (
-            "lock-output",
-            r"/output cannot be emptied \(locked is not writable\); .* unhealthy",
-            201,
-            "/output cannot be",
         ),
         (
             "die",
@@ -181,15 +175,6 @@ def test_an_evaluation_is_no_server(rehearse_toy, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ProcessRunner, "api_method", "invoke")
     with pytest.raises(EngineError, match="an evaluation is called by exec"):
         rehearse_toy(evaluation="well")
-
-
-def test_files_kept_open_between_cases_give_warnings(rehearse_toy):
-    result = rehearse_toy("keep-open", task="hpv", api_method="invoke")
-    for job in result.jobs:
-        (ct,) = (entry["image"]["pk"] for entry in job.job.entries if entry["socket"]["slug"] == "ct-image")
-        paths = [line.split(" is kept open")[0] for line in job.warnings if "is kept open" in line]
-        assert any(path.endswith(f"{ct}.mha") for path in paths)
-        assert any(path.endswith("/output") for path in paths)
 
 
 def test_a_server_takes_one_case_at_a_time(rehearse_toy):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.errors import EngineError
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner
 from rehearsal.runners.runner import GIB, Call, Limits
 
@@ -55,7 +56,7 @@ def test_a_container_has_neither_rights_nor_a_second_log_nor_processes_without_b
     assert expected <= set(arguments)
 
 
-# An engine in a file: names of images with their IDs. Loading gives the names `evaluator:latest` and `new:1` to sha256:bb.
+# An engine in a file: names of images with their IDs. Loading gives the names `evaluator:latest` and `new:1` to images.
 ENGINE = """#!{python}
 import json, sys
 from pathlib import Path
@@ -68,7 +69,7 @@ elif arguments[:2] == ["image", "inspect"]:
     print(names.get(arguments[-1], arguments[-1]))
 elif arguments == ["load"]:
     sys.stdin.buffer.read()
-    names |= {{"evaluator:latest": "sha256:" + "b" * 64, "new:1": "sha256:" + "b" * 64}}
+    names |= {{"evaluator:latest": "sha256:" + "b" * 64, "new:1": "sha256:" + {second!r} * 64}}
     print("Loaded image: evaluator:latest\\nLoaded image: new:1")
 elif arguments[0] == "tag":
     names[arguments[2]] = names.get(arguments[1], arguments[1])
@@ -78,14 +79,24 @@ state.write_text(json.dumps(names))
 """
 
 
-def test_an_archive_takes_no_name_of_the_engine(tmp_path: Path) -> None:
-    """The name of another image is given back, a new one is taken off; the image is known by its ID."""
+@pytest.mark.parametrize("second", ["b", "c"])
+def test_an_archive_takes_no_name_of_the_engine(tmp_path: Path, second: str) -> None:
+    """The name of another image is given back, a new one is taken off; the image is known by its ID.
+
+    An archive of two images, sha256:bb and sha256:cc, is refused after that.
+    """
     client, state, archive = tmp_path / "client", tmp_path / "state.json", tmp_path / "stranger.tar"
-    client.write_text(ENGINE.format(python=sys.executable, state=str(state)))
+    client.write_text(ENGINE.format(python=sys.executable, state=str(state), second=second))
     client.chmod(0o755)
     archive.touch()
     evaluator = "sha256:" + "a" * 64
     state.write_text(json.dumps({"evaluator:latest": evaluator}))
-    assert ContainerEngine(str(client), is_podman=False).load(archive) == "sha256:" + "b" * 64
+    engine = ContainerEngine(str(client), is_podman=False)
+    if second == "b":
+        assert engine.load(archive) == "sha256:" + "b" * 64
+    else:
+        with pytest.raises(EngineError, match=r"^stranger\.tar: 2 images in it, expected exactly one"):
+            engine.load(archive)
     names = json.loads(state.read_text())
-    assert names == {"evaluator:latest": evaluator, "hecktor-loaded:bbbbbbbbbbbb": "sha256:" + "b" * 64}
+    own = {f"hecktor-loaded:{second * 12}": "sha256:" + second * 64}
+    assert names == {"evaluator:latest": evaluator, **own}

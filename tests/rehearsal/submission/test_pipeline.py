@@ -195,7 +195,7 @@ def test_an_unsure_region_and_warnings_are_shown(tiny_package: Path, tmp_path: P
             r"^rfs: phantom \w+-\d+ \(head_and_neck\): exit status 3.*the scanner was off; no file",
         ),
         (StubImages({"segmentation": "label-3"}), r"^segmentation: .*label 3, expected only 0, 1, 2"),
-        (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*the mask's grid is not the CT's: origin"),
+        (StubImages({"segmentation": "wrong-geometry"}), r"^segmentation: .*its grid is not the CT's \(origin"),
         (StubImages({"hpv": "missing"}), r"^hpv: .*no output"),
         (StubImages(record=RECORD | {"passes_done": 0}), r"the PET threshold answered, expected an answer of the net"),
         (
@@ -261,7 +261,7 @@ def test_each_long_step_is_reported_when_it_begins(tiny_package: Path, tmp_path:
     shown = [re.sub(r"\d+\.\d+ (s|GB)", r"N \1", line) for line in lines]
     assert shown[:5] == [
         "model.tar.gz: packing",
-        f"model.tar.gz: packed, unpacked as the platform does, verified: {package_identity(tiny_package)}",
+        f"model.tar.gz: packed, unpacked as the platform does: {package_identity(tiny_package)}",
         "phantoms: making head_and_neck",
         "images: building toy-hecktor-rfs:cpu",
         "hecktor-rfs.tar.gz: saving and loading",
