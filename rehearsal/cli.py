@@ -28,7 +28,7 @@ from rehearsal.runners.runner import Limits, ProcessRunner, Runner, algorithm_co
 
 if TYPE_CHECKING:
     from rehearsal.jobs.execute import JobResult, Rehearsal
-    from rehearsal.pipeline import RehearsalResult
+    from rehearsal.record import RehearsalResult
 
 _UNITS: Final = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -118,7 +118,7 @@ def _say(line: str, file: TextIO | None = None) -> None:
 
 
 def _print_result(result: RehearsalResult, rehearsal: Rehearsal) -> None:
-    from rehearsal.pipeline import REHEARSAL_JSON
+    from rehearsal.record import REHEARSAL_JSON
 
     for warning in result.warnings:
         _say(f"warning: {warning}", file=sys.stderr)

@@ -7,24 +7,19 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from contract.documents import Document
 from contract.errors import EngineError, OutputError
 from contract.files import write_json
 from contract.platform import METRICS_JSON
 from rehearsal.jobs.cases import Cohort, find_cases
-from rehearsal.jobs.execute import JobResult, Jobs, OnFailure, Rehearsal, run_jobs
+from rehearsal.jobs.execute import JobResult, Jobs, Rehearsal, run_jobs
 from rehearsal.jobs.invoke import invoke_jobs
 from rehearsal.jobs.records import (
-    RecordedRun,
-    Records,
-    RehearsedAnswer,
-    RehearsedPackage,
     check_model_exists,
     given_model,
     named_cases,
@@ -42,51 +37,16 @@ from rehearsal.platform import (
     run_evaluation,
     stage_predictions,
 )
+from rehearsal.record import REHEARSAL_JSON, RehearsalRecord, RehearsalResult, records_of
 from rehearsal.runners.monitor import ended_by_signals
 from rehearsal.runners.trees import remove_entry, remove_tree
 
-REHEARSAL_JSON: Final = "rehearsal.json"
 _WORK_PREFIX: Final = ".rehearsal-"
 _OWN_NAMES: Final = ("predictions", "evaluation", "logs", METRICS_JSON, REHEARSAL_JSON)
 
 
 def _ignore(_: object) -> None:
     """Progress callback that does nothing."""
-
-
-@dataclass(frozen=True)
-class RehearsalResult:
-    """Result of a rehearsal.
-
-    `refusals` are reasons why the platform would not accept an image, `problems` reasons why there is no ranked
-    result. `startup_s` has one entry for each server: the seconds until it was ready; it is empty for `exec`. `package`
-    is the model package that was given or answered, None if none is known; `answers` counts fallbacks and notices.
-    """
-
-    jobs: tuple[JobResult, ...]
-    refusals: tuple[str, ...]
-    problems: tuple[str, ...]
-    warnings: tuple[str, ...]
-    metrics: dict[str, float]
-    api_method: str
-    startup_s: tuple[float, ...]
-    package: RehearsedPackage | None = None
-    answers: tuple[RehearsedAnswer, ...] = ()
-
-    @property
-    def records(self) -> Records:
-        """The algorithm's run record of each answered case."""
-        return _records(self.jobs)
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """Failed cases with their reasons."""
-        return tuple(f"{job.job.case.case_id}: {job.failure}" for job in self.jobs if job.failure is not None)
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the platform would show a result."""
-        return not (self.refusals or self.failures or self.problems)
 
 
 def rehearse(
@@ -131,7 +91,7 @@ def rehearse(
         copy_by_case(jobs.results, input_dir, output_dir / "predictions")
         evaluated = _evaluate(rehearsal, jobs, input_dir, work_dir)
     metrics, unranked = ({}, []) if evaluated.metrics is None else ranked_values(evaluated.metrics)
-    package, mistaken, unknown = rehearsed_package(given, _records(jobs.results))
+    package, mistaken, unknown = rehearsed_package(given, records_of(jobs.results))
     problems = [
         *hidden,
         *mistaken,
@@ -140,7 +100,7 @@ def rehearse(
     ]
     of_cases = (f"{job.job.case.case_id}: {warning}" for job in jobs.results for warning in job.warnings)
     warnings += (*of_images, *of_method, *unscored, *unknown, *jobs.warnings, *of_cases, *evaluated.warnings)
-    answers = rehearsed_answers([one.name for one in rehearsal.task.answers], _records(jobs.results))
+    answers = rehearsed_answers([one.name for one in rehearsal.task.answers], records_of(jobs.results))
     result = RehearsalResult(
         jobs.results, refused, tuple(problems), warnings, metrics, api_method, jobs.startup_s, package, answers
     )
@@ -180,10 +140,6 @@ def _cohort(rehearsal: Rehearsal) -> Cohort:
     return Cohort(find_cases(rehearsal.cohort, rehearsal.task, rehearsal.only))
 
 
-def _records(jobs: Sequence[JobResult]) -> Records:
-    return {job.job.case.case_id: job.run_record for job in jobs if job.failure is None}
-
-
 def _failed_batch(jobs: Sequence[JobResult], api_method: str) -> tuple[str, ...]:
     """The problem that one failed case of a server means for the whole job; empty without one."""
     failed = [job.job.case.case_id for job in jobs if job.failure is not None]
@@ -206,97 +162,3 @@ def _clear(output_dir: Path, work_dir: Path) -> None:
     killed = set(output_dir.glob(f"{_WORK_PREFIX}*")) - {work_dir}
     for path in (*(output_dir / name for name in _OWN_NAMES), *killed):
         remove_entry(path.parent, path.name)
-
-
-class RehearsalLimits(Document):
-    """Limits of each case."""
-
-    memory_bytes: int
-    time_limit_s: float
-    cpus: float | None
-
-
-class RehearsedCase(Document):
-    """How one case ended; `failure` is null if the platform would accept its outputs.
-
-    `fallbacks` (by answer: which one, and why) and `notices` are those of the algorithm's run record.
-    """
-
-    case: str
-    job: str
-    failure: str | None
-    warnings: tuple[str, ...]
-    fallbacks: dict[str, str]
-    notices: tuple[str, ...]
-    exit_code: int | None
-    http_status: int | None
-    timed_out: bool
-    seconds: float
-    peak_memory_bytes: int | None
-
-
-class RehearsalRecord(Document):
-    """The content of `rehearsal.json`; `ranked` holds the ranked metrics by their path in `metrics.json`."""
-
-    team: str
-    task: str
-    algorithm: str
-    evaluation: str | None
-    package: RehearsedPackage | None
-    isolated: bool
-    api_method: str
-    startup_s: tuple[float, ...]
-    limits: RehearsalLimits
-    on_failure: OnFailure
-    seed: int
-    succeeded: bool
-    refusals: tuple[str, ...]
-    problems: tuple[str, ...]
-    ranked: dict[str, float]
-    answers: tuple[RehearsedAnswer, ...]
-    cases: tuple[RehearsedCase, ...]
-
-    @classmethod
-    def of(cls, rehearsal: Rehearsal, result: RehearsalResult) -> RehearsalRecord:
-        """The record of a rehearsal that has ended."""
-        limits = rehearsal.limits
-        return cls(
-            team=rehearsal.team,
-            task=rehearsal.task.name,
-            algorithm=rehearsal.algorithm.description,
-            evaluation=None if rehearsal.evaluation is None else rehearsal.evaluation.description,
-            package=result.package,
-            isolated=rehearsal.algorithm.is_isolated,
-            api_method=result.api_method,
-            startup_s=tuple(round(seconds, 3) for seconds in result.startup_s),
-            limits=RehearsalLimits(
-                memory_bytes=limits.memory_bytes,
-                time_limit_s=limits.of_case_s(result.api_method),
-                cpus=limits.cpus,
-            ),
-            on_failure=rehearsal.on_failure,
-            seed=rehearsal.seed,
-            succeeded=result.succeeded,
-            refusals=result.refusals,
-            problems=result.problems,
-            ranked=result.metrics,
-            answers=result.answers,
-            cases=tuple(map(_case_record, result.jobs)),
-        )
-
-
-def _case_record(job: JobResult) -> RehearsedCase:
-    record = job.run_record or RecordedRun()
-    return RehearsedCase(
-        case=job.job.case.case_id,
-        job=job.job.pk,
-        failure=job.failure,
-        warnings=tuple(job.warnings),
-        fallbacks={answer: record.fallback(answer) for answer in record.fallbacks},
-        notices=tuple(map(str, record.notices)),
-        exit_code=job.outcome.exit_code,
-        http_status=job.outcome.http_status,
-        timed_out=job.outcome.timed_out,
-        seconds=round(job.outcome.seconds, 3),
-        peak_memory_bytes=job.outcome.peak_memory_bytes,
-    )
