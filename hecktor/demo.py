@@ -58,13 +58,16 @@ class Demo:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
+    from algorithm.network.package import shipped_package
+
     demo = _demo(_parser().parse_args(argv))
+    package = shipped_package(demo.edition.name)
     begun = time.monotonic()
     _make_phantoms(demo)
     for task in demo.edition.algorithms:
         for team in teams(task):
             _step(f"task {task.number}, {task.title}: {team}, {_IS[team]}; each patient runs as on the platform")
-            _rehearse(demo, task, team)
+            _rehearse(demo, task, team, package)
         _rank(demo, task)
     _step("a page with all rankings, metrics and pictures")
     report = demo.output / "report.html"
@@ -101,7 +104,7 @@ def _make_phantoms(demo: Demo) -> None:
     )
 
 
-def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
+def _rehearse(demo: Demo, task: Algorithm, team: str, package: Path) -> None:
     how: tuple[object, ...] = ("--process",)
     if demo.containers:
         how = ("--algorithm-image", f"{task.image}:latest", "--evaluation-image", f"{task.evaluation_image}:latest")
@@ -110,18 +113,15 @@ def _rehearse(demo: Demo, task: Algorithm, team: str) -> None:
         *("--edition", demo.edition.source, "--task", task.number, *how),
         *("--cases", demo.cohort, "--ground-truth", demo.cohort / "ground_truth"),
         *("--output", demo.task_dir(task) / team, "--team", team, "--jobs", demo.jobs),
-        *_model(demo.edition, task, team),
+        *_model(task, team, package),
         *([f"--arguments={TEAMS[team]}"] if TEAMS[team] else []),
     )
 
 
-def _model(edition: Edition, task: Algorithm, team: str) -> tuple[object, ...]:
+def _model(task: Algorithm, team: str, package: Path) -> tuple[object, ...]:
     """The shipped package by name, as an entrant gives a package; a PET threshold alone answers with a mask."""
-    from algorithm.network.package import DEFAULT_PACKAGES
-
-    package = DEFAULT_PACKAGES / edition.name
     is_used = team != "pet-threshold" or len(task.answers) > 1
-    return ("--model", package) if is_used and package.is_dir() else ()
+    return ("--model", package) if is_used else ()
 
 
 def _rank(demo: Demo, task: Algorithm) -> None:

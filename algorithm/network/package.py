@@ -38,6 +38,8 @@ CARD: Final = "MODEL_CARD.md"
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
 DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
+# The wheel holds none of them.
+INSTALL_MODELS: Final = "pip install ./models in the source tree"
 # Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
@@ -166,8 +168,10 @@ def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
     """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
     shipped = DEFAULT_PACKAGES / edition
     if not shipped.is_dir():
-        found = f"none in {platform.MODEL_DIR} and none shipped for {edition}"
-        raise ModelPackageError("model package", found, "--model PACKAGE")
+        found, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
+        if not DEFAULT_PACKAGES.is_dir():
+            expected += f" or, for a rehearsal, the shipped packages: {INSTALL_MODELS}"
+        raise ModelPackageError("model package", found, expected)
     return shipped
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contract.errors import ModelPackageError
 from contract.files import read_json
 from hecktor import demo
 from hecktor.cli import main
@@ -35,6 +36,12 @@ def test_two_patients_of_2026(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main([*words, "--port", "none"])  # the options before it exist
     assert "--port" in capsys.readouterr().err
+
+
+def test_an_edition_without_a_shipped_package_is_refused_before_phantoms_are_made(tmp_path: Path) -> None:
+    with pytest.raises(ModelPackageError, match="none shipped for hntsmrg2024"):
+        demo.main(["--edition", "hntsmrg2024", "--output", str(tmp_path / "demo")])
+    assert not (tmp_path / "demo").exists()
 
 
 def test_teams_of_each_kind_of_task() -> None:

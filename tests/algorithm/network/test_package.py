@@ -255,6 +255,17 @@ def test_which_package_is_taken(tmp_path: Path) -> None:
         load_package(uploaded)
 
 
+def test_without_the_shipped_packages_the_message_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wheel has none; where there are some, another edition has none."""
+    with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
+        shipped_package("hntsmrg2024")
+    monkeypatch.setattr("algorithm.network.package.DEFAULT_PACKAGES", tmp_path / "default_model")
+    with pytest.raises(ModelPackageError, match=r"expected --model PACKAGE or, .*: pip install \./models"):
+        shipped_package()
+
+
 def test_the_shipped_packages_share_their_networks(tmp_path: Path) -> None:
     """They stand in that of 2025 alone; the manifest of 2026 has their checksums, and without them it is refused."""
     both = Path(shutil.copytree(DEFAULT_PACKAGES, tmp_path / "both"))
