@@ -161,12 +161,15 @@ def _source(parser: argparse.ArgumentParser, arguments: argparse.Namespace, algo
 
 
 def _check_case_folder(folder: Path) -> None:
-    """Raise `InputError` for a folder that is absent, or that lies one level above that of the case."""
-    if not folder.is_dir():
-        raise InputError("--input", f"no folder {folder.absolute()}", "the folder of a case")
-    within = folder / platform.INPUT_DIR.name
-    if within.is_dir() and not any((folder / name).exists() for name in (_IMAGES, LISTING)):
-        raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", f"--input {within.absolute()}")
+    """Raise `InputError` for a folder without a case, with the place of one in the folders below."""
+    if any((folder / name).exists() for name in (_IMAGES, LISTING)):
+        return
+    name = platform.INPUT_DIR.name
+    within = next((path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_dir()), None)
+    expected = "the folder of a case (of a release: --ct FILE --pet FILE)"
+    if within is not None:
+        expected = f"--input {within.absolute()}"
+    raise InputError("--input", f"no {_IMAGES} in {folder.absolute()}", expected)
 
 
 def _log_this_thread_only() -> None:
@@ -262,5 +265,3 @@ def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> N
     for option in ("serve", "passes", "probabilities"):
         if getattr(arguments, option):
             raise HecktorError(f"--{option}", "found with --contours", "one of them")
-    if not arguments.contours.is_file():
-        raise InputError("--contours", f"no file {arguments.contours}", "an existing file")

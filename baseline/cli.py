@@ -13,6 +13,7 @@ from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
 from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
 from contract import labels
+from contract.editions import load_edition
 from contract.errors import HecktorError
 from contract.options import (
     Parser,
@@ -26,6 +27,7 @@ from contract.options import (
     whole_number,
 )
 from contract.processes import usable_cpus
+from contract.release.layout import require_release
 
 # NumPy takes seeds below 2**32, and each network adds its own number.
 _LARGEST_SEED: Final = 2**31
@@ -41,8 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = parser().parse_args(argv)
     is_begun = arguments.step not in ("all", "prepare")
-    require_paths(arguments, "release", "networks", "nnunet", "splits", "average", *(["work"] if is_begun else []))
-    from baseline.steps import STEPS
+    given = ("--release", "--networks", "--nnunet", "--splits", "--average", "--masks", "--code", "--suv-factors")
+    require_paths(arguments, *given, *(["--work"] if is_begun else []))
+    if not is_begun:
+        require_release(arguments.release.absolute(), load_edition(arguments.edition))
+    from baseline.steps import STEPS  # takes seconds
 
     try:
         return STEPS[arguments.step](arguments, WorkFolders(arguments.work.resolve()))

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,16 @@ def write_json(target: Path, value: Any, *, indent: int | None = 2) -> None:
 def json_text(value: Any, *, indent: int | None = 2) -> str:
     """`value` as standard JSON with a final line break. Raises `ValueError` for NaN and infinities."""
     return json.dumps(value, indent=indent, allow_nan=False) + "\n"
+
+
+def folder_nearby(folder: Path, fits: Callable[[Path], bool]) -> str:
+    """Which folder above or in this one fits instead: `, but FOLDER is one`; empty if none does."""
+    if not folder.is_dir():
+        return ""
+    places = [folder.absolute().parent, *sorted(path.absolute() for path in folder.iterdir() if path.is_dir())]
+    with suppress(OSError):  # a folder without permission
+        return next((f", but {place} is one" for place in places if fits(place)), "")
+    return ""
 
 
 def read_json(

@@ -48,20 +48,30 @@ def _options_of(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterat
                 yield from _options_of(subcommand, words)
 
 
-def require_paths(arguments: argparse.Namespace, *names: str) -> None:
-    """Refuse options whose file or folder does not exist, before a command imports what takes seconds.
+def require_paths(arguments: argparse.Namespace, *options: str) -> None:
+    """Refuse files and folders that do not exist, before a command imports what takes seconds.
+
+    `options` are such as `--ground-truth`, or the name of a positional argument. A value is a path, NAME=PATH, or a
+    list of them.
 
     Raises:
         HecktorError: names the option and the whole path, with its deepest folder that exists.
     """
-    for name in names:
-        given = getattr(arguments, name, None) or ()
-        for path in given if isinstance(given, list | tuple) else [given]:
+    for option in options:
+        for path in _paths_in(getattr(arguments, option.lstrip("-").replace("-", "_"), None)):
             if not path.exists():
                 whole = path.absolute()
                 there = next(folder for folder in whole.parents if folder.exists())
-                option = f"--{name.replace('_', '-')}"
                 raise HecktorError(option, f"no such file or folder: {whole} ({there} exists)", "an existing one")
+
+
+def _paths_in(value: object) -> Iterator[Path]:
+    """The paths among the values of an option."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _paths_in(one)
 
 
 def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:

@@ -21,6 +21,8 @@ def team_folders(text: str) -> list[tuple[str, Path]]:
     if "=" in text:
         return [name_path(text)]
     parent = Path(text)
+    if not parent.exists():
+        return [(parent.name, parent)]  # for `require_paths`
     folders = sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
     folders = [path for path in folders if not path.name.startswith(".")]
     if not folders:

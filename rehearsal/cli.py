@@ -18,6 +18,7 @@ from contract.options import (
     add_edition_options,
     chosen_algorithm,
     positive_number,
+    require_paths,
     whole_number,
 )
 from contract.packages import package_edition
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
+    require_paths(options, "--cases", "--ground-truth", "--model", "--code")
     if options.edition is None:
         options.edition = DEFAULT_EDITION if options.model is None else package_edition(options.model)
     edition, task = chosen_algorithm(parser, options)

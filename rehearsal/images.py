@@ -107,13 +107,17 @@ def version_warnings(facts: ImageFacts) -> list[str]:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether this is a saved image, whose size the platform would accept.
+    """Whether this names a saved image, whose size the platform would accept.
 
     Raises:
-        EngineError: the file is larger than the platform allows.
+        EngineError: there is no such file, or it is larger than the platform allows.
     """
-    if not (path.is_file() and path.name.endswith(ARCHIVE_SUFFIXES)):
+    if not path.name.endswith(ARCHIVE_SUFFIXES):
         return False
+    if not path.is_file():
+        raise EngineError(
+            str(path), f"no such file: {path.absolute()}", "an image saved there, or the name of an image"
+        )
     if (size := path.stat().st_size) > SIZE_LIMIT_BYTES:
         raise EngineError(path.name, f"{size / 1e9:.2f} GB", "at most 10 GB; the platform would refuse the image")
     return True

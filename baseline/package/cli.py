@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if not arguments.nnunet and not arguments.weights:
         parser.error("found no network, expected --nnunet, or --code and --weights, or all three")
-    require_paths(arguments, "nnunet", "weights", "heads", "code", "postprocessing")
+    require_paths(arguments, "--nnunet", "--weights", "--heads", "--code", "--postprocessing")
     from baseline.package.assemble import PackageRequest, package_training  # torch takes seconds
 
     options = {field.name: getattr(arguments, field.name) for field in fields(PackageRequest)}

@@ -12,7 +12,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.errors import InputError
 from contract.patient import listed
-from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, content_of, patient_file, release_folders
+from contract.release.layout import MASK, TASK_FOLDERS, ReleaseFolder, patient_file, require_release
 from contract.release.problems import ERROR, WARNING, Problem
 from contract.release.tables import ReleaseTable, columns_of
 
@@ -55,12 +55,7 @@ class ReleaseFiles:
 def read_layout(root: Path, edition: Edition) -> ReleaseFiles:
     """Search all folders of the release that exist."""
     root = root.absolute()
-    folders = release_folders(root, edition)
-    if not folders:
-        tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
-        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
-        expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
-        raise InputError(root.name, f"found {content_of(root)}", expected)
+    folders = require_release(root, edition)
     layout = ReleaseFiles(_common_root(root, folders), {folder.name: folder for folder in folders})
     _report_other_folders(layout)
     for folder in folders:

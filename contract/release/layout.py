@@ -13,6 +13,7 @@ from typing import Final
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, CT_PLANNING, EHR, MR, PET, RELEASE_FILES, RT_DOSE
 from contract.errors import InputError
+from contract.files import folder_nearby
 from contract.release.tables import ID, read_columns
 
 TASK_FOLDERS: Final = ("Task 1", "Task 2", "Task 3")
@@ -86,6 +87,18 @@ def is_release(root: Path, edition: Edition) -> bool:
     """Whether `root` has task folders or, at most two levels below it, a folder with patients."""
     has_tasks = any((root / name).is_dir() for name in TASK_FOLDERS)
     return has_tasks or (root.is_dir() and _folder_with_patients(root, edition) is not None)
+
+
+def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
+    """The folders of a release. Raises InputError for a folder that holds none, with the release that lies nearby."""
+    folders = release_folders(root, edition)
+    if not folders:
+        tasks = f"{', '.join(TASK_FOLDERS)} or any of them"
+        scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
+        expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
+        nearby = folder_nearby(root, lambda path: any((path / name).is_dir() for name in TASK_FOLDERS))
+        raise InputError(root.name, f"found {content_of(root)}{nearby}", expected)
+    return folders
 
 
 def csv_files(folder: Path) -> tuple[Path, ...]:

@@ -10,7 +10,7 @@ from typing import Final
 from contract.editions import Edition
 from contract.editions.inputs import CT, PET
 from contract.errors import GroundTruthError, HecktorError
-from contract.files import without_apostrophe
+from contract.files import folder_nearby, without_apostrophe
 from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.release.layout import TASK_FOLDERS, csv_files, release_folders
 from evaluation.inputs.ground_truth import read_mask_folder
@@ -47,7 +47,8 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     cases = [_released(folder) for folder in folders if _of_release(folder)]
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
-        raise GroundTruthError(cohort.name, "no case found", wanted)
+        nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
+        raise GroundTruthError(cohort.resolve().name, f"no case found{nearby}", wanted)
     return cases
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.errors import HecktorError
-from contract.files import json_text, write_files
-from contract.options import Parser, add_edition_option, add_task_option, name_paths, whole_number
+from contract.files import folder_nearby, json_text, write_files
+from contract.options import Parser, add_edition_option, add_task_option, name_paths, require_paths, whole_number
 from contract.platform import METRICS_JSON
 from evaluation.editions import known_profiles
 from evaluation.editions.document import TIE_RULES
@@ -30,6 +30,7 @@ _OF_FILES: Final = frozenset({"metrics", "names", "output", "latex", "cases"})
 def main(argv: Sequence[str] | None = None) -> int:
     """Rank, write `leaderboard.json` and `.csv` and print it; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    require_paths(options, "metrics", "--table", "--methods", "--runs")
     # Imported after the options, so that --help answers at once.
     from evaluation.ranking.paper import as_latex, cases_csv
     from evaluation.ranking.pipeline import RankingRequest, rank_results
@@ -52,8 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _named(paths: Sequence[Path], names: Sequence[str] | None) -> list[tuple[str, Path]]:
-    if absent := [str(path) for path in paths if path.suffix != ".json" and not path.exists()]:
-        raise HecktorError(absent[0], "no such file or folder", f"a {METRICS_JSON}, or a folder of TEAM/{METRICS_JSON}")
     files = [file for path in paths for file in (_files_in(path) if path.is_dir() else [path])]
     teams = list(names) if names else [path.resolve().parent.name for path in files]
     if len(teams) != len(files):
@@ -68,9 +67,9 @@ def _files_in(folder: Path) -> list[Path]:
     teams = sorted(path for path in folder.iterdir() if path.is_dir() and path.name[0] != ".")
     files = [team / METRICS_JSON for team in teams if (team / METRICS_JSON).is_file()]
     if not files:
-        raise HecktorError(
-            folder.resolve().name, f"no TEAM/{METRICS_JSON}", "the results of `hecktor evaluate --teams`"
-        )
+        nearby = folder_nearby(folder, lambda path: any(path.glob(f"*/{METRICS_JSON}")))
+        expected = "the results of `hecktor evaluate --teams`"
+        raise HecktorError(folder.resolve().name, f"no TEAM/{METRICS_JSON}{nearby}", expected)
     if without := [team.name for team in teams if team / METRICS_JSON not in files]:
         sys.stderr.write(f"warning: {folder.name}: no {METRICS_JSON} of {', '.join(without)}, not ranked\n")
     return files

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contract.errors import HecktorError
-from contract.options import Parser, add_edition_option, whole_number
+from contract.options import Parser, add_edition_option, require_paths, whole_number
 from evaluation.options import add_workers, folders_by_team, team_folders
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; raises HecktorError for errors that the user can fix."""
     options = _parser().parse_args(argv)
+    require_paths(options, "--results", "--cohort", "--masks", "--groups")
     masks = folders_by_team("--masks", options.masks)
     _check_options(options, masks)
     # Not for `--help`: these load scipy and SimpleITK.

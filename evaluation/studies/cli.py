@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract.errors import HecktorError
-from contract.options import Parser
+from contract.options import Parser, require_paths
 
 # study -> (module with add_options(parser) and run(parser, options) -> StudyResult, purpose)
 STUDIES: Final[dict[str, tuple[str, str]]] = {
@@ -41,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     study.add_options(parser)
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
     options = parser.parse_args(rest)
+    given = [(action.option_strings or [action.dest])[-1] for action in parser._actions]
+    require_paths(options, *(option for option in given if option != "--output"))
     result = study.run(parser, options)
     written = result.write(options.output, name)
     print(f"{result.summary}written: {options.output}: {', '.join(written)}")

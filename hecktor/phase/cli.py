@@ -8,7 +8,7 @@ from pathlib import Path
 
 import evaluation.editions
 from contract.editions import Edition, known_editions, load_edition
-from contract.options import Parser, add_edition_option, add_task_option
+from contract.options import Parser, add_edition_option, add_task_option, require_paths
 from evaluation.editions import known_profiles
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
@@ -17,6 +17,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make and test the files of a phase; without a container engine, make the ground truth and then raise."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    require_paths(arguments, "--ground-truth", "--predictions", "--bounding-boxes")
     if arguments.no_image:
         refuse_image_options(parser, arguments, "--no-image")
     from evaluation.editions.profile import profile_of  # after --help: these take seconds

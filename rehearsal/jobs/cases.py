@@ -12,7 +12,7 @@ from typing import Any, Final
 from contract import platform
 from contract.editions import Algorithm, Socket
 from contract.errors import InputError
-from contract.files import read_json, write_json
+from contract.files import folder_nearby, read_json, write_json
 from contract.images.volumes import find_single_image, image_suffix, read_volume, write_volume
 from contract.predictions import read_inputs, socket_entry
 from contract.release.tables import ReleaseTable
@@ -73,7 +73,8 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
         raise InputError(cohort.name, f"no case {', '.join(unknown)}", "one of its folders")
     chosen = [(name, path) for name, path in folders.items() if not only or name in only]
     if not chosen:
-        raise InputError(cohort.name, "no folder <ID>/input in it", _EXPECTED)
+        nearby = folder_nearby(cohort, lambda path: any(path.glob("*/input")))
+        raise InputError(cohort.resolve().name, f"no folder <ID>/input in it{nearby}", _EXPECTED)
     return tuple(_case(name, path, task) for name, path in chosen)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from contract.editions import Algorithm, Edition, load_edition
 from contract.errors import EngineError, HecktorError, printable
-from contract.options import Parser, add_code_option, add_edition_option
+from contract.options import Parser, add_code_option, add_edition_option, require_paths
 from contract.packages import package_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
@@ -25,6 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make and rehearse the files to upload; if only the engine is missing, the model is made before the error."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    require_paths(arguments, "--package", "--code")
     if arguments.model_only:
         refuse_image_options(parser, arguments, "--model-only", "images", "gpus")
     from rehearsal.submission.folder import without_archives  # after --help: these take seconds

@@ -52,7 +52,7 @@ BAD: dict[str, tuple[Callable[[Any], object], str]] = {
         r"images/ct: no such folder, expected exactly one image",
     ),
     "no-pet-folder": (lambda c: shutil.rmtree(c.pet_path.parent), r"images/pet: no such folder, expected"),
-    "no-input-at-all": (lambda c: shutil.rmtree(c.input), r"--input: no folder /.*/input, expected"),
+    "no-input-at-all": (lambda c: shutil.rmtree(c.input), r"--input: no such file or folder: /.*/input \(.* exists\)"),
     "empty-ct-folder": (lambda c: c.ct_path.unlink(), r"images/ct: found nothing, expected exactly one image"),
     "file-of-another-kind": (
         lambda c: c.ct_path.rename(c.ct_path.with_suffix(".dcm")),
@@ -118,7 +118,7 @@ def flip_a_byte(path: Path) -> None:
         ),
         (lambda p: (p / "fold_1.safetensors").unlink(), r"fold_1\.safetensors: not in the model package"),
         (lambda p: (p / "manifest.json").unlink(), r".*: no manifest\.json, expected a model package"),
-        (shutil.rmtree, r".*: not found, expected a model package"),
+        (shutil.rmtree, r"--model: no such file or folder: .*"),
     ],
     ids=["checksum", "missing-file", "no-manifest", "no-folder"],
 )

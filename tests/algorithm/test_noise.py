@@ -67,8 +67,9 @@ def test_the_folder_one_level_away_is_named(tmp_path: Path) -> None:
         _check_case_folder(tmp_path / "CASE")
 
 
-def test_an_absent_folder_is_named_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError) as found:
-        _check_case_folder(Path("absent"))
-    assert f"no folder {tmp_path}/absent" in str(found.value)
+def test_two_levels_away_and_a_release_are_named(tmp_path: Path) -> None:
+    (tmp_path / "cohort" / "CASE" / "input" / "images").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"expected --input .*/cohort/CASE/input$"):
+        _check_case_folder(tmp_path / "cohort")
+    with pytest.raises(InputError, match=r"expected the folder of a case \(of a release: --ct FILE --pet FILE\)$"):
+        _check_case_folder(tmp_path / "cohort" / "CASE" / "input" / "images")

@@ -19,6 +19,7 @@ from contract.errors import HecktorError, ModelPackageError, OutputError, unwrit
 from contract.files import (
     atomic_path,
     csv_text,
+    folder_nearby,
     read_json,
     read_text,
     require_space,
@@ -252,3 +253,16 @@ def test_a_file_that_is_absent_from_the_current_folder(tmp_path: Path, monkeypat
     monkeypatch.chdir(tmp_path)
     with pytest.raises(HecktorError, match=r"^a\.csv: not found in the current folder"):
         read_text(Path("a.csv"), "a table", error=HecktorError, max_bytes=1)
+
+
+def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
+    """That above, one inside, or none."""
+    (tmp_path / "release" / "Task 1").mkdir(parents=True)
+
+    def is_release(folder: Path) -> bool:
+        return (folder / "Task 1").is_dir()
+
+    for given in (tmp_path, tmp_path / "release" / "Task 1"):
+        assert folder_nearby(given, is_release) == f", but {tmp_path}/release is one"
+    assert folder_nearby(tmp_path / "release" / "Task 1", Path.is_file) == ""
+    assert folder_nearby(tmp_path / "absent", is_release) == ""

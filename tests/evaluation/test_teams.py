@@ -95,7 +95,9 @@ def test_a_name_that_a_ranking_refuses_is_refused_at_once(masks, capsys) -> None
     assert not (masks / "out").exists()
 
 
-@pytest.mark.parametrize(("content", "found"), [(None, "no folder 'teams'"), ("", "nothing"), ("x.mha", "found x.mha")])
+@pytest.mark.parametrize(
+    ("content", "found"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
+)
 def test_no_folder_of_teams(tmp_path, capsys, content, found) -> None:
     if content is not None:
         (tmp_path / "teams").mkdir()

@@ -159,20 +159,40 @@ def test_a_misspelt_option_names_the_right_one(words: str, message: str, capsys:
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "train prepare --release {absent} --work {here}",
-        "train heads --work {absent}",
-        "train heads --work {here} --nnunet {absent} --splits {here}",
-        "package --nnunet {absent} --without-heads --output {here}/model",
-        "package --code {here} --weights {here} --weights {absent} --without-heads --output {here}/model",
-    ],
-)
-def test_an_absent_path_is_named_with_its_option(
-    words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+ABSENT = {
+    "predict --task 1 --input GIVEN --output out": "--input",
+    "predict --ct GIVEN --output out": "--ct",
+    "predict --task 1 --model GIVEN --output out": "--model",
+    "evaluate --task 1 --predictions GIVEN --ground-truth . --output out": "--predictions",
+    "evaluate --task 1 --teams . --ground-truth GIVEN --output out": "--ground-truth",
+    "rank GIVEN --output out": "metrics",
+    "rank . --methods GIVEN --output out": "--methods",
+    "report --results GIVEN --output out": "--results",
+    "view --cohort GIVEN": "--cohort",
+    "view --cohort . --masks A=GIVEN": "--masks",
+    "view --cohort . --masks GIVEN": "--masks",
+    "study thresholds --cohort GIVEN --output out": "--cohort",
+    "study observers A=. B=GIVEN --output out": "observers",
+    "train all --release GIVEN --work out --output out": "--release",
+    "train heads --work GIVEN": "--work",
+    "train heads --work . --nnunet GIVEN --splits .": "--nnunet",
+    "package --nnunet GIVEN --without-heads --output out": "--nnunet",
+    "package --code . --weights . --weights GIVEN --without-heads --output out": "--weights",
+    "submission --package GIVEN --output out": "--package",
+    "phase --task 1 --ground-truth GIVEN --output out": "--ground-truth",
+    "rehearse --task 1 --cases GIVEN --process --output out": "--cases",
+    "rehearse --task 1 --cases . --process --code GIVEN --output out": "--code",
+    "convert dicom --input GIVEN --output out": "--input",
+}
+
+
+@pytest.mark.parametrize("words", ABSENT)
+def test_an_absent_path_is_named_whole_with_its_option(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    absent = tmp_path / "no" / "such"
-    assert cli.main(words.format(absent=absent, here=tmp_path).split()) == 1
-    error = capsys.readouterr().err
-    assert re.match(rf"error: --[a-z]+: no such file or folder: {absent} \({tmp_path} exists\)", error)
+    """In every command by the same sentence, with the deepest folder that exists; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words.replace("GIVEN", "typo/case").split()) == 1
+    found = f"no such file or folder: {tmp_path}/typo/case ({tmp_path} exists)"
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {ABSENT[words]}: {found}, expected an existing one"
+    assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.errors import InputError
+from contract.errors import HecktorError
 from contract.files import read_json
 from contract.predictions import read_predictions
 from rehearsal.cli import main, memory_bytes
@@ -124,7 +124,8 @@ def test_cases_that_are_no_folder_are_one_line(tmp_path: Path, is_file: bool) ->
     cases = tmp_path / "cases"
     if is_file:
         cases.touch()
-    with pytest.raises(InputError, match=r"^cases: no such folder"):
+    found = "cases: no such folder" if is_file else "--cases: no such file or folder: /.*/cases "
+    with pytest.raises(HecktorError, match=f"^{found}"):
         main(["--task", "3", "--cases", str(cases), "--output", str(tmp_path / "out"), "--process"])
 
 

@@ -175,17 +175,20 @@ def test_a_bad_risk_is_named_and_left_out(tmp_path):
     [
         (["--task", "1", "a=x"], "1 teams, expected at least 2"),
         (["--task", "1", "a=x", "a=y"], "'a' appears twice"),
-        (["--task", "1", "a=x", "b=y"], "no such folder"),
+        (["--task", "1", "a=x", "b=none"], "teams: no such file or folder"),
         (
             ["--edition", "hecktor2026", "a=x", "b=y"],
             "task combined has 4 answers",
         ),
         (["--task", "2", "--answer", "os", "a=x", "b=y"], "--answer: found os"),
-        (["--task", "2", "a=x.csv", "b=y.csv"], "not found"),
+        (["--task", "2", "a=x.csv", "b=none.csv"], "teams: no such file or folder"),
         (["--task", "2", "a=x.csv", "b=y.csv", "--ground-truth", "z"], "only masks need it"),
     ],
 )
-def test_bad_usage_is_named(tmp_path, arguments, message):
+def test_bad_usage_is_named(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    for name in ("x", "y", "z", "x.csv", "y.csv"):
+        (tmp_path / name).touch()
     with pytest.raises((HecktorError, PredictionError), match=message):
         study(tmp_path, *arguments)
 
