@@ -99,6 +99,7 @@ def test_a_name_that_a_ranking_refuses_is_refused_at_once(masks, capsys) -> None
     ("content", "found"), [(None, "--teams: no such file or folder"), ("", "nothing"), ("x.mha", "found x.mha")]
 )
 def test_no_folder_of_teams(tmp_path, capsys, content, found) -> None:
+    (tmp_path / "reference").mkdir()
     if content is not None:
         (tmp_path / "teams").mkdir()
     if content:
