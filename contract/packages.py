@@ -27,7 +27,7 @@ from contract.editions import (
 )
 from contract.editions.inputs import CT_AND_PET
 from contract.errors import Finding, HecktorError, ModelPackageError
-from contract.files import MAX_JSON_BYTES, parse_json, read_json
+from contract.files import MAX_JSON_BYTES, folder_nearby, parse_json, read_json
 
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -216,7 +216,8 @@ def check_is_package(path: Path) -> None:
         if any(one.is_dir() for below in ("", "*/", "*/*/") for one in path.glob(f"{below}fold_*")):
             found = "found nnU-Net's results"
             raise ModelPackageError(name, found, "a model package; `hecktor package --nnunet` makes one")
-        raise ModelPackageError(name, f"no {MANIFEST}", "a model package")
+        nearby = folder_nearby(path, lambda one: (one / MANIFEST).is_file())
+        raise ModelPackageError(name, f"no {MANIFEST}{nearby}", "a model package")
 
 
 def manifest_sha256(package: Path) -> str:

@@ -94,7 +94,8 @@ def _counts(cases: Mapping[str, Any]) -> list[str]:
 def _warnings(report: Mapping[str, Any]) -> list[str]:
     cases = report["cases"]
     lines = [f"{item['case']} failed: {item['why']}" for item in cases.get("failed", ())]
-    lines += [f"{word}: {', '.join(cases[word])}" for word in ("missing", "unknown", "duplicate") if cases.get(word)]
+    about = {"missing": "", "unknown": "", "duplicate": ", several answers of which none counts"}
+    lines += [f"{word}{more}: {', '.join(cases[word])}" for word, more in about.items() if cases.get(word)]
     return [*lines, *report["warnings"]]
 
 

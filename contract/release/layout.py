@@ -74,11 +74,11 @@ def task_folder(root: Path, edition: Edition, algorithm: Algorithm) -> ReleaseFo
     if own in tasks:
         return _folder(root / own, csv_files(root / own), edition, algorithm)
     if tasks:
-        raise InputError(root.name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
+        raise InputError(root.absolute().name, f"found {', '.join(tasks)}", f"{own} for the task {algorithm.name}")
     images = _folder_with_patients(root, edition)
     if images is None:
         scan = patient_file(algorithm.scan.release or "", "<ID>")
-        raise InputError(root.name, f"found {content_of(root)}", f"{own} or folders <ID> with {scan}")
+        raise InputError(root.absolute().name, f"found {content_of(root)}", f"{own} or folders <ID> with {scan}")
     edition = edition.model_copy(update={"algorithms": (algorithm,)})
     return _folder(images, _tables(images, edition), edition, algorithm)
 
@@ -97,7 +97,7 @@ def require_release(root: Path, edition: Edition) -> tuple[ReleaseFolder, ...]:
         scan = patient_file(edition.algorithms[0].scan.release or "", "<ID>")
         expected = tasks if edition.has_task_folders else f"{tasks}, or a folder with <ID>/{scan}"
         nearby = folder_nearby(root, lambda path: any((path / name).is_dir() for name in TASK_FOLDERS))
-        raise InputError(root.name, f"found {content_of(root)}{nearby}", expected)
+        raise InputError(root.absolute().name, f"found {content_of(root)}{nearby}", expected)
     return folders
 
 
@@ -153,7 +153,9 @@ def _folder_with_patients(root: Path, edition: Edition) -> Path | None:
         with_patients = [folder for folder in level if _has_patients(folder, scans)]
         if len(with_patients) > 1:
             names = ", ".join(folder.relative_to(root).as_posix() for folder in with_patients)
-            raise InputError(root.name, f"found patients in {len(with_patients)} folders ({names})", "one of them")
+            raise InputError(
+                root.absolute().name, f"found patients in {len(with_patients)} folders ({names})", "one of them"
+            )
         if with_patients:
             return with_patients[0]
         level = [path for folder in level for path in _subfolders(folder)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,12 +60,17 @@ def columns_of(edition: Edition) -> tuple[str, ...]:
 def read_cells(path: Path) -> CsvCells:
     """Read a CSV file, of which each row has at most as many cells as the first, the header.
 
+    Cells are separated by commas, semicolons or tabs, whichever the header has most of.
+
     Raises InputError for a file that cannot be read so.
     """
     expected = "a CSV file in UTF-8"
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            header, *rows = [[cell.strip() for cell in row] for row in csv.reader(file, strict=True)] or [[]]
+            text = file.read()
+        delimiter = max(",;\t", key=text.partition("\n")[0].count)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+        header, *rows = [[cell.strip() for cell in row] for row in reader] or [[]]
     except (OSError, ValueError, csv.Error) as problem:  # an error of the encoding is a ValueError
         reason = " ".join(str(problem).split())
         raise InputError(path.name, f"not a readable table ({reason})", expected) from None

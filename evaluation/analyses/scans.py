@@ -48,7 +48,7 @@ def find_scans(cohort: Path, edition: Edition) -> list[PatientFiles]:
     if not cases:
         wanted = f"{GROUND_TRUTH}/<case>.mha beside <case>/input, or <case>/<case>__CT, __PT and mask"
         nearby = folder_nearby(cohort, lambda path: (path / GROUND_TRUTH).is_dir())
-        raise GroundTruthError(cohort.resolve().name, f"no case found{nearby}", wanted)
+        raise GroundTruthError(cohort.absolute().name, f"no case found{nearby}", wanted)
     return cases
 
 

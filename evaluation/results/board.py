@@ -33,7 +33,7 @@ def leaderboard_folders(results: Path) -> list[tuple[int | None, Path]]:
         expected = f"the results of `rank`: {LEADERBOARD_JSON}, or one in {_TASK}1, {_TASK}2, ... for several tasks"
         nearby = folder_nearby(results, lambda path: (path / LEADERBOARD_JSON).is_file())
         found_none = f"found no {LEADERBOARD_JSON}{nearby}" if results.is_dir() else "no such folder"
-        raise HecktorError(results.resolve().name, found_none, expected)
+        raise HecktorError(results.absolute().name, found_none, expected)
     return [one for one in found if one[0] is not None] or found
 
 

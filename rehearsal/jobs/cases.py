@@ -74,7 +74,7 @@ def find_cases(cohort: Path, task: Algorithm, only: Sequence[str] = ()) -> tuple
     chosen = [(name, path) for name, path in folders.items() if not only or name in only]
     if not chosen:
         nearby = folder_nearby(cohort, lambda path: any(path.glob("*/input")))
-        raise InputError(cohort.resolve().name, f"no folder <ID>/input in it{nearby}", _EXPECTED)
+        raise InputError(cohort.absolute().name, f"no folder <ID>/input in it{nearby}", _EXPECTED)
     return tuple(_case(name, path, task) for name, path in chosen)
 
 

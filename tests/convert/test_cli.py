@@ -23,7 +23,7 @@ WITHOUT_LIBRARIES = """
 import sys
 sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))
 from hecktor.cli import main
-sys.exit(main(["convert", "dicom", "--input", "x", "--output", "y"]))
+sys.exit(main(["convert", "dicom", "--input", ".", "--output", "y"]))
 """
 
 

@@ -18,7 +18,7 @@ from baseline.work import DATASET_NAME
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume
 from contract.release.factors import read_suv_factors
-from contract.release.tables import ReleaseTable
+from contract.release.tables import ReleaseTable, read_cells
 from tests.baseline.release.one_folder import EDITION, FOLDER, HEADER, TABLE
 
 Release = Any  # tests/baseline/conftest.py: TinyRelease
@@ -226,3 +226,13 @@ def test_prepare_with_and_without_factors(download: Path, capsys: pytest.Capture
 def test_a_table_of_no_patient_is_an_error(tmp_path: Path, rows: str, says: str) -> None:
     with pytest.raises(InputError, match=rf"suv\.csv: {says}"):
         table_of(tmp_path, f"pid,bqml_to_suvbw_factor\n{rows}")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_cells_are_separated_by_what_the_header_has_most_of(tmp_path: Path, separator: str) -> None:
+    """Blanks around a cell and rows without text do not count."""
+    rows = (("PatientID", "a"), ("A-1", " 1 "), ("", ""))
+    text = "".join(separator.join(f'"{cell}"' for cell in row) + "\r\n" for row in rows)
+    (tmp_path / "t.csv").write_text("\ufeff" + text, newline="", encoding="utf-8")
+    cells = read_cells(tmp_path / "t.csv")
+    assert (cells.columns, cells.rows) == (("PatientID", "a"), ((2, ["A-1", "1"]),))
