@@ -143,7 +143,7 @@ def test_any_of_the_task_folders(release: Path, tasks: tuple[str, ...]) -> None:
         ("PatientID,CenterID,Center\nMDA-001,1,1\n", "column CenterID appears twice"),
         ("", "not a readable table (no header in row 1)"),
         ("\x01\x02", "no column PatientID (found \x01\x02)"),
-        ("PatientID;Relapse\nMDA-001;1\n", "no column PatientID (found PatientID;Relapse)"),
+        ("PatientID|Relapse\nMDA-001|1\n", "no column PatientID (found PatientID|Relapse)"),
     ],
 )
 def test_tables_that_cannot_be_used(release: Path, text: str, found: str) -> None:
