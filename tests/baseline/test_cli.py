@@ -38,7 +38,7 @@ def test_errors_of_the_last_steps_end_the_first_one(
     """Not after the hours of those between."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     places = ["--release", str(tmp_path / "release"), "--work", str(tmp_path / "work"), "--output", str(tmp_path / "p")]
-    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "Task 1").mkdir(parents=True)
     with pytest.raises(HecktorError, match=f"^{message}"):
         main(["all", *places, "--preset", "short", *options])
     assert list(tmp_path.iterdir()) == [tmp_path / "release"]
@@ -66,10 +66,10 @@ def test_patients_are_never_trained_by_the_preset_of_trials_unless_it_is_named(
     tmp_path: Path, run: Callable[[Path], object]
 ) -> None:
     """From the command line and from Python, before anything is read or written; `plan`: test_plans.py."""
-    (tmp_path / "release").mkdir()
+    (tmp_path / "release" / "Task 1").mkdir(parents=True)
     with pytest.raises(HecktorError, match=r"^--preset: not given, and release holds no phantoms"):
         run(tmp_path)
-    assert list(tmp_path.rglob("*")) == [tmp_path / "release"]
+    assert list(tmp_path.rglob("*")) == [tmp_path / "release", tmp_path / "release" / "Task 1"]
 
 
 @pytest.mark.parametrize("has_card", [False, True])
@@ -90,9 +90,10 @@ def test_the_spacing_of_the_images_is_no_option_of_the_plan() -> None:
 
 def test_options_of_a_plan_beside_the_networks_of_a_package(tmp_path: Path) -> None:
     options = ["--release", str(tmp_path), "--output", "p", "--networks", str(tmp_path), "--batch-size", "2"]
+    (tmp_path / "Task 1").mkdir()
     with pytest.raises(HecktorError, match=r"^--batch-size: found with --networks"):
         main(["all", "--work", str(tmp_path), *options])
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [tmp_path / "Task 1"]
 
 
 def test_postprocess_needs_networks_unless_the_masks_are_the_users_own(
