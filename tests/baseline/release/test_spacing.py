@@ -35,11 +35,20 @@ def test_a_spacing_is_chosen_by_request_then_images_then_preset(tmp_path: Path) 
     assert lines == [KEPT]
 
 
+def release_beside(root: Path) -> Path:
+    """A folder in the layout of a release, without patients."""
+    release = root.with_name(f"{root.name}-release")
+    (release / "Task 1").mkdir(parents=True, exist_ok=True)
+    return release
+
+
 def by_command(step: str) -> Callable[[Path], object]:
     more = ["--output", "package", "--preset", "nnunet"] if step == "all" else []
 
     def run(root: Path) -> object:
-        return main([step, "--work", str(root), "--release", str(root.parent), "--spacing-mm", "1", "1", "1", *more])
+        return main(
+            [step, "--work", str(root), "--release", str(release_beside(root)), "--spacing-mm", "1", "1", "1", *more]
+        )
 
     return run
 
@@ -85,7 +94,17 @@ def test_a_training_without_a_spacing_keeps_that_of_the_images(
     monkeypatch.setattr(pipeline, "check_release", check)
     monkeypatch.setattr(pipeline, "_intention", lambda *_: "steps")
     options = TrainingOptions(root, root / "package", PrepareOptions("r"), PRESETS["nnunet"])
-    command = ["all", "--work", str(root), "--release", str(root.parent), "--output", "package", "--preset", "nnunet"]
+    command = [
+        "all",
+        "--work",
+        str(root),
+        "--release",
+        str(release_beside(root)),
+        "--output",
+        "package",
+        "--preset",
+        "nnunet",
+    ]
     with pytest.raises(CheckBegunError):
         train(options, print) if from_python else main(command)
     assert check.call_args.args[0].spacing_mm == spacing_mm
