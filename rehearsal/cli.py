@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, in_a_file
 from contract.errors import EngineError, HecktorError, printable
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_options,
-    chosen_algorithm,
+    named_algorithm,
     positive_number,
     whole_number,
 )
-from contract.packages import package_edition
+from contract.packages import chosen_edition
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, ARCHIVE_SUFFIXES, facts_of_archive, upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
@@ -37,9 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
-    if options.edition is None:
-        options.edition = DEFAULT_EDITION if options.model is None else package_edition(options.model)
-    edition, task = chosen_algorithm(parser, options)
+    edition = in_a_file(chosen_edition(options.edition, options.model), options.output / "edition.json")
+    task = named_algorithm(parser, edition.algorithm, options.task)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 

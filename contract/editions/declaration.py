@@ -12,7 +12,18 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
+from contract.documents import (
+    Document,
+    Name,
+    Text,
+    UniqueTexts,
+    Word,
+    expect_keys,
+    is_integer,
+    is_member,
+    is_text,
+    unique,
+)
 from contract.editions.clinical import normalised_key, refuse_missing
 from contract.editions.inputs import (
     CONTOURS,
@@ -26,7 +37,6 @@ from contract.editions.inputs import (
     ReleaseFile,
     Socket,
 )
-from contract.editions.values import is_integer, is_member, is_text
 from contract.errors import Finding
 from contract.labels import FOREGROUND, NAMES
 
@@ -57,7 +67,7 @@ class Answer(Document):
     """One output of an algorithm.
 
     Attributes:
-        name: name of the answer in model packages and evaluation profiles.
+        name: name of the answer in model packages and scoring.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
         slug, title, path: of the output socket.
         labels: structures of a mask and their values, GTVp 1 and GTVn 2.

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from contract import labels
+from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
-from contract.editions.values import is_member, is_number
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
