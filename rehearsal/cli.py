@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Rehearse; returns 0 if the platform would show a result, 1 otherwise. HecktorError if nothing can be run."""
     parser = _parser()
     options = parser.parse_args(argv)
-    edition = in_a_file(chosen_edition(options.edition, options.model), options.output / "edition.json")
+    edition = chosen_edition(options.edition, options.model)
     task = named_algorithm(parser, edition.algorithm, options.task)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.ground_truth = options.cases / edition.reference_folder(task)
     is_scored = has_references or options.ground_truth is not None
     _refuse_unused(parser, options, is_scored)
+    edition = in_a_file(edition, options.output / "edition.json")
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
     # An archive that is loaded may take a name of the engine's, so the names are resolved before.
