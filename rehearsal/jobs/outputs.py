@@ -65,7 +65,7 @@ def check_outputs(
     warnings: list[str] = []
     reasons = _first_of(faults)
     surplus = _surplus_files(output_dir, task.answers)
-    stale = {str(finding) for finding in map(task.stale_output, surplus) if finding is not None}
+    others = [f"{', '.join(surplus[:3])}: no output of this task"] if surplus else []
     for answer in task.answers:
         if is_partial and not answer.socket.path_under(output_dir).exists():
             continue
@@ -76,12 +76,8 @@ def check_outputs(
         except OutputError as problem:
             reasons.append(problem.message)
     if reasons:
-        raise OutputError("; ".join([*reasons, *sorted(stale), _FAILS_JOB]))
-    warnings += [f"{finding}; the platform would drop it" for finding in sorted(stale)]
-    others = [path for path in surplus if task.stale_output(path) is None]
-    if others:
-        shown = ", ".join(others[:3])
-        warnings.append(f"{shown}: no output of this task; the platform would drop {len(others)} such file(s)")
+        raise OutputError("; ".join([*reasons, *others, _FAILS_JOB]))
+    warnings += [f"{shown}; the platform would drop {len(surplus)} such file(s)" for shown in others]
     return CheckedOutputs(tuple(outputs), tuple(warnings))
 
 
