@@ -17,9 +17,9 @@ from algorithm.masks.segmentation import STAND_INS, Heads, Segmented, SegmentedB
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from algorithm.steps import Measured, RunContext
 from contract import labels
+from contract.documents import is_member, is_number
 from contract.editions import Answer
 from contract.editions.declaration import ClassValue
-from contract.editions.values import is_member, is_number
 from contract.errors import Finding, HecktorError, ModelPackageError
 from contract.packages import SmallestLesions
 

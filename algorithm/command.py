@@ -27,12 +27,12 @@ from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
 from algorithm.threads import limit_image_threads
 from contract import platform
-from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm
 from contract.entry import MarkedFormatter
 from contract.errors import HecktorError, InputError, ModelPackageError, OutputError
 from contract.images.volumes import image_suffix
-from contract.options import chosen_algorithm
-from contract.packages import package_edition, package_folder
+from contract.options import named_algorithm
+from contract.packages import chosen_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 LOGGER = logging.getLogger("hecktor")
@@ -83,16 +83,15 @@ def _package(arguments: argparse.Namespace, request: PredictRequest) -> Path:
 
 
 def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s: float) -> PredictRequest:
-    if arguments.edition is None:
-        arguments.edition = DEFAULT_EDITION if arguments.model is None else package_edition(arguments.model)
-        if arguments.model is not None:
-            LOGGER.info("edition %s: that of the package %s", arguments.edition, Path(arguments.model).name)
+    edition = chosen_edition(arguments.edition, arguments.model)
+    if arguments.edition is None and arguments.model is not None:
+        LOGGER.info("edition %s: that of the package %s", edition.name, Path(arguments.model).name)
     mask_path = arguments.output if arguments.output is not None and _is_mask_file(arguments.output) else None
     if mask_path is not None and arguments.task is None:
-        arguments.task = _task_with_mask(str(arguments.edition))
+        arguments.task = next((one.name for one in edition.algorithms if one.mask is not None), None)
     plain = arguments.ct is not None and arguments.task is None
     hint = ", or --output MASK.nii.gz for the mask alone" if plain else ""
-    edition, algorithm = chosen_algorithm(parser, arguments, hint)
+    algorithm = named_algorithm(parser, edition.algorithm, arguments.task, hint)
     if arguments.output is None:
         arguments.output = _default_output(parser)
     if mask_path is not None:
@@ -131,11 +130,6 @@ def _is_mask_file(output: Path) -> bool:
     if suffix is not None and suffix not in _MASK_SUFFIXES:
         raise OutputError("--output", output.name, f"a folder, or a mask's file in {', '.join(_MASK_SUFFIXES)}")
     return suffix is not None
-
-
-def _task_with_mask(edition: str) -> str | None:
-    """The edition's first task with a mask."""
-    return next((one.name for one in load_edition(edition).algorithms if one.mask is not None), None)
 
 
 def _mask_alone(algorithm: Algorithm, mask_path: Path) -> Algorithm:

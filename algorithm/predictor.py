@@ -16,11 +16,11 @@ from algorithm.network.package import shipped_package, uploaded_package
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
-from contract.editions import DEFAULT_EDITION, Algorithm, load_edition
+from contract.editions import Algorithm
 from contract.errors import InputError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
-from contract.packages import package_edition
+from contract.packages import chosen_edition
 
 
 class Predictor:
@@ -42,7 +42,7 @@ class Predictor:
         Args:
             package: folder of the model package; None takes /opt/ml/model if it holds one, else the edition's shipped
                 package.
-            edition: name of an edition, or path of a declaration.json; None takes that of the package, HECKTOR 2025
+            edition: name of an edition, or path of its JSON file; None takes that of the package, HECKTOR 2025
                 without one.
             task: task of the edition by name or number; None for the first one.
             device: "auto", "cpu" or "cuda".
@@ -53,9 +53,7 @@ class Predictor:
         Raises:
             HecktorError: edition, task, package or device is unknown or unusable.
         """
-        if edition is None:
-            edition = DEFAULT_EDITION if package is None else package_edition(Path(package))
-        self.edition = load_edition(edition)
+        self.edition = chosen_edition(edition, None if package is None else Path(package))
         self.algorithm = self.edition.algorithms[0] if task is None else self.edition.algorithm(task)
         given = uploaded_package() if package is None else Path(package)
         self._request = PredictRequest(

@@ -13,10 +13,9 @@ import SimpleITK as sitk
 from algorithm.network.package import DEFAULT_PACKAGE
 from benchmarks.data import SIZES, BenchData, make_data, rank_command, relink
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
-from contract.editions import load_edition
+from contract.editions import DEFAULT_EDITION, load_edition
 from contract.images.volumes import find_single_image
 from contract.platform import MASK_FILE_NAME
-from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.metrics.rules import MaskRules
@@ -59,7 +58,7 @@ def cases(data: BenchData, scratch: Path) -> Iterator[Benchmark]:
 
 def mask_rules() -> MaskRules:
     """The default edition's rules for masks."""
-    (rules,) = (answer.rules for answer in load_profile(DEFAULT_PROFILE).task("segmentation").answers.values())
+    (rules,) = (answer.rules for answer in load_profile(DEFAULT_EDITION).task("segmentation").answers.values())
     if not isinstance(rules, MaskRules):
         raise TypeError("segmentation has other rules")
     return rules

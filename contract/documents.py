@@ -4,12 +4,13 @@ A fault names the file, the path in it, what was found and what was expected::
 
     leaderboard.json.teams[3].score: found "x", expected a number
 
-Model cards and README files are Markdown: headings, tables and lists.
+Model cards and README files are Markdown: headings, tables and lists. At the end: tests of JSON values.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -207,3 +208,30 @@ def bullets(lines: Sequence[str]) -> str:
 def plain(text: str) -> str:
     """The text on one line, with bars escaped so that they do not end a table cell."""
     return " ".join(text.split()).replace("|", r"\|")
+
+
+def is_text(value: object) -> bool:
+    """True for a text that is not blank."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def is_integer(value: object) -> bool:
+    """True for a whole number; JSON's true and false are not numbers."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """True for a finite number that fits a double."""
+    if type(value) is float:
+        return math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def is_member(value: object, values: Sequence[object]) -> bool:
+    """True where `values` holds `value` with the same type: true is not 1."""
+    return (type(value), value) in [(type(member), member) for member in values]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition, known_editions, load_edition
+from contract.editions import DEFAULT_EDITION, Algorithm, known_editions
 from contract.errors import HecktorError
 
 Number = TypeVar("Number", int, float)
@@ -75,7 +75,7 @@ def _paths_in(value: object) -> Iterator[Path]:
 
 
 def add_edition_options(parser: argparse.ArgumentParser, known_from: str = "") -> None:
-    """Add `--edition`, see `add_edition_option`, and `--task`; read them with `chosen_algorithm`."""
+    """Add `--edition` and `--task`; read the latter with `named_algorithm`."""
     add_task_option(parser)
     add_edition_option(parser, known_from)
 
@@ -87,40 +87,25 @@ def add_code_option(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def add_task_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--task` alone, for a command whose tasks come from an evaluation profile."""
+    """Add `--task` alone."""
     parser.add_argument(
         "--task",
         help="task of the edition by name or number, such as rfs or 2; optional if the edition has only one task",
     )
 
 
-def add_edition_option(
-    parser: argparse.ArgumentParser, known_from: str = "", names: Sequence[str] = known_editions()
-) -> None:
-    """Add `--edition` alone, for a command without `--task`; `load_edition` reads its value.
+def add_edition_option(parser: argparse.ArgumentParser, known_from: str = "") -> None:
+    """Add `--edition` alone; `load_edition` reads its value.
 
     `known_from` names the file that knows the edition; then the default is None, and the command reads that file.
-    `names` are the editions of the package.
     """
     parser.add_argument(
         "--edition",
         default=None if known_from else DEFAULT_EDITION,
         metavar="NAME|FILE",
-        help=f"edition of the challenge: {', '.join(names)}, or the JSON file of your own declaration or profile "
+        help=f"edition of the challenge: {', '.join(known_editions())}, or the JSON file of your own "
         f"(default: {known_from or DEFAULT_EDITION})",
     )
-
-
-def chosen_algorithm(
-    parser: argparse.ArgumentParser, arguments: argparse.Namespace, hint: str = ""
-) -> tuple[Edition, Algorithm]:
-    """The edition and the algorithm that `--edition` and `--task` name; an unknown task ends with exit status 2.
-
-    `hint` is added to the message of an unknown task. Raises HecktorError: the edition is unknown, or its declaration
-    cannot be used.
-    """
-    edition = load_edition(str(arguments.edition))
-    return edition, named_algorithm(parser, edition.algorithm, arguments.task, hint)
 
 
 def named_algorithm(

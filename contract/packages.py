@@ -111,7 +111,7 @@ class Manifest(Document):
         training_data: description of the training data.
         licence: licence of the package.
         edition: the challenge's edition.
-        own_edition: its declaration and profile if it is none of this project's.
+        own_edition: its document if it is none of this project's.
         channels: CT and PET, or the images of MR and the structures of masks that the networks of one task see.
         labels: names of the mask's labels.
         configuration: the nnU-Net configuration whose grid has the answer.
@@ -175,7 +175,8 @@ class Manifest(Document):
         """The channels of each of the edition's algorithms."""
         if self.own_edition is None and self.edition not in known_editions():
             return [list(CHANNELS)]
-        edition = load_edition(self.edition) if self.own_edition is None else edition_from(self.own_edition)
+        own = self.own_edition
+        edition = load_edition(self.edition) if own is None else edition_from(own, f"{MANIFEST}.own_edition")
         return [list(channels) for channels in dict.fromkeys(one.channels for one in edition.algorithms)]
 
     @property
@@ -241,20 +242,22 @@ def package_identity(package: Path) -> PackageIdentity:
     )
 
 
-def package_edition(package: Path) -> str:
-    """The edition of a package, a folder or a `.tar.gz`, for a command without `--edition`, as `load_edition` takes it.
+def chosen_edition(name_or_file: str | None, package: Path | None) -> Edition:
+    """The edition that `--edition` names, else that of the package, a folder or a `.tar.gz`, else the default one.
 
     Raises:
-        ModelPackageError: not a model package, or one of an edition that needs its declaration.
+        HecktorError: no such edition; not a model package, or one of an edition that it does not hold.
     """
+    if name_or_file is not None or package is None:
+        return load_edition(name_or_file or DEFAULT_EDITION)
     manifest = _manifest_object(_manifest_bytes(package))
     edition, own = manifest.get("edition"), manifest.get("own_edition")
     if edition in known_editions():
-        return str(edition)
+        return load_edition(edition)
     if not isinstance(own, dict):
-        expected = f"one of {', '.join(known_editions())}, or its declaration as --edition"
+        expected = f"one of {', '.join(known_editions())}, or its file as --edition"
         raise ModelPackageError(MANIFEST, f"found edition {edition!r}", expected)
-    return edition_from(own).source
+    return edition_from(own, f"{MANIFEST}.own_edition")
 
 
 def _manifest_object(content: bytes) -> dict[str, Any]:
@@ -316,7 +319,7 @@ def check_code(manifest: Manifest, code: Code, *, is_given: bool) -> list[Findin
 
 
 def edition_entries(edition: Edition) -> dict[str, Any]:
-    """The manifest's entries for an edition, with the text of an edition of your own."""
+    """The manifest's entries for an edition, with the document of an edition of your own."""
     is_own = edition.content is not None and edition.name not in known_editions()
     return {"edition": edition.name, **({"own_edition": edition.content} if is_own else {})}
 

@@ -1,7 +1,7 @@
 # The evaluation images, without torch. They differ only in the last layer, the entry point of one algorithm's evaluation.
 # Arguments, secret and wheelhouse are those of algorithm.Dockerfile. The ground truth is uploaded separately.
 #
-#   PROFILE      evaluation profile of the edition, such as hecktor2026, or /opt/app/edition.json
+#   EDITION      edition of the challenge, such as hecktor2026, or /opt/app/edition.json
 #   TASK         algorithm of the edition, such as combined
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -42,14 +42,14 @@ LABEL org.grand-challenge.api-method=exec \
 WORKDIR /opt/app
 # An ENTRYPOINT in JSON does not expand arguments, so a script holds them; python takes the shell's place. With `rank` as
 # the first argument of the run the image ranks teams of this edition and task (evaluation/__main__.py).
-ARG PROFILE
+ARG EDITION
 ARG TASK
 RUN --mount=type=bind,source=build/edition,target=/mnt/edition \
     find /mnt/edition -name edition.json -exec install -m 0644 {} /opt/app/ \; \
     && python -c "import sys; from evaluation.editions.profile import load_profile; load_profile(sys.argv[1]).task(sys.argv[2])" \
-        "${PROFILE:?}" "${TASK:?}" \
+        "${EDITION:?}" "${TASK:?}" \
     && printf '#!/bin/sh\nexec /opt/venv/bin/python -m evaluation --edition %s --task %s "$@"\n' \
-        "${PROFILE:?}" "${TASK:?}" > /opt/app/evaluate \
+        "${EDITION:?}" "${TASK:?}" > /opt/app/evaluate \
     && chmod 0755 /opt/app/evaluate && touch -cd "@$SOURCE_DATE_EPOCH" /opt/app/edition.json /opt/app/evaluate /opt/app
 USER hecktor
 ENTRYPOINT ["/opt/app/evaluate"]

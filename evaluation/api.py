@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
+from contract.editions import DEFAULT_EDITION
 from contract.errors import GroundTruthError, HecktorError, PredictionError
-from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile
 from evaluation.inputs.masks import PredictedMask, read_labels, read_prediction
 from evaluation.metrics.lesions import LesionCounts
@@ -39,7 +39,7 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
     task: str | None = None,
     predictions: Path | str | None = None,
     submission: Path | str | None = None,
-    edition: str = DEFAULT_PROFILE,
+    edition: str = DEFAULT_EDITION,
     output: Path | str | None = None,
     options: Mapping[str, str] | None = None,
     bounding_boxes: Path | str | None = None,
@@ -55,9 +55,9 @@ def evaluate(  # noqa: PLR0913 - keyword options of a public function
         task: name or number; None for the only task of the edition.
         predictions: folder of masks, CSV table of risks or classes, or a folder with both for several answers.
         submission: folder in the platform's layout, with `predictions.json`, instead of `predictions`.
-        edition: name or path of the evaluation profile.
+        edition: name of an edition, or path of its file.
         output: folder for metrics.json; None writes no file.
-        options: changes of the profile's rules, such as `{"missing": "skip"}`.
+        options: changes of its rules, such as `{"missing": "skip"}`.
         bounding_boxes: CSV file of boxes in mm outside which masks are not compared.
         seed: seed of the bootstrap.
         bootstraps: replicates; 0 gives no intervals.
@@ -92,7 +92,7 @@ def evaluate_teams(  # noqa: PLR0913 - keyword options of a public function
     teams: Path | str,
     *,
     task: str | None = None,
-    edition: str = DEFAULT_PROFILE,
+    edition: str = DEFAULT_EDITION,
     output: Path | str | None = None,
     options: Mapping[str, str] | None = None,
     bounding_boxes: Path | str | None = None,
@@ -147,7 +147,7 @@ def rank(  # noqa: PLR0913 - keyword options of a public function
         results: by team, the path or content of a metrics.json, or the result of `evaluate`; or the path of a CSV table
             of printed values, as `hecktor rank --table` reads it.
         task: name or number; None takes the task of the first team's evaluation.
-        edition: path of the evaluation profile, if it is not one of the package's own; of a table also its name.
+        edition: path of an edition of your own that the results do not hold; of a table also a name.
         official: name of another ranking of the edition, to make it official.
         ties: "min", "average", "max" or "dense"; None takes the edition's rule.
         bootstraps: bootstrap rankings; 0 for none.
@@ -231,7 +231,7 @@ def score_masks(
     prediction: Mask,
     spacing_mm: tuple[float, float, float] | None = None,
     *,
-    edition: str = DEFAULT_PROFILE,
+    edition: str = DEFAULT_EDITION,
 ) -> MaskScores:
     """Compare a predicted mask with its reference.
 
@@ -239,7 +239,7 @@ def score_masks(
         reference: labels 0 background, 1 GTVp, 2 GTVn: an array of axes (z, y, x), or the path of an image.
         prediction: the same, an array of the same shape if the reference is an array.
         spacing_mm: voxel spacing (x, y, z) in mm of arrays; the spacing of files comes from their headers.
-        edition: evaluation profile whose rules match lesions and measure surfaces.
+        edition: the one whose rules match lesions and measure surfaces.
 
     Raises GroundTruthError: the reference cannot be used. Raises PredictionError: the prediction cannot be used, or
     lies on another grid. Raises HecktorError: an array without its spacing, an array beside a path, or an unknown

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from contract import platform
 from contract.errors import HecktorError
 from contract.options import Parser, add_edition_option, add_task_option, require_paths
-from evaluation.editions import known_profiles
 from evaluation.metrics.rules import DIRECTIONS
 from evaluation.options import add_bootstrap, add_workers, chosen_task
 
@@ -139,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     truth = "folder of masks, or a CSV table (default: %(default)s)"
     add("--ground-truth", type=Path, default=platform.GROUND_TRUTH_DIR, help=truth)
     add("--output", type=Path, default=platform.OUTPUT_DIR, help="folder for metrics.json (default: %(default)s)")
-    add_edition_option(parser, names=known_profiles())
+    add_edition_option(parser)
     rule = "change a rule of the edition (docs/editions.md); may be given several times"
     add("--option", type=_option, action="append", default=[], metavar="NAME=VALUE", help=rule)
     add("--bounding-boxes", type=Path, help="CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm")

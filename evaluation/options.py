@@ -42,11 +42,11 @@ def folders_by_team(option: str, values: Sequence[Sequence[tuple[str, Path]]]) -
 
 
 def chosen_task(parser: argparse.ArgumentParser, profile: EvaluationProfile, name: str | None) -> TaskProfile:
-    """The task that `--task` names; a task that the declaration does not know ends with exit status 2.
+    """The task that `--task` names; a task that the edition does not know ends with exit status 2.
 
-    Raises HecktorError: the profile has no rules for the task.
+    Raises HecktorError: the edition does not score the task.
     """
-    named_algorithm(parser, profile.algorithm, name)
+    named_algorithm(parser, profile.edition.algorithm, name)
     return profile.task(name)
 
 

@@ -145,7 +145,7 @@ def read_references(
 
     A case of one reference that another lacks is without a target there.
     """
-    centre_columns = [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
+    centre_columns = [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
     references = {}
     for name, answer in task.answers.items():
         reference = answer.scorer.read_reference(ground_truth, centre_columns)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
-from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import TaskProfile
 from evaluation.execution import Workers
 from evaluation.metrics.rules import MaskRules
@@ -35,7 +35,7 @@ class EvaluationRequest:
     submission: Path
     output_dir: Path | None = None
     task: str | None = None
-    edition: str = DEFAULT_PROFILE
+    edition: str = DEFAULT_EDITION
     predictions: Path | None = None
     bounding_boxes: Path | None = None
     options: Mapping[str, str] = field(default_factory=dict)

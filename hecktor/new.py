@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from contract.documents import NAME_PATTERN
+from contract.editions import known_editions
 from contract.errors import OutputError
 from contract.files import whole_folder, write_text
 from contract.options import Parser
-from evaluation.editions import known_profiles
 
 _HERE: Final = Path(__file__).parent
-# For editors of the declaration; a test compares it with the class.
+# For editors; a test compares it with the class.
 SCHEMA: Final = _HERE / "edition.schema.json"
 # The name of the example in its files.
 _EXAMPLE: Final = "my_edition"
@@ -28,7 +28,7 @@ written: {folder}/__init__.py. Next:
   hecktor package --code {folder} --weights {folder}/weights --without-heads --output model.tar.gz
 """
 _NEXT_OF_EDITION: Final = """\
-written: {folder}/edition.json and profile.json. Next:
+written: {folder}/edition.json. Next:
   hecktor phantoms --edition {folder}/edition.json --patients 8 --seed 3 --layout release --output release
   hecktor train all --edition {folder}/edition.json --release release --folds 2 --epochs 2 --iterations 10 \\
     --work work --output model.tar.gz
@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print what to run next. Raises `OutputError` for a folder that exists."""
     parser = Parser(prog="hecktor new", description="Write the skeleton of a model or of an edition.")
     kinds = (
-        "model: a folder of code with a network, features and a head; edition: declaration and evaluation profile of a "
-        "challenge of your own; both work without changes"
+        "model: a folder of code with a network, features and a head; edition: a challenge of your own in one "
+        "JSON file; both work without changes"
     )
     parser.add_argument("kind", choices=("model", "edition"), help=kinds)
     name = "new folder; its name becomes that of the Python package or edition, such as my_model or my_edition"
@@ -71,7 +71,7 @@ def _check_edition(name: str) -> None:
     if not re.fullmatch(NAME_PATTERN, name):
         expected = f"lower-case letters, digits, - and _, such as {_EXAMPLE}"
         raise OutputError(name, "a name that an edition cannot have", expected)
-    if name in known_profiles():
+    if name in known_editions():
         raise OutputError(name, "the name of an edition of the package", f"another name, such as {_EXAMPLE}")
 
 
@@ -80,6 +80,6 @@ def _write_model(folder: Path, _: str) -> None:
 
 
 def _write_edition(folder: Path, name: str) -> None:
-    for path in (_HERE / "edition_template").iterdir():
-        write_text(folder / path.name, path.read_text(encoding="utf-8").replace(_EXAMPLE, name))
+    example = (_HERE / "edition_template.json").read_text(encoding="utf-8")
+    write_text(folder / "edition.json", example.replace(_EXAMPLE, name))
     write_text(folder / SCHEMA.name, SCHEMA.read_text(encoding="utf-8"))

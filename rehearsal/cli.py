@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from contract.editions import DEFAULT_EDITION, Algorithm, Edition
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition, in_a_file
 from contract.errors import HecktorError, printable
 from contract.options import (
     Parser,
     add_code_option,
     add_edition_options,
-    chosen_algorithm,
+    named_algorithm,
     positive_number,
     require_paths,
     whole_number,
 )
-from contract.packages import package_edition
+from contract.packages import chosen_edition
 from contract.processes import usable_cpus
 from rehearsal.images import API_METHODS, is_archive
 from rehearsal.runners.containers import ContainerRunner, find_engine
@@ -39,9 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(argv)
     require_paths(options, "--cases", "--ground-truth", "--model", "--code")
-    if options.edition is None:
-        options.edition = DEFAULT_EDITION if options.model is None else package_edition(options.model)
-    edition, task = chosen_algorithm(parser, options)
+    edition = chosen_edition(options.edition, options.model)
+    task = named_algorithm(parser, edition.algorithm, options.task)
     from rehearsal.jobs.execute import Rehearsal  # after --help: SimpleITK takes a second
     from rehearsal.jobs.release import has_release_layout
 
@@ -50,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.ground_truth = options.cases / edition.reference_folder(task)
     is_scored = has_references or options.ground_truth is not None
     _refuse_unused(parser, options, is_scored)
+    edition = in_a_file(edition, options.output / "edition.json")
     if options.cpus is None and options.jobs > 1:  # an equal share if several cases run at a time
         options.cpus = max(1.0, usable_cpus() / options.jobs)
     rehearsal = Rehearsal(

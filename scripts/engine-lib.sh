@@ -72,23 +72,31 @@ human_size() {
     numfmt --to=si --suffix=B --format=%.2f "$1"
 }
 
-# Prints one line for each algorithm of the editions in the given files (default: the shipped editions): image, evaluation
-# image, edition, task and evaluation profile. Uses only the standard library, because images are
-# built without `.venv`.
+# Prints one line for each algorithm of an edition's file (default: of the shipped editions that declare algorithms of
+# their own): image, evaluation image or - if it is not scored, edition and task. Uses only the standard library, because
+# images are built without `.venv`.
 declared_images() {
-    [ $# -gt 0 ] || set -- contract/editions/*.json
     python3 - "$@" <<'PYTHON'
 import json
+import pathlib
 import sys
 
-for path in sys.argv[1:]:
-    with open(path, encoding="utf-8") as file:
-        edition = json.load(file)
-    for task in edition["algorithms"]:
-        image = task.get("image", "hecktor-" + task["name"])
-        images = f"{image} hecktor-evaluation-{image.removeprefix('hecktor-')}"
-        profile = edition["evaluation_profile"]
-        profile = profile if isinstance(profile, str) else edition["name"]
-        print(images, edition["name"], task["name"], profile)
+shipped = pathlib.Path("contract/editions")
+for path in map(pathlib.Path, sys.argv[1:] or sorted(shipped.glob("*.json"))):
+    try:
+        edition = json.loads(path.read_text(encoding="utf-8"))
+        if not sys.argv[1:] and "algorithms_of" in edition:
+            continue
+        if "algorithms_of" in edition:
+            declaring = shipped / f"{edition['algorithms_of']}.json"
+            edition["algorithms"] = json.loads(declaring.read_text(encoding="utf-8"))["algorithms"]
+        for task in edition["algorithms"]:
+            image = task.get("image", "hecktor-" + task["name"])
+            evaluation = "hecktor-evaluation-" + image.removeprefix("hecktor-")
+            print(image, evaluation if task["name"] in edition["scoring"] else "-", edition["name"], task["name"])
+    except OSError as problem:
+        sys.exit(f"error: {path.name}: {problem.strerror}, expected the JSON file of an edition")
+    except (ValueError, TypeError, KeyError) as problem:
+        sys.exit(f"error: {path.name}: {problem!r}, expected the JSON file of an edition")
 PYTHON
 }

@@ -68,7 +68,7 @@ class Preparation(Document):
         smallest_lesions: smallest parts of a mask that count as a lesion, by the reference's lesions.
         data: digest of the prepared images.
         seconds: time of the check and of the preparation.
-        own_edition: declaration and profile of an edition that is none of the package.
+        own_edition: document of an edition that is none of the package.
     """
 
     options: PrepareOptions

@@ -13,7 +13,7 @@ from algorithm.case.notices import Notices
 from baseline.heads.metrics import mask_metric_titles, mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders
-from contract.editions import Answer, Edition, edition_from
+from contract.editions import Answer, Edition, edition_from, in_a_file
 from contract.errors import HecktorError
 from contract.files import write_csv
 from contract.images.volumes import image_suffix
@@ -51,7 +51,7 @@ def score_masks(
             submission=work.report,
             ground_truth=write_references(work.report / "reference", cases),
             output_dir=work.segmentation,
-            edition=mask_edition(edition),
+            edition=mask_edition(edition, work.report / "edition.json"),
             seed=seed,
             workers=jobs,
             predictions=work.masks,
@@ -102,13 +102,13 @@ def link(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def mask_edition(edition: Edition) -> str:
-    """The edition with only its masks, for `load_profile`; the edition itself if its task has only a mask."""
+def mask_edition(edition: Edition, file: Path) -> str:
+    """Name or file of the edition with only its masks; `file` is written unless that is the edition itself."""
     task = profile_of(edition).task(mask_task(edition))
     mask = task.algorithm.mask
     if mask is None or not task.has_several_answers:
-        return edition.source
-    declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        return in_a_file(edition, file).source
+    declared = edition.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude={"algorithms_of"})
     (algorithm,) = (one for one in declared["algorithms"] if one["name"] == task.algorithm.name)
     answers = [answer for answer in algorithm["answers"] if answer["name"] == mask.name]
     plain = {key: value for key, value in algorithm.items() if key in _ALGORITHM_KEYS}
@@ -126,9 +126,10 @@ def mask_edition(edition: Edition) -> str:
     declared |= {
         "name": f"{edition.name}-masks",
         "algorithms": [plain | {"answers": answers}],
-        "evaluation_profile": {"tasks": {task.algorithm.name: content}},
+        "task_aliases": {},
+        "scoring": {task.algorithm.name: content},
     }
-    return edition_from(declared).source
+    return in_a_file(edition_from(declared), file).source
 
 
 def worst_cases(work: WorkFolders, cases: Sequence[ReleaseCase], rows: Sequence[Mapping[str, Any]]) -> list[WorstCase]:

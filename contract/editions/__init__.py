@@ -1,17 +1,18 @@
-"""Editions of the challenge, each declared as data: inputs, clinical variables, algorithms and their answers."""
+"""Editions of the challenge, each one JSON document: inputs, clinical variables, algorithms, scoring."""
 
 from contract.editions.clinical import ClinicalVariable
 from contract.editions.declaration import Algorithm, Answer
-from contract.editions.edition import Edition
-from contract.editions.inputs import Input, Socket
-from contract.editions.loading import (
+from contract.editions.edition import (
+    DEFAULT_EDITION,
+    Edition,
     content_digest,
     declared_part,
     edition_from,
+    in_a_file,
     known_editions,
     load_edition,
 )
-from contract.editions.whole import DEFAULT_EDITION
+from contract.editions.inputs import Input, Socket
 
 __all__ = [
     "DEFAULT_EDITION",
@@ -24,6 +25,7 @@ __all__ = [
     "content_digest",
     "declared_part",
     "edition_from",
+    "in_a_file",
     "known_editions",
     "load_edition",
 ]

@@ -12,7 +12,18 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, PrivateAttr, ValidationInfo, field_validator, model_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys, unique
+from contract.documents import (
+    Document,
+    Name,
+    Text,
+    UniqueTexts,
+    Word,
+    expect_keys,
+    is_integer,
+    is_member,
+    is_text,
+    unique,
+)
 from contract.editions.clinical import normalised_key, refuse_missing
 from contract.editions.inputs import (
     CONTOURS,
@@ -26,8 +37,6 @@ from contract.editions.inputs import (
     ReleaseFile,
     Socket,
 )
-from contract.editions.values import is_integer, is_member, is_text
-from contract.errors import Finding
 from contract.labels import FOREGROUND, NAMES
 
 Kind = Literal["mask", "risk", "class"]
@@ -57,7 +66,7 @@ class Answer(Document):
     """One output of an algorithm.
 
     Attributes:
-        name: name of the answer in model packages and evaluation profiles.
+        name: name of the answer in model packages and scoring.
         kind: "mask" (labels on the CT's grid), "risk" (one number for each patient) or "class" (one of `classes`).
         slug, title, path: of the output socket.
         labels: structures of a mask and their values, GTVp 1 and GTVn 2.
@@ -195,8 +204,7 @@ class Answer(Document):
 class Algorithm(Document):
     """One algorithm image: its inputs by name (`CT`, `PET`, `EHR`, ...), its answers and the time limit per case.
 
-    `image` is the name of the container image, without a tag. `stale_outputs` maps output paths of older descriptions
-    to the names of the answers that replace them, none if nothing does. `number` counts an edition's algorithms from 1.
+    `image` is the name of the container image, without a tag. `number` counts an edition's algorithms from 1.
     """
 
     name: Name
@@ -206,7 +214,6 @@ class Algorithm(Document):
     time_limit_s: Annotated[float, Field(gt=0)]
     answers: Annotated[tuple[Answer, ...], Field(min_length=1)]
     image: Name = Field(default_factory=lambda fields: f"{IMAGE_PREFIX}{fields.get('name', '')}")
-    stale_outputs: dict[Text, tuple[str, ...]] = Field(default_factory=dict)
     _number: int = PrivateAttr(1)
     _sockets: Mapping[str, Input] = PrivateAttr(default_factory=dict)
 
@@ -233,12 +240,6 @@ class Algorithm(Document):
         unique([*self.input_names, *self.optional_input_names])
         if self.mask is not None and CONTOURS in (*self.input_names, *self.optional_input_names):
             raise ValueError(f"no mask among the answers of an algorithm with {CONTOURS}")
-        names, paths = [answer.name for answer in self.answers], [answer.path for answer in self.answers]
-        for path, replacements in self.stale_outputs.items():
-            if any(name not in names for name in replacements):
-                raise ValueError(f"a list of {', '.join(names)} for each path of `stale_outputs`")
-            if path in paths:
-                raise ValueError(f"no path of an answer in `stale_outputs`, such as {path!r}")
         return self
 
     def with_inputs(self, number: int, sockets: Mapping[str, Input]) -> Algorithm:
@@ -335,14 +336,3 @@ class Algorithm(Document):
             KeyError: no answer has that name.
         """
         return {answer.name: answer for answer in self.answers}[name]
-
-    def stale_output(self, path: str) -> Finding | None:
-        """A warning for an output path of an older description, or for a file below it; None for other paths.
-
-        `path` is relative to `/output`.
-        """
-        for stale, names in self.stale_outputs.items():
-            if path == stale or path.startswith(f"{stale}/"):
-                expected = " and ".join(self.answer(name).socket.relative_path for name in names)
-                return Finding(stale, "an output of an older description", expected or "no output in its place")
-        return None

@@ -1,46 +1,70 @@
-"""One edition of the challenge."""
+"""One edition of the challenge: one JSON document, known by its name or given as a file.
+
+Its section `scoring` is data here; `evaluation.editions` knows what it means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final
 
-from pydantic import Field, PrivateAttr, ValidationInfo, field_validator
+from pydantic import ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, unique
+from contract.documents import Document, Name, Text, UniqueTexts, Word, parse_document, unique
 from contract.editions.clinical import ClinicalVariable, normalised_key
 from contract.editions.declaration import Algorithm
 from contract.editions.inputs import CT, EHR, MR, PET, Input
-from contract.editions.values import is_text
 from contract.errors import HecktorError
+from contract.files import read_json, write_json
+
+DEFAULT_EDITION: Final = "hecktor2025"
+_SHIPPED: Final = Path(__file__).parent
+# What `algorithms_of` takes from another edition.
+_DECLARED: Final = ("inputs", "clinical", "suv_factor", "algorithms")
+# What changes no answer of an algorithm.
+_OF_SCORING: Final = ("citation", "task_aliases", "scoring")
+_SCHEMA: Final = "$schema"
+
+
+def _or_those_of_another(schema: dict[str, Any]) -> None:
+    """The document itself declares inputs and algorithms, or names the edition that does."""
+    schema["required"] = [key for key in schema["required"] if key not in _DECLARED]
+    schema["anyOf"] = [{"required": ["inputs", "algorithms"]}, {"required": ["algorithms_of"]}]
 
 
 class Edition(Document):
     """One year of the challenge.
 
-    `evaluation_profile` is a profile, its path or the name of one of the package. `suv_factor` has the spellings of the
-    key in `ehr.json` that holds the factor from Bq/ml to SUV; it is no clinical variable. `$schema` is for editors.
+    Attributes:
+        citation: what a report asks its readers to cite.
+        algorithms_of: an edition of the package whose inputs, clinical variables and algorithms these are.
+        suv_factor: spellings of the key in `ehr.json` that holds the factor from Bq/ml to SUV; no clinical variable.
+        task_aliases: further values of `--task` by algorithm, such as a challenge's own numbers; they precede ours.
+        scoring: metrics, rules and ranking by algorithm; those without are not scored.
+        $schema: for editors.
     """
 
-    format: Annotated[int, Field(ge=1, le=1)]
+    model_config = ConfigDict(json_schema_extra=_or_those_of_another)
+
+    format: Annotated[int, Field(ge=2, le=2)]
     name: Name
     title: Text
-    evaluation_profile: str | dict[str, Any]
+    citation: str = ""
+    algorithms_of: Name | None = None
     inputs: dict[str, Input]
     clinical: tuple[ClinicalVariable, ...] = Field(default=(), validate_default=True)
     suv_factor: UniqueTexts = ()
     algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)]
-    editor_schema: Text | None = Field(default=None, alias="$schema")
+    task_aliases: dict[Name, tuple[Word, ...]] = Field(default_factory=dict)
+    scoring: Annotated[Mapping[str, Any], Field(min_length=1)]
+    editor_schema: Text | None = Field(default=None, alias=_SCHEMA)
     _source: str = PrivateAttr("")
     _content: dict[str, Any] | None = PrivateAttr(None)
-    _profile_place: str = PrivateAttr("")
-
-    @field_validator("evaluation_profile", mode="before")
-    @classmethod
-    def _check_profile(cls, profile: Any) -> Any:
-        if not is_text(profile) and not (profile and isinstance(profile, dict)):
-            raise ValueError("a profile, or its name or path")
-        return profile
+    _place: str = PrivateAttr("")
 
     @field_validator("inputs")
     @classmethod
@@ -83,29 +107,36 @@ class Edition(Document):
             return algorithms
         return tuple(algorithm.with_inputs(number, sockets) for number, algorithm in enumerate(algorithms, start=1))
 
-    def loaded_from(self, source: str, content: dict[str, Any] | None = None, profile_place: str = "") -> Edition:
-        """The edition with the origin of its parts, see the properties of these names."""
+    @field_validator("task_aliases", "scoring")
+    @classmethod
+    def _check_tasks(cls, by_task: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
+        names = [algorithm.name for algorithm in info.data.get("algorithms", ())]
+        if names and (unknown := [name for name in by_task if name not in names]):
+            raise ValueError(f"some of {', '.join(names)}, not {unknown[0]!r}")
+        if info.field_name == "task_aliases":
+            unique([*names, *(alias for aliases in by_task.values() for alias in aliases)])
+        return by_task
+
+    def loaded_from(self, source: str, place: str, content: dict[str, Any] | None = None) -> Edition:
+        """The edition with its origin, see the properties of these names."""
         copy = self.model_copy()
-        copy._source, copy._content, copy._profile_place = source, content, profile_place
+        copy._source, copy._place, copy._content = source, place, content
         return copy
 
     @property
     def source(self) -> str:
-        """Name, path or JSON text that loads the edition again, to pass to another command."""
+        """Name or path that loads the edition again; empty for one that another document embeds."""
         return self._source
 
     @property
-    def content(self) -> dict[str, Any] | None:
-        """Declaration and profile as one JSON document, which files store for an edition of your own.
-
-        None for an edition of the package.
-        """
-        return self._content
+    def place(self) -> str:
+        """The document in messages."""
+        return self._place
 
     @property
-    def profile_place(self) -> str:
-        """The place of an inner profile in messages."""
-        return self._profile_place
+    def content(self) -> dict[str, Any] | None:
+        """The JSON document of an edition of your own, which files store; None for an edition of the package."""
+        return self._content
 
     @property
     def has_task_folders(self) -> bool:
@@ -130,41 +161,26 @@ class Edition(Document):
             return self
         if task is None:
             raise HecktorError("--task", "found none", f"one of {names}, whose networks see different images")
-        algorithm, profile = self.algorithm(task), self.evaluation_profile
-        if isinstance(profile, dict):
-            tasks = {name: one for name, one in profile.get("tasks", {}).items() if name == algorithm.name}
-            profile = {**profile, "tasks": tasks}
-        copy = self.model_copy(update={"algorithms": (algorithm,), "evaluation_profile": profile})
-        return copy.loaded_from(self.source, self.content, self.profile_place)
+        algorithm = self.algorithm(task)
+        scoring = {name: one for name, one in self.scoring.items() if name == algorithm.name}
+        copy = self.model_copy(update={"algorithms": (algorithm,), "scoring": scoring})
+        return copy.loaded_from(self.source, self.place, self.content)
 
-    @property
-    def profile_tasks(self) -> dict[str, tuple[str, ...]]:
-        """The tasks that an inner profile scores, with its aliases of each; all tasks if the profile is a name."""
-        profile = self.evaluation_profile
-        tasks = profile.get("tasks") if isinstance(profile, dict) else None
-        if not isinstance(tasks, dict):
-            return {algorithm.name: () for algorithm in self.algorithms}
-        aliases = {name: task.get("aliases") if isinstance(task, dict) else None for name, task in tasks.items()}
-        return {name: tuple(map(str, texts)) if isinstance(texts, list) else () for name, texts in aliases.items()}
-
-    def algorithm(self, name: str | None = None, profile_tasks: Mapping[str, Sequence[str]] | None = None) -> Algorithm:
-        """The algorithm of that name or number, or of an alias in the profile, which precedes the numbers.
-
-        None selects the only scored one. `profile_tasks` are by default those of the edition.
+    def algorithm(self, name: str | None = None) -> Algorithm:
+        """The algorithm of that name, number or alias; aliases precede numbers. None selects the only scored one.
 
         Raises:
             HecktorError: no algorithm has that name, or several algorithms and no name.
         """
-        tasks = self.profile_tasks if profile_tasks is None else profile_tasks
-        scored = [algorithm for algorithm in self.algorithms if algorithm.name in tasks]
+        scored = [algorithm for algorithm in self.algorithms if algorithm.name in self.scoring]
         if name is None and len(scored) == 1:
             return scored[0]
         wanted = "" if name is None else name.strip().lower()
-        named = [algorithm for algorithm in scored if wanted in tasks[algorithm.name]]
+        named = [algorithm for algorithm in self.algorithms if wanted in self.task_aliases.get(algorithm.name, ())]
         named += [algorithm for algorithm in self.algorithms if wanted in algorithm.aliases]
         if named:
             return named[0]
-        names = [alias for one in self.algorithms for alias in (*one.aliases, *tasks.get(one.name, ()))]
+        names = [alias for one in self.algorithms for alias in (*one.aliases, *self.task_aliases.get(one.name, ()))]
         shown = "no task" if name is None else f"task {name!r}"
         raise HecktorError(f"edition {self.name}", f"found {shown}", f"one of {', '.join(dict.fromkeys(names))}")
 
@@ -172,3 +188,97 @@ class Edition(Document):
 def _keys(clinical: Iterable[ClinicalVariable]) -> list[str]:
     """The keys of all variables in the form in which they are compared, each spelling of a variable once."""
     return [key for variable in clinical for key in {normalised_key(text) for text in variable.spellings}]
+
+
+def known_editions() -> tuple[str, ...]:
+    """Names of the editions that come with the package."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.json")))
+
+
+def load_edition(name_or_path: str = DEFAULT_EDITION) -> Edition:
+    """Load an edition by its name or from its JSON file.
+
+    Raises:
+        HecktorError: no such edition or file, or a document that breaks the schema; the message names the place.
+    """
+    if name_or_path in known_editions():
+        return _shipped(name_or_path)
+    path = Path(name_or_path)
+    if path.suffix != ".json":
+        choices = ", ".join(known_editions())
+        raise HecktorError("edition", f"found {name_or_path!r:.60}", f"one of {choices} or the JSON file of an edition")
+    return _own(read_json(path, error=HecktorError), path.name, str(path.absolute()))
+
+
+def edition_from(content: Mapping[str, Any], place: str = "own_edition") -> Edition:
+    """The edition of a document that embeds it, see `Edition.content`. Raises as `load_edition`."""
+    return _own(content, place, "")
+
+
+def in_a_file(edition: Edition, file: Path) -> Edition:
+    """The edition with a source for another command: one that a document embeds is written to `file`."""
+    if edition.source:
+        return edition
+    write_json(file, edition.content)
+    return load_edition(str(file))
+
+
+def declared_part(content: Mapping[str, Any]) -> dict[str, Any]:
+    """An edition's document without its scoring."""
+    return {key: value for key, value in content.items() if key not in _OF_SCORING}
+
+
+def content_digest(content: Mapping[str, Any] | None) -> str:
+    """First digits of the sha256 of an edition's document; `none` for an edition of the package."""
+    if content is None:
+        return "none"
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@cache
+def _shipped(name: str) -> Edition:
+    return _parsed(_shipped_content(name), f"{name}.json").loaded_from(name, f"{name}.json")
+
+
+@cache
+def _shipped_content(name: str) -> Any:
+    return read_json(_SHIPPED / f"{name}.json", error=HecktorError)
+
+
+def _own(content: Any, place: str, source: str) -> Edition:
+    edition = _parsed(content, place)
+    text = {key: value for key, value in content.items() if key != _SCHEMA}
+    if edition.name not in known_editions():
+        return edition.loaded_from(source, place, text)
+    if text != _shipped_content(edition.name):
+        found = f"found {edition.name!r}, an edition of the package with other contents"
+        raise HecktorError(f"{place}.name", found, "a name of its own")
+    return _shipped(edition.name)
+
+
+def _parsed(content: Any, place: str) -> Edition:
+    if isinstance(content, dict):
+        _refuse_parts(content, place)
+        content = {**_taken(content, place), **content}
+    return parse_document(content, Edition, place, error=HecktorError)
+
+
+def _refuse_parts(content: Mapping[str, Any], place: str) -> None:
+    """Refuse one of the two files that were an edition until version 0.3."""
+    found = "an evaluation profile alone" if "tasks" in content else "a declaration alone"
+    if "tasks" in content or "evaluation_profile" in content:
+        expected = "the whole edition in one file: the declaration, and as `scoring` the `tasks` of its profile"
+        raise HecktorError(place, f"found {found}", f"{expected} (docs/editions.md)")
+
+
+def _taken(content: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """What the edition takes from the one that it names in `algorithms_of`."""
+    name = content.get("algorithms_of")
+    if name is None:
+        return {}
+    if stated := [key for key in _DECLARED if key in content]:
+        raise HecktorError(f"{place}.{stated[0]}", "found beside `algorithms_of`", "one of them")
+    declaring = [one for one in known_editions() if "algorithms" in _shipped_content(one)]
+    if name not in declaring:
+        raise HecktorError(f"{place}.algorithms_of", f"found {name!r:.60}", f"one of {', '.join(declaring)}")
+    return {key: value for key, value in _shipped_content(name).items() if key in _DECLARED}

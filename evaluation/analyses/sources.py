@@ -54,8 +54,8 @@ def profile_of_results(results_dir: Path | None, name: str | None) -> Evaluation
     board, where = read_board(path), file_in_folder(path)
     own = board.provenance.get(OWN_EDITION)
     profile = stated_profile(board.edition, own, name, where)
-    if profile.name != board.edition:
-        raise HecktorError("--edition", f"found {profile.name}", f"{board.edition}, which {where} states")
+    if profile.edition.name != board.edition:
+        raise HecktorError("--edition", f"found {profile.edition.name}", f"{board.edition}, which {where} states")
     return profile
 
 
@@ -99,8 +99,8 @@ def _other_volume(results: TaskResults, mask: str, scans: Mapping[str, Mapping[s
 
 def _task_results(folder: Path, place: int | None, profile: EvaluationProfile) -> TaskResults:
     board, where = read_board(folder / LEADERBOARD_JSON), f"{folder.name}/{LEADERBOARD_JSON}"
-    if board.task not in {task.name for task in profile.declaration.algorithms}:
-        known = ", ".join(task.name for task in profile.declaration.algorithms)
+    if board.task not in {task.name for task in profile.edition.algorithms}:
+        known = ", ".join(task.name for task in profile.edition.algorithms)
         raise HecktorError(where, f"task {board.task[:40]!r}", f"one of {known} (--edition)")
     rules = profile.task(board.task)
     if place is not None:

@@ -1,4 +1,4 @@
-"""The JSON file of an evaluation profile as models; its ranked metrics are measured ones or weighted sums of others."""
+"""The section `scoring` of an edition as models; its ranked metrics are measured ones or weighted sums of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from pydantic import ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from contract.documents import Document, Text, Word, expect_keys
+from contract.documents import Document, Text, expect_keys
+from contract.editions import Edition
 from contract.errors import HecktorError
 from evaluation.metrics.rules import ClassRules, MaskRules, Metric, RiskRules
 
@@ -151,38 +152,26 @@ class AnswerRules(Document):
     prefix: Annotated[str, StringConstraints(pattern=r"^([a-z][a-z0-9_-]*)?$")] | None = None
 
 
-class ProfileTask(Document):
-    """A task with the rules of its answers and its ranked metrics.
-
-    `aliases` are further values of `--task`, lower-case, such as the numbers of the challenge's own tasks.
-    """
+class TaskScoring(Document):
+    """How a task is scored: the rules of its answers, its ranked metrics and their ranking."""
 
     metrics: Annotated[dict[Text, RankedMetric], Field(min_length=1)]
     ranking: RankingProfile
     answers: dict[Text, AnswerRules]
-    aliases: tuple[Word, ...] = ()
 
 
-class ProfileDocument(Document):
-    """An evaluation profile: metrics, rules and ranking of each task of an edition.
+class Scoring(Document):
+    """The section `scoring` of an edition: each scored task by name."""
 
-    `citation` is what a report asks its readers to cite; `$schema` is for editors.
-    """
+    scoring: Mapping[str, TaskScoring]
 
-    format: Annotated[int, Field(ge=2, le=2)]
-    name: Text
-    title: Text
-    citation: str = ""
-    declaration: Text | None = None
-    editor_schema: Text | None = Field(default=None, alias="$schema")
-    tasks: Annotated[dict[Text, ProfileTask], Field(min_length=1)]
 
-    @model_validator(mode="after")
-    def _check_aliases(self) -> ProfileDocument:
-        aliases = [alias for task in self.tasks.values() for alias in task.aliases]
-        if len({*aliases, *self.tasks}) < len(aliases) + len(self.tasks):
-            raise ValueError("each name or alias of a task once")
-        return self
+class ScoredEdition(Edition):
+    """An edition of a challenge: what its algorithms read and answer, and how the answers are scored and ranked."""
+
+    model_config = ConfigDict(title="Edition")
+
+    scoring: Annotated[Mapping[str, TaskScoring], Field(min_length=1)]
 
 
 Known: TypeAlias = Mapping[str, tuple[str, Metric]]  # answer and record of each measured metric, by its full name
@@ -204,7 +193,7 @@ class MetricProfile:
 
 
 def ranked_metrics(entries: Mapping[str, RankedMetric], known: Known, where: str) -> dict[str, MetricProfile]:
-    """The ranked metrics of a task from its profile, `where` in messages."""
+    """The ranked metrics of a task from its scoring, `where` in messages."""
     return {name: _profile_of(name, entries, known, where) for name in entries}
 
 

@@ -1,15 +1,13 @@
-"""Evaluation profiles: for each task of an edition the metrics, the rules for odd cases and the ranking.
+"""How an edition is evaluated: for each task the metrics, the rules for odd cases and the ranking.
 
-The profiles in `evaluation/editions` are known by name; any other is given by its path. `ProfileDocument` is the file's
-schema; what depends on the declaration is checked here. An error names the place.
+`Scoring` is the schema of the edition's section `scoring`; what depends on its algorithms is checked here. An error
+names the place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.documents import parse_document
@@ -17,13 +15,12 @@ from contract.editions import DEFAULT_EDITION, Algorithm, Answer, Edition, load_
 from contract.editions.declaration import Kind
 from contract.errors import HecktorError
 from contract.files import parse_json
-from evaluation.editions import DEFAULT_PROFILE, known_profiles
 from evaluation.editions.document import (
     AnswerRules,
     MetricProfile,
-    ProfileDocument,
-    ProfileTask,
     RankingProfile,
+    Scoring,
+    TaskScoring,
     check_measured,
     metrics_of_scheme,
     ranked_metrics,
@@ -45,7 +42,7 @@ class AnswerProfile:
 
     @property
     def scorer(self) -> Scorer:
-        from evaluation.rows import scorer_of  # loads SimpleITK, which parsing a profile does not need
+        from evaluation.rows import scorer_of  # loads SimpleITK, which parsing an edition does not need
 
         return scorer_of(self.answer, self.rules)
 
@@ -59,8 +56,8 @@ class AnswerProfile:
 class TaskProfile:
     """How one task of an edition is evaluated.
 
-    `answers` are by name, in the declaration's order; `aliases` are further values of `--task`; `own_edition` is the
-    text of an edition that is none of the package.
+    `answers` are by name, in the algorithm's order; `own_edition` is the document of an edition that is none of the
+    package.
     """
 
     edition: str
@@ -68,7 +65,6 @@ class TaskProfile:
     answers: Mapping[str, AnswerProfile]
     metrics: Mapping[str, MetricProfile]
     ranking: RankingProfile
-    aliases: tuple[str, ...] = ()
     own_edition: Mapping[str, Any] | None = None
 
     @property
@@ -107,7 +103,7 @@ _OPTION: Final = "--option"
 def with_options(profile: TaskProfile, options: Mapping[str, str]) -> TaskProfile:
     """The profile with some rules changed, as `--option name=value` asks.
 
-    Values are spelled as in a profile file (quotes may be left out). `answer.rule` changes one answer, a plain name
+    Values are spelled as in an edition file (quotes may be left out). `answer.rule` changes one answer, a plain name
     every answer that has the rule.
     """
     if not options:
@@ -162,14 +158,10 @@ def with_ranking(profile: TaskProfile, official: str | None, ties: str | None, w
 
 @dataclass(frozen=True)
 class EvaluationProfile:
-    """How one edition is evaluated, by task. `own` is its text if it is none of the package, see `Edition.content`."""
+    """How one edition is evaluated, by task."""
 
-    name: str
-    title: str
-    declaration: Edition
+    edition: Edition
     tasks: Mapping[str, TaskProfile]
-    citation: str = ""
-    own: Mapping[str, Any] | None = None
 
     @property
     def mask_rules(self) -> MaskRules:
@@ -177,87 +169,36 @@ class EvaluationProfile:
         rules = [answer.rules for task in self.tasks.values() for answer in task.answers.values()]
         of_masks = next((one for one in rules if isinstance(one, MaskRules)), None)
         if of_masks is None:
-            raise HecktorError(f"edition {self.name}", "no masks", "an edition with masks")
+            raise HecktorError(f"edition {self.edition.name}", "no masks", "an edition with masks")
         return of_masks
-
-    def algorithm(self, name: str | None) -> Algorithm:
-        """See `Edition.algorithm`, with the tasks and aliases of this profile."""
-        return self.declaration.algorithm(name, {task: one.aliases for task, one in self.tasks.items()})
 
     def task(self, name: str | None) -> TaskProfile:
         """The profile of the task with this name, number or alias; None for the only one."""
-        wanted = self.algorithm(name).name
+        wanted = self.edition.algorithm(name).name
         if wanted not in self.tasks:
-            raise HecktorError(f"edition {self.name}", f"has no task {wanted!r}, only {', '.join(self.tasks)}")
+            raise HecktorError(f"edition {self.edition.name}", f"has no task {wanted!r}, only {', '.join(self.tasks)}")
         return self.tasks[wanted]
 
 
-def load_profile(name_or_path: str = DEFAULT_PROFILE) -> EvaluationProfile:
-    """Load a profile by its name, or with its declaration as `load_edition` does."""
-    if name_or_path in known_profiles():
-        return parse_profile(_shipped(name_or_path), f"{name_or_path}.json")
-    if not name_or_path.startswith("{") and Path(name_or_path).suffix != ".json":
-        expected = f"expected one of {', '.join(known_profiles())} or a profile.json"
-        raise HecktorError(f"unknown edition {name_or_path!r}", expected)
+def load_profile(name_or_path: str = DEFAULT_EDITION) -> EvaluationProfile:
+    """How the edition of this name or file is evaluated."""
     return profile_of(load_edition(name_or_path))
 
 
 def profile_of(edition: Edition) -> EvaluationProfile:
-    """The evaluation profile of an edition, checked against its declaration."""
-    content, place = edition.evaluation_profile, edition.profile_place
-    if isinstance(content, str):
-        if content not in known_profiles():
-            raise HecktorError(place, f"found {content!r}", f"one of {', '.join(known_profiles())} or a profile.json")
-        if edition.content is None:
-            return load_profile(content)
-        content = _shipped(content) | {"name": edition.name, "title": edition.title}
-    named = {"format": 2, "name": edition.name, "title": edition.title, **content}
-    profile = parse_profile(named, place, edition)
-    if profile.name in known_profiles():
-        shipped = load_profile(profile.name)
-        if profile.tasks != shipped.tasks:
-            found = f"found {profile.name!r}, an edition of the package with other contents"
-            raise HecktorError(f"{place}.name", found, "a name of its own")
-        return shipped if edition.name == shipped.declaration.name else replace(shipped, declaration=edition)
-    own = edition.content
-    tasks = {name: replace(task, own_edition=own) for name, task in profile.tasks.items()}
-    return replace(profile, tasks=tasks, own=own)
+    """How an edition is evaluated: its section `scoring`, checked against its algorithms."""
+    scoring = parse_document({"scoring": edition.scoring}, Scoring, edition.place, error=HecktorError).scoring
+    algorithms = {algorithm.name: algorithm for algorithm in edition.algorithms}
+    where = f"{edition.place}.scoring"
+    tasks = {name: _task(edition, task, algorithms[name], f"{where}.{name}") for name, task in scoring.items()}
+    return EvaluationProfile(edition, tasks)
 
 
-def tasks_of_edition(name_or_path: str) -> EvaluationProfile | Edition:
-    """The profile of this name, with the challenge's own task numbers; the declaration if there is no such profile."""
-    return load_profile(name_or_path) if name_or_path in known_profiles() else load_edition(name_or_path)
-
-
-def load_declaration(name_or_path: str) -> Edition:
-    """The declaration of an edition; for the name of a profile, such as hecktor2021, the one that the profile uses."""
-    return load_profile(name_or_path).declaration if name_or_path in known_profiles() else load_edition(name_or_path)
-
-
-def parse_profile(content: Any, source: str, declaration: Edition | None = None) -> EvaluationProfile:
-    """Check a profile, `source` in messages, against the schema and its declaration, by default one of the package."""
-    document = parse_document(content, ProfileDocument, source, error=HecktorError)
-    if declaration is None:
-        declaration = load_edition(document.declaration or DEFAULT_EDITION)
-    algorithms = {algorithm.name: algorithm for algorithm in declaration.algorithms}
-    tasks = {}
-    for name, task in document.tasks.items():
-        if name not in algorithms:
-            raise HecktorError(f"{source}.tasks", f"unknown task {name!r}", f"one of {', '.join(sorted(algorithms))}")
-        tasks[name] = _task(document.name, task, algorithms[name], f"{source}.tasks.{name}")
-    return EvaluationProfile(document.name, document.title, declaration, tasks, document.citation)
-
-
-def _shipped(name: str) -> Any:
-    source = f"{name}.json"
-    return parse_json(files("evaluation.editions").joinpath(source).read_text("utf-8"), source, error=HecktorError)
-
-
-def _task(edition: str, task: ProfileTask, algorithm: Algorithm, where: str) -> TaskProfile:
+def _task(edition: Edition, task: TaskScoring, algorithm: Algorithm, where: str) -> TaskProfile:
     answers = _answers(task.answers, algorithm, where)
     metrics = ranked_metrics(task.metrics, known_metrics(answers, f"{where}.answers"), f"{where}.metrics")
     ranking = checked_ranking(task.ranking, metrics, f"{where}.ranking")
-    return TaskProfile(edition, algorithm, answers, metrics, ranking, task.aliases)
+    return TaskProfile(edition.name, algorithm, answers, metrics, ranking, edition.content)
 
 
 def _answers(entries: Mapping[str, AnswerRules], algorithm: Algorithm, where: str) -> dict[str, AnswerProfile]:

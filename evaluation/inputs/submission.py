@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from contract import platform
+from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
 from contract.editions.declaration import ClassValue
-from contract.editions.values import is_member, is_number
 from contract.errors import PredictionError, printable
 from contract.files import read_json, utf8_path
 from contract.images.folders import MASK_SUFFIXES

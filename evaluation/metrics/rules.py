@@ -1,6 +1,6 @@
 """Scoring rules, one class per kind of answer, and the record of a metric.
 
-Each field of a class of rules is a key of the profile's `rules`; a field with a default may be left out.
+Each field of a class of rules is a key of an answer's `rules`; a field with a default may be left out.
 docs/editions.md explains every value, docs/metrics.md what counts in edge cases.
 """
 
@@ -63,20 +63,20 @@ class MaskRules(Document):
 class RiskRules(Document):
     """How risks are compared.
 
-    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; a profile
-    may leave it out, since the edition's declaration states it.
+    `direction` "risk" means that higher values predict earlier recurrence, "time" the opposite; by default that
+    which the answer declares.
     """
 
     missing: MissingRule
     missing_risk: Literal["non_concordant", "tie"]
-    # A factory: the declaration's direction takes the place of an absent one, so that there is no default.
+    # A factory: the answer's direction takes the place of an absent one, so that there is no default.
     direction: Direction = Field(default_factory=lambda: "risk")
 
 
 class ClassRules(Document):
     """How predicted classes are compared.
 
-    `not_counted` says what becomes of a patient whose class in the reference is one of the declaration's `not_counted`:
+    `not_counted` says what becomes of a patient whose class in the reference is one of the answer's `not_counted`:
     the patient is left out and named (`skip`), or each of these is a class of its own (`class`).
     """
 
@@ -104,7 +104,7 @@ class Metric:
     """A metric of one kind of answer.
 
     Attributes:
-        name: as in profiles and metrics.json, without the answer's prefix.
+        name: as in editions and metrics.json, without the answer's prefix.
         title: for tables and charts, with the unit.
         kind: of the answers that it measures.
         of: the metric as a function of case weights, from the kind's cohort (`MaskColumns`, `RiskCohort`,
@@ -117,7 +117,7 @@ class Metric:
         deciding_test: name of the test that decides whether one team is better, `SIGNED_RANK` for the median of
             distances; empty for that of the bootstrapped difference.
         has_tau: whether Kendall's tau of the ranking by it is given even where it does not rank.
-        rules: the profile's rules that change its meaning.
+        rules: the rules that change its meaning.
     """
 
     name: str

@@ -78,7 +78,7 @@ class SurfaceMetric:
         key: the value's name in the rows of metrics.json; like `name` and `title` of the metric it follows the label.
         over_cases: `median_metric` or `mean_metric`.
         unit: `mm` for a distance, which is best at 0; empty for a fraction, which is best at 1.
-        rules: the profile's rules that change its meaning.
+        rules: the rules that change its meaning.
     """
 
     key: str

@@ -12,7 +12,6 @@ from contract.errors import HecktorError
 from contract.files import folder_nearby, json_text, write_files
 from contract.options import Parser, add_edition_option, add_task_option, name_paths, require_paths, whole_number
 from contract.platform import METRICS_JSON
-from evaluation.editions import known_profiles
 from evaluation.editions.document import TIE_RULES
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.results.board import LEADERBOARD_JSON, files_beside
@@ -100,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "stability and tests"
     )
     add("--without-rows", action="store_true", help=without_rows)
-    add_edition_option(parser, "that of the results", known_profiles())
+    add_edition_option(parser, "that of the results")
     official = "use another ranking scheme of the edition as the official one"
     add("--official", metavar="RANKING", help=official)
     add("--ties", choices=TIE_RULES, help="rank of tied teams (default: the edition's rule)")

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from contract.editions import DEFAULT_EDITION
 from contract.errors import HecktorError
 from contract.files import read_json
-from evaluation.editions import DEFAULT_PROFILE
 from evaluation.editions.profile import load_profile, with_ranking
 from evaluation.ranking import DEFAULT_RANKINGS
 from evaluation.ranking.leaderboard import leaderboard
@@ -125,7 +125,7 @@ def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:
     for name, given in needs_rows.items():
         if given:
             raise HecktorError("--table", f"together with {name}", "printed values alone, which have no per-case rows")
-    profile = load_profile(request.edition or DEFAULT_PROFILE).task(request.task)
+    profile = load_profile(request.edition or DEFAULT_EDITION).task(request.task)
     teams, entries, origin = read_printed(table, with_ranking(profile, request.official, request.ties, "rank"))
     names = [*teams.teams, *(entry.team for entry in entries)]
     check_team_names([*names, *[MEAN_OF_TEAMS] * request.mean])

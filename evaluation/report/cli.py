@@ -57,16 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_analyses(options.figures, shown)
         print(f"written: {options.figures}")
     content = PageContent(
-        title=options.title or f"{profile.title} results",
+        title=options.title or f"{profile.edition.title} results",
         note=options.note,
         results=results,
         analyses=analyses,
         pictures=pictures,
         colours=colours,
         picture_notes=notes,
-        edition=profile.title,
+        edition=profile.edition.title,
         date=date.today().isoformat(),
-        citation=profile.citation,
+        citation=profile.edition.citation,
         with_cases=options.cases,
     )
     write_text(page, build_page(content))
@@ -91,7 +91,7 @@ def _pictures(
     from evaluation.page.html import colours_of
     from evaluation.report.pictures import plan_pictures
 
-    scans = find_scans(options.cohort, profile.declaration)
+    scans = find_scans(options.cohort, profile.edition)
     drawn = colours_of(with_out_of_competition(results))
     requests, notes = plan_pictures(scans, results, masks, drawn, options.max_patients)
     sys.stderr.writelines(f"warning: {note}\n" for note in notes)

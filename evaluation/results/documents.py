@@ -98,7 +98,7 @@ class CaseCounts(Document):
 class Provenance(Document):
     """Origin of the figures. Files without rows lack `case_set_sha256`.
 
-    `own_edition` is declaration and profile of an edition that is none of the package.
+    `own_edition` is document of an edition that is none of the package.
     """
 
     format: Literal[1]

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from contract.editions import content_digest, edition_from
+from contract.editions import content_digest, edition_from, known_editions
 from contract.errors import HecktorError
 from contract.patient import listed
-from evaluation.editions import known_profiles
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
 from evaluation.results.board import file_in_folder
 from evaluation.results.documents import MetricFigures, MetricsJson
@@ -118,19 +117,20 @@ def stated_profile(name: str, own: Mapping[str, Any] | None, edition: str | None
     one of the given name with other contents.
     """
     if edition is None and own is not None:
-        profile = profile_of(edition_from(own))
-        if profile.name != name:
-            raise HecktorError(where, f"edition {name!r:.60} with the text of {profile.name}", "that of its own")
-        return profile
-    # A path in the results could name a profile of the team's own.
-    if edition is None and name not in known_profiles():
-        expected = f"one of {', '.join(known_profiles())}, or its file as --edition"
+        embedded = edition_from(own, f"{where}: own_edition")
+        if embedded.name != name:
+            raise HecktorError(where, f"edition {name!r:.60} with the text of {embedded.name}", "that of its own")
+        return profile_of(embedded)
+    # A path in the results could name an edition of the team's own.
+    if edition is None and name not in known_editions():
+        expected = f"one of {', '.join(known_editions())}, or its file as --edition"
         raise HecktorError(where, f"edition {name!r:.60}", expected)
     profile = load_profile(edition or name)
-    if own is not None and profile.name == name and profile.own != own:
+    stated = profile.edition
+    if own is not None and stated.name == name and stated.content != own:
         found = f"edition {name!r} with other contents (sha256 {content_digest(own)}) than --edition"
         raise HecktorError(
-            where, found, f"sha256 {content_digest(profile.own)}, or another name for the changed edition"
+            where, found, f"sha256 {content_digest(stated.content)}, or another name for the changed edition"
         )
     return profile
 
@@ -140,8 +140,8 @@ def _check_comparable(profile: TaskProfile, teams: Mapping[str, MetricsJson]) ->
     stated, task = first.provenance, profile.algorithm.name
     if stated.task != task:
         raise HecktorError(name, f"metrics of task {stated.task!r}", f"{task!r}")
-    # A profile of one's own may rank any results, an edition of the package none of another one's.
-    if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(known_profiles()):
+    # An edition of one's own may rank any results, an edition of the package none of another one's.
+    if stated.edition != profile.edition and {stated.edition, profile.edition} <= set(known_editions()):
         raise HecktorError(name, f"metrics of edition {stated.edition!r}", f"{profile.edition!r}")
     for team, other in others:
         who = f"{name} and {team}"

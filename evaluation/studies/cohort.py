@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from contract import labels
-from contract.editions import Edition
+from contract.editions import Edition, load_edition
 from contract.editions.clinical import CENTRE, ImpossibleValueError
 from contract.errors import HecktorError
 from contract.options import add_edition_option, name_path
 from contract.patient import centres_of, listed
 from contract.release.tables import ID, read_columns, read_table
 from evaluation.analyses.scans import PatientFiles, find_scans, tables_of
-from evaluation.editions.profile import load_declaration, load_profile
+from evaluation.editions.profile import load_profile
 from evaluation.inputs.tables import class_value, flag, number
 from evaluation.metrics.lesions import label_components
 from evaluation.options import add_workers
@@ -46,7 +46,7 @@ def measure(scans: PatientFiles, connectivity: int) -> dict[str, float | str]:
 
 def run(_: argparse.ArgumentParser, options: argparse.Namespace) -> StudyResult:
     """Measure every case of every split, join the tables, and summarise each split, each centre and both."""
-    folders, edition = by_name(options.splits, "split", at_least=1), load_declaration(options.edition)
+    folders, edition = by_name(options.splits, "split", at_least=1), load_edition(options.edition)
     if ALL in folders:
         raise HecktorError("splits", f"a split named {ALL!r}", "another name: all splits stand under it")
     splits = {split: find_scans(folder, edition) for split, folder in folders.items()}

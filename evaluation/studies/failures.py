@@ -14,7 +14,6 @@ import numpy as np
 from contract.errors import HecktorError, PredictionError
 from contract.files import read_json
 from contract.options import add_edition_option, number_within
-from evaluation.editions import known_profiles
 from evaluation.inputs.plain_files import read_share_table
 from evaluation.inputs.submission import SubmittedAnswer
 from evaluation.inputs.tables import ID_COLUMN, read_table_with
@@ -226,5 +225,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--expected", type=Path, required=True, help=columns)
     below = "the DSC below which a mask failed (default: %(default)s)"
     add("--failed-below", type=number_within(0, 1), default=DEFAULT_FAILED_BELOW, help=below)
-    add_edition_option(parser, "that of the results", known_profiles())
+    add_edition_option(parser, "that of the results")
     add_bootstrap(parser)

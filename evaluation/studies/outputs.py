@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from contract.documents import installed_version
-from contract.editions import Algorithm, Answer
+from contract.editions import Algorithm, Answer, load_edition
 from contract.errors import GroundTruthError, HecktorError
 from contract.files import csv_text, json_text, write_files, write_text
 from contract.options import add_edition_options, named_algorithm
-from evaluation.editions.profile import tasks_of_edition
 from evaluation.execution import DEATH, map_cases
 from evaluation.results.documents import MetricFigures
 from evaluation.results.metrics_json import aggregates
@@ -79,7 +78,7 @@ def chosen_answer(
     parser: argparse.ArgumentParser, options: argparse.Namespace, kinds: Sequence[str] = ("mask", "risk", "class")
 ) -> tuple[Algorithm, Answer]:
     """The task, and its answer of the given name or the only one of these kinds. An error names the possible ones."""
-    task = named_algorithm(parser, tasks_of_edition(options.edition).algorithm, options.task)
+    task = named_algorithm(parser, load_edition(options.edition).algorithm, options.task)
     name = options.answer
     possible = {answer.name: answer for answer in task.answers if answer.kind in kinds}
     if not possible:

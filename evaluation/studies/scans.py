@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from contract import labels
+from contract.editions import load_edition
 from contract.errors import GroundTruthError
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume, to_sitk
 from contract.options import add_edition_option
 from evaluation.analyses.scans import PatientFiles, find_scans
-from evaluation.editions.profile import load_declaration
 from evaluation.inputs.masks import read_labels
 from evaluation.metrics.overlap import MM3_PER_ML, Box, foreground_box
 from evaluation.options import add_workers
@@ -80,7 +80,7 @@ def add_cohort(parser: argparse.ArgumentParser) -> None:
 
 def scans_of(options: argparse.Namespace) -> list[PatientFiles]:
     """The cases of `--cohort`."""
-    return find_scans(options.cohort, load_declaration(options.edition))
+    return find_scans(options.cohort, load_edition(options.edition))
 
 
 def measure_cohort(work: Callable[[PatientFiles], Row], options: argparse.Namespace, doing: str) -> list[Row]:

@@ -171,7 +171,7 @@ class ViewerCohort:
 def find_cohort(request: ViewerRequest) -> ViewerCohort:
     """Find every case with its masks and values."""
     profile = profile_of_results(request.results, request.edition)
-    edition, rules = profile.declaration, profile.mask_rules
+    edition, rules = profile.edition, profile.mask_rules
     results = [] if request.results is None else find_results(request.results, profile)
     task = with_masks(results)
     teams = list(dict.fromkeys([*with_out_of_competition(results), *request.masks]))
@@ -191,7 +191,7 @@ def find_cohort(request: ViewerRequest) -> ViewerCohort:
     rows, unreadable = read_tables(request.cohort, edition)
     records = {one.case: read_record(request.cohort, one.case, edition, unreadable) for one in scans}
     centres = {case: _centre(case, record) for case, record in records.items()}
-    listing = list_cases(profile.title, centres, task, colours)
+    listing = list_cases(edition.title, centres, task, colours)
     answers = AnswerTables(edition, results, rows)
     cases = {}
     for files, entry in zip(scans, listing["cases"], strict=True):

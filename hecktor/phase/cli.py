@@ -6,10 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-import evaluation.editions
-from contract.editions import Edition, known_editions, load_edition
+from contract.editions import load_edition
 from contract.options import Parser, add_edition_option, add_task_option, require_paths
-from evaluation.editions import known_profiles
 from rehearsal.submission.cli import add_image_options, images_or_reason, refuse_image_options
 
 
@@ -27,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rehearsal.submission.folder import without_archives
     from rehearsal.submission.images import EvaluationImages
 
-    edition = _edition(arguments.edition)
+    edition = load_edition(arguments.edition)
     profile = profile_of(edition)
     task = chosen_task(parser, profile, arguments.task)
     truth, output = arguments.ground_truth.resolve(), arguments.output.resolve()
@@ -44,26 +42,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _edition(name: str) -> Edition:
-    """The edition of this name or file; a profile of the package without its own declaration is read as a file."""
-    if name in known_profiles() and name not in known_editions():
-        name = str(Path(evaluation.editions.__file__).with_name(f"{name}.json"))
-    return load_edition(name)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="hecktor phase", description="Make and test the files of a phase, and write its settings into README.md."
     )
     add = parser.add_argument
     add_task_option(parser)
-    add_edition_option(parser, names=known_profiles())
+    add_edition_option(parser)
     truth = "reference as for `hecktor evaluate`: a folder of masks, a CSV table, or a folder with both"
     add("--ground-truth", type=Path, required=True, help=truth)
     add("--output", type=Path, required=True, help="folder for the files to upload, README.md and the test submissions")
     predictions = "also test these predictions: a folder of masks, a CSV table, or a folder with both"
     add("--predictions", type=Path, help=predictions)
-    boxes = "CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm, for a profile that scores inside boxes"
+    boxes = "CSV table with PatientID, x1, x2, y1, y2, z1, z2 in mm, for an edition that scores inside boxes"
     add("--bounding-boxes", type=Path, help=boxes)
     add("--no-image", action="store_true", help="skip the image and test the evaluation as a plain process")
     add_image_options(parser)

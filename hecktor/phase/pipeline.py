@@ -63,7 +63,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
     if requires_boxes(task) != (options.bounding_boxes is not None):
         found = "found none for" if requires_boxes(task) else "found with"
         expected = "a CSV file of boxes" if requires_boxes(task) else "one with bounding_box required"
-        raise HecktorError("--bounding-boxes", f"{found} the profile {task.edition}", expected)
+        raise HecktorError("--bounding-boxes", f"{found} edition {task.edition}", expected)
     references = _references(options)
     cases = len({case for one in references.values() for case in one.targets})
     settings, submissions = PhaseSettings.of(task), _submissions(options, references)
@@ -78,7 +78,7 @@ def make_phase(options: PhaseOptions, images: BuiltImages | None, report: Report
         with failure_keeps_logs(scratch, options.output):
             runner, names = _image(options, images, scratch, report)
             tries = {name: _tried(name, runner, settings, scratch, report) for name in submissions}
-        page = readme(options.profile.title, task, settings, [scratch / name for name in names], cases, tries)
+        page = readme(options.edition.title, task, settings, [scratch / name for name in names], cases, tries)
         earlier = (GROUND_TRUTH, *map(_archive_name, options.edition.algorithms))
         for name in replace_files(scratch, options.output, names, earlier, page, (SETTINGS, settings)):
             report(f"{name}: removed, since it belonged to an earlier phase in this folder")

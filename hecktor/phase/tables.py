@@ -29,7 +29,7 @@ def pack_tables(
     Returns the columns that were left out, by the table's name.
     """
     spellings: dict[str, Iterable[str]] = {
-        CENTRE_COLUMN: [name for one in profile.declaration.clinical if one.name == CENTRE for name in one.spellings]
+        CENTRE_COLUMN: [name for one in profile.edition.clinical if one.name == CENTRE for name in one.spellings]
     }
     columns: dict[Path, dict[str, Iterable[str]]] = {}
     for name, reference in references.items():

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from contract import labels
+from contract.documents import is_member, is_number
 from contract.editions import Algorithm, Answer, Socket
-from contract.editions.values import is_member, is_number
 from contract.errors import OutputError
 from contract.files import read_json
 from contract.images.geometry import Geometry
@@ -69,7 +69,7 @@ def check_outputs(
     warnings: list[str] = []
     reasons = _first_of(faults)
     surplus = _surplus_files(output_dir, task.answers)
-    stale = {str(finding) for finding in map(task.stale_output, surplus) if finding is not None}
+    others = [f"{', '.join(surplus[:3])}: no output of this task"] if surplus else []
     for answer in task.answers:
         if is_partial and not answer.socket.path_under(output_dir).exists():
             continue
@@ -80,12 +80,8 @@ def check_outputs(
         except OutputError as problem:
             reasons.append(problem.message)
     if reasons:
-        raise OutputError("; ".join([*reasons, *sorted(stale), _FAILS_JOB]))
-    warnings += [f"{finding}; the platform would drop it" for finding in sorted(stale)]
-    others = [path for path in surplus if task.stale_output(path) is None]
-    if others:
-        shown = ", ".join(others[:3])
-        warnings.append(f"{shown}: no output of this task; the platform would drop {len(others)} such file(s)")
+        raise OutputError("; ".join([*reasons, *others, _FAILS_JOB]))
+    warnings += [f"{shown}; the platform would drop {len(surplus)} such file(s)" for shown in others]
     return CheckedOutputs(tuple(outputs), tuple(warnings))
 
 

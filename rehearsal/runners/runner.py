@@ -199,7 +199,8 @@ def evaluation_command(edition: Edition, task: Algorithm) -> tuple[str, ...]:
 
 
 def _edition_option(edition: Edition) -> tuple[str, ...]:
-    return () if edition.source == DEFAULT_EDITION else ("--edition", edition.source)
+    # Without a source the package, which embeds the edition, tells it.
+    return () if edition.source in (DEFAULT_EDITION, "") else ("--edition", edition.source)
 
 
 def code_options(code: Sequence[Path]) -> tuple[str, ...]:

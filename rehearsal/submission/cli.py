@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from contract.editions import Algorithm, Edition, load_edition
+from contract.editions import Algorithm, Edition
 from contract.errors import EngineError, HecktorError, printable
 from contract.options import Parser, add_code_option, add_edition_option, require_paths
-from contract.packages import package_edition
+from contract.packages import chosen_edition
 from rehearsal.phantoms.centres import FIELDS_OF_VIEW
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from rehearsal.submission.record import MODEL
     from rehearsal.submission.tries import KINDS
 
-    edition = load_edition(arguments.edition or package_edition(arguments.package))
+    edition = chosen_edition(arguments.edition, arguments.package)
     options = SubmissionOptions(
         package=arguments.package.resolve(),
         output=arguments.output.resolve(),

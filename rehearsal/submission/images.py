@@ -71,7 +71,7 @@ class BuiltImages:
         own = log.with_name("edition.json")
         if edition.content is not None:
             write_json(own, edition.content)
-        of_edition = () if edition.content is None else ("--edition", str(own))
+        of_edition = ("--edition", edition.name if edition.content is None else str(own))
         self._script("build", *images, *flags, *label, *code_options(self.code), *of_edition, log=log)
 
     def _script(self, script: str, *arguments: str, log: Path) -> None:

@@ -28,7 +28,8 @@ SCANS = ROOT.parent / "shared" / "data" / "sts_petct"
 SOCKETS = load_edition().inputs
 SEGMENTATION = load_edition().algorithm("segmentation")
 COMBINED = load_edition("hecktor2026").algorithm()
-ALGORITHMS = [task for name in known_editions() for task in load_edition(name).algorithms]
+EDITIONS = [edition for edition in map(load_edition, known_editions()) if edition.algorithms_of is None]
+ALGORITHMS = [task for edition in EDITIONS for task in edition.algorithms]
 NAMES = [*(task.image for task in ALGORITHMS), *(task.evaluation_image for task in ALGORITHMS)]
 # The images of a kind differ in the last layer alone, a script of one line, so what lies below it is tested on one of each.
 ONE_OF_EACH = [COMBINED.image, COMBINED.evaluation_image]

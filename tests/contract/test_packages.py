@@ -16,8 +16,8 @@ from contract.errors import ModelPackageError
 from contract.packages import (
     Manifest,
     check_is_package,
+    chosen_edition,
     file_entry,
-    package_edition,
     package_folder,
     read_manifest,
     verified_files,
@@ -175,10 +175,13 @@ def test_folders_and_files_that_are_no_package(package: Path, tmp_path: Path) ->
 def test_the_edition_of_a_folder_and_of_its_archive(package: Path, tmp_path: Path, manifest: str, edition: str) -> None:
     (package / "manifest.json").write_text(manifest)
     pack(package, tmp_path / "model.tar.gz")
-    assert package_edition(package) == package_edition(tmp_path / "model.tar.gz") == edition
+    for path in (package, tmp_path / "model.tar.gz"):
+        assert chosen_edition(None, path).name == edition
+        assert chosen_edition("hntsmrg2024", path).name == "hntsmrg2024"
+    assert chosen_edition(None, None).name == "hecktor2025"
 
 
 def test_an_edition_that_needs_its_declaration(package: Path) -> None:
     (package / "manifest.json").write_text('{"edition": "mine"}')
     with pytest.raises(ModelPackageError, match=r"found edition 'mine'"):
-        package_edition(package)
+        chosen_edition(None, package)

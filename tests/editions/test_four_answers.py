@@ -1,4 +1,4 @@
-"""An edition is a declaration: a made-up one with four answers goes the whole way, by data alone.
+"""An edition is one file: a made-up one with four answers goes the whole way, by data alone.
 
 `four_answers.json` declares other sockets and other clinical keys than the challenge, and one algorithm with a mask,
 two stages of four classes and a survival written as a time. No line of the product knows of it.
@@ -21,7 +21,7 @@ from tests.conftest import head_json, stage_head, write_manifest
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-EDITION, PROFILE = HERE / "four_answers.json", HERE / "four_answers_profile.json"
+EDITION = HERE / "four_answers.json"
 PATIENTS = 3
 
 
@@ -72,7 +72,7 @@ def test_rehearse_evaluate_and_rank(cohort: Path, package: Path, tmp_path: Path)
         report = read_json(tmp_path / team / "metrics.json")
         check_metrics(report)
     files = [tmp_path / team / "metrics.json" for team in ("careful", "quick")]
-    hecktor("rank", "--edition", PROFILE, "--task", "everything", *files, "--output", tmp_path / "board")
+    hecktor("rank", "--edition", EDITION, "--task", "everything", *files, "--output", tmp_path / "board")
     board = read_json(tmp_path / "board" / "leaderboard.json")
     assert {row["team"] for row in board["teams"]} == {"careful", "quick"}
 

@@ -63,7 +63,7 @@ def predicted(case: Path, package: Path, output: Path) -> tuple[float, dict[str,
 
 def test_the_contours_are_an_input_and_the_volume_is_theirs(cohort: Path, package: Path, tmp_path: Path) -> None:
     """Phantoms hand over the reference as the contours. No network answers; the platform's listing names the socket; and
-    the profile of 2021 scores the answers as its task 3: the larger primary recurs first, C-index 1.
+    the rules of 2021 score the answers as its task 3: the larger primary recurs first, C-index 1.
     """
     risks = {}
     for path in sorted(cohort.glob("*/input")):
@@ -84,7 +84,7 @@ def test_the_contours_are_an_input_and_the_volume_is_theirs(cohort: Path, packag
     truth = tmp_path / "truth.csv"
     truth.write_text(f"PatientID,RFS,Relapse\n{first},100,1\n{last},200,0\n")
     hecktor(
-        "evaluate", "--edition", "hecktor2021", "--task", 3, "--predictions", table, "--ground-truth", truth,
+        "evaluate", "--edition", EDITION, "--task", 3, "--predictions", table, "--ground-truth", truth,
         "--workers", 0, "--output", tmp_path / "scored",
     )  # fmt: skip
     assert read_json(tmp_path / "scored" / "metrics.json")["aggregates"]["c_index"]["value"] == 1.0

@@ -42,8 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, tiny_package: Path) -> Path:
     root = tmp_path_factory.mktemp("own")
     file = root / "larynx" / "edition.json"
     hecktor("new", "edition", file.parent)
-    for path in (file, file.with_name("profile.json")):
-        path.write_text(path.read_text().replace("My Edition", TITLE))
+    file.write_text(file.read_text().replace("My Edition", TITLE))
     centres = tuple(centre.code for centre in CENTRES)
     for layout, patients in (("release", 6), ("platform", 3)):
         options = CohortOptions(SEED, centres, layout, "head_and_neck", ct_coarsening=8, edition=str(file))
@@ -76,8 +75,8 @@ def test_tables_have_an_outcome_and_a_value_for_each_declared_name(root: Path) -
 
 
 def test_package_and_working_directory_carry_the_edition(root: Path) -> None:
-    """The same text as that of the files, which are gone from their place."""
-    content = load_edition(str(root / "elsewhere" / "profile.json")).content
+    """The same document as that of the file, which is gone from its place."""
+    content = load_edition(str(root / "elsewhere" / "edition.json")).content
     assert content is not None
     manifest = read_manifest(root / "package")
     assert manifest.edition == "larynx"
@@ -89,15 +88,15 @@ def test_package_and_working_directory_carry_the_edition(root: Path) -> None:
 def test_a_package_predicts_without_the_edition_and_refuses_a_changed_one(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another profile alone changes no answer."""
+    """Another ranking alone changes no answer."""
     (case,) = sorted((root / "platform").glob("*-001/input"))
     command = ["predict", "--input", case, "--device", "cpu", "--passes", 1, "--model", root / "package"]
     hecktor(*command, "--output", tmp_path / "out")
     assert read_json(tmp_path / "out" / "response.json") in ("complete", "partial", "stable")
     assert isinstance(read_json(tmp_path / "out" / "survival-risk.json"), float)
     shutil.copytree(root / "elsewhere", tmp_path / "changed")
-    change(tmp_path / "changed" / "profile.json", '"ties": "min"', '"ties": "max"')
-    hecktor(*command, "--output", tmp_path / "out", "--edition", tmp_path / "changed" / "profile.json")
+    change(tmp_path / "changed" / "edition.json", '"ties": "min"', '"ties": "max"')
+    hecktor(*command, "--output", tmp_path / "out", "--edition", tmp_path / "changed" / "edition.json")
     change(tmp_path / "changed" / "edition.json", '"time_limit_s": 900', '"time_limit_s": 901')
     edition = ["--edition", tmp_path / "changed" / "edition.json"]
     error = failing(capsys, *command, "--output", tmp_path / "out", *edition)
@@ -123,7 +122,7 @@ def test_results_carry_the_edition_to_board_report_and_viewer(results: Path) -> 
 
 
 def test_an_evaluation_of_plain_files_is_that_of_the_rehearsal(results: Path, tmp_path: Path) -> None:
-    edition = results.parent / "elsewhere" / "profile.json"
+    edition = results.parent / "elsewhere" / "edition.json"
     rehearsed = read_json(results / "first" / "metrics.json")
     hecktor("evaluate", "--edition", edition, "--input", results / "first" / "evaluation" / "input",
             "--ground-truth", results.parent / "platform" / "ground_truth", "--output", tmp_path)  # fmt: skip
@@ -136,7 +135,7 @@ def test_two_editions_of_one_name_are_told_apart(
     """By their text: in the results of two teams, and in the results and `--edition`."""
     files = [results / team / "metrics.json" for team in ("first", "second")]
     shutil.copytree(results.parent / "elsewhere", tmp_path / "changed")
-    change(tmp_path / "changed" / "profile.json", '"schemes": {"score": "score"}', '"schemes": {"score": "c_index"}')
+    change(tmp_path / "changed" / "edition.json", '"schemes": {"score": "score"}', '"schemes": {"score": "c_index"}')
     board, edition = ["--output", tmp_path / "board"], ["--edition", tmp_path / "changed" / "edition.json"]
     error = failing(capsys, "rank", *files, *board, *edition)
     assert re.search(r"edition 'larynx' with other contents \(sha256 \w+\) than --edition, expected sha256 \w+,", error)
@@ -148,7 +147,7 @@ def test_two_editions_of_one_name_are_told_apart(
     assert re.search(
         r"first and other: 'larynx' with different contents \(sha256 \w+ and \w+\), expected the same", error
     )
-    change(tmp_path / "changed" / "profile.json", '"name": "larynx"', '"name": "reweighted"')
+    change(tmp_path / "changed" / "edition.json", '"name": "larynx"', '"name": "reweighted"')
     hecktor("rank", *files, *board, *edition, "--bootstraps", 0)
     assert json.loads((tmp_path / "board" / "leaderboard.json").read_text())["edition"] == "reweighted"
 

@@ -1,4 +1,4 @@
-"""A new metric is one record and a profile: the surface DSC at 1 mm, as in CONTRIBUTING.md."""
+"""A new metric is one record and an edition that ranks by it: the surface DSC at 1 mm, as in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ AT_1_MM = surface.SurfaceMetric(
     mean_metric,
 )
 METRICS = ("gtvp_surface_dsc_mean", "gtvp_surface_dsc_1mm_mean")
-PROFILE = {
+EDITION = {
     "format": 2,
     "name": "mine",
     "title": "Mine",
-    "tasks": {
+    "algorithms_of": "hecktor2025",
+    "scoring": {
         "segmentation": {
             "metrics": {name: {"title": name, "higher_is_better": True} for name in METRICS},
             "answers": {
@@ -64,23 +65,23 @@ def ground_truth(tmp_path, grid):
         for case in ("A", "B"):
             (tmp_path / team).mkdir(exist_ok=True)
             write_mask(tmp_path / team / f"{case}.mha", mask, grid)
-    (tmp_path / "mine.json").write_text(json.dumps(PROFILE))
+    (tmp_path / "mine.json").write_text(json.dumps(EDITION))
     return tmp_path / "truth"
 
 
 def test_surface_dsc_at_1_mm_ranks(ground_truth, monkeypatch):
     """Within 2 mm both teams are perfect. Within 1 mm only `near` is; every voxel of `far` is 2 mm away."""
     monkeypatch.setattr(surface, "SURFACE_METRICS", (*surface.SURFACE_METRICS, AT_1_MM))
-    profile = str(ground_truth.parent / "mine.json")
+    edition = str(ground_truth.parent / "mine.json")
     results = {
         team: evaluate(
-            ground_truth, task="segmentation", predictions=ground_truth.parent / team, edition=profile, bootstraps=20
+            ground_truth, task="segmentation", predictions=ground_truth.parent / team, edition=edition, bootstraps=20
         )
         for team in ("far", "near")
     }
     values = {team: [one.aggregates[name].value for name in METRICS] for team, one in results.items()}
     assert values == {"far": [1.0, 0.0], "near": [1.0, 1.0]}
     assert [row["gtvp_surface_dsc_1mm"] for row in results["far"].results] == [0.0, 0.0]
-    board = rank(results, edition=profile, bootstraps=20)
+    board = rank(results, edition=edition, bootstraps=20)
     assert board.ranks == {"near": 1.0, "far": 2.0}
     assert "wilcoxon_signed_rank" in board.to_dict()["comparisons"][METRICS[1]]["other_tests"]

@@ -129,7 +129,7 @@ def test_names_that_cannot_be_used(name: str, tmp_path: Path, capsys: pytest.Cap
 def test_names_that_an_edition_cannot_have(
     name: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """hecktor2021 is a profile of the package, whose name a profile with other contents cannot have."""
+    """hecktor2021 declares no algorithms of its own, and yet an edition with other contents cannot have its name."""
     assert main(["new", "edition", str(tmp_path / name)]) == 1
     assert f"error: {name}: {message}" in capsys.readouterr().err
     assert not (tmp_path / name).exists()

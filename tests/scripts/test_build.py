@@ -55,7 +55,7 @@ def built(folder: Path) -> list[str]:
 
 def own_edition(folder: Path, image: str) -> None:
     """`mine.json` in the caller's folder, with this name of its image."""
-    edition = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
+    edition = json.loads(FOUR.read_text())
     edition["algorithms"][0]["image"] = image
     (folder / "the caller" / "mine.json").write_text(json.dumps(edition))
 
@@ -82,7 +82,16 @@ def test_images_of_an_own_edition(script: Script, tmp_path: Path, words: list[st
     own_edition(tmp_path, "larynx")
     assert script("build", *words, "--edition", "mine.json").returncode == 0
     assert built(tmp_path) == tags
-    assert json.loads((tmp_path / "tree" / "build" / "edition" / "edition.json").read_text())["format"] == 1
+    inside = tmp_path / "tree" / "build" / "edition" / "edition.json"
+    assert inside.read_bytes() == (tmp_path / "the caller" / "mine.json").read_bytes()
+
+
+def test_images_of_one_edition_of_the_package(script: Script, tmp_path: Path) -> None:
+    """HECKTOR 2020 scores the masks of 2025's algorithms alone; the images hold all shipped editions anyway."""
+    assert script("build", "evaluation", "--edition", "hecktor2020").returncode == 0
+    assert built(tmp_path) == ["hecktor-evaluation-segmentation:latest"]
+    assert "--build-arg EDITION=hecktor2020 --build-arg TASK=segmentation" in (tmp_path / "calls").read_text()
+    assert not list((tmp_path / "tree" / "build" / "edition").iterdir())
 
 
 def test_code_gets_into_an_image_whose_name_has_all_in_it(script: Script, tmp_path: Path) -> None:
@@ -106,8 +115,8 @@ def test_the_full_name_is_that_of_an_image_alone(script: Script, tmp_path: Path)
     ("text", "message"),
     [
         (None, "error: mine.json: No such file or directory, expected the JSON file of an edition"),
-        ("{", "error: mine.json: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("[]", "expected the declaration of an edition"),
+        ("{", "error: mine.json: JSONDecodeError('Expecting property name enclosed in double quotes: line 1 column 2"),
+        ("[]", "expected the JSON file of an edition"),
     ],
 )
 def test_a_file_that_is_no_edition_is_named(script: Script, tmp_path: Path, text: str | None, message: str) -> None:

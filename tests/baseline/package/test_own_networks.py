@@ -58,12 +58,10 @@ def test_an_archive_for_upload_is_the_folder(tmp_path: Path) -> None:
 
 
 def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
-    """An own edition is known by its text in prepare.json, also from the folder of another plan; --edition precedes it."""
+    """An own edition is known by its document in prepare.json, also from the folder of another plan; --edition precedes it."""
     code, weights = write_model(tmp_path)
     four = (Path(__file__).parents[2] / "editions" / "four_answers.json").read_text()
-    (tmp_path / "mine.json").write_text(
-        four.replace('"time", "fallback"', '"risk", "fallback"').replace("four_answers_profile.json", "hecktor2026")
-    )
+    (tmp_path / "mine.json").write_text(four.replace('"time", "fallback"', '"risk", "fallback"'))
     edition = load_edition(str(tmp_path / "mine.json"))
     options = {"release": "r", "edition": "no longer there.json"}
     write_json(tmp_path / "work" / "prepare.json", {"options": options, "own_edition": edition.content})

@@ -7,8 +7,6 @@ import json
 import operator
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.editions import edition_from, known_editions, load_edition
+from contract.editions import edition_from, in_a_file, load_edition
 from contract.errors import HecktorError
 from contract.patient import parse_ehr
 
@@ -29,7 +27,6 @@ def test_hecktor_2025_has_three_algorithms_with_one_answer_each() -> None:
     """Paths and time limits as in the challenge's description: 600, 900 and 600 s per case."""
     edition = load_edition()
     assert edition.name == "hecktor2025"
-    assert known_editions() == ("hecktor2025", "hecktor2026", "hntsmrg2024")
     rows = [(one.number, one.name, one.time_limit_s, one.answers[0].kind) for one in edition.algorithms]
     assert rows == [(1, "segmentation", 600.0, "mask"), (2, "rfs", 900.0, "risk"), (3, "hpv", 600.0, "class")]
     assert edition.algorithm("2") is edition.algorithm("RFS ")
@@ -60,11 +57,13 @@ def test_unknown_task() -> None:
         load_edition().algorithm()
 
 
-def test_tasks_and_aliases_of_an_own_profile(tmp_path: Path) -> None:
-    """The profile scores `rfs` alone and calls it 1, which is the declaration's number of `segmentation`."""
-    profile = {"name": "mine", "tasks": {"rfs": {"aliases": ["1", "pfs"]}}}
-    (tmp_path / "mine.json").write_text(json.dumps(profile))
-    edition = load_edition(str(tmp_path / "mine.json"))
+def test_an_edition_with_the_algorithms_of_another() -> None:
+    """`rfs` alone is scored, under the number that `segmentation` has in HECKTOR 2025."""
+    content = {"format": 2, "name": "mine", "title": "Mine", "algorithms_of": "hecktor2025"}
+    content |= {"task_aliases": {"rfs": ["1", "pfs"]}, "scoring": {"rfs": {}}}
+    edition, declaring = edition_from(content), load_edition("hecktor2025")
+    assert (edition.name, edition.inputs, edition.clinical) == ("mine", declaring.inputs, declaring.clinical)
+    assert edition.algorithms == declaring.algorithms
     assert {edition.algorithm(name).name for name in (None, "1", "PFS", "2")} == {"rfs"}
     assert edition.algorithm("segmentation").number == 1
     with pytest.raises(HecktorError, match=r"found task '9', expected one of segmentation, 1, rfs, 2, pfs, hpv, 3"):
@@ -74,7 +73,7 @@ def test_tasks_and_aliases_of_an_own_profile(tmp_path: Path) -> None:
 def test_unknown_edition(tmp_path: Path) -> None:
     with pytest.raises(
         HecktorError,
-        match="edition: found 'hecktor1999', expected one of hecktor2025",
+        match=r"edition: found 'hecktor1999', expected one of hecktor2020, .*, hecktor2025,",
     ):
         load_edition("hecktor1999")
     with pytest.raises(HecktorError, match=r"absent.json: not found"):
@@ -101,9 +100,18 @@ NAN = float("nan")
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["format"], 2, ".format: found 2, expected a number of at most 1"),
+        (["format"], 1, ".format: found 1, expected a number of at least 2"),
         (["format"], True, ".format: found true"),
         (["colour"], "red", '.colour: found "red"'),
+        (["name"], "hecktor2025", ".name: found 'hecktor2025', an edition of the package with other contents"),
+        (["evaluation_profile"], "p.json", ": found a declaration alone, expected the whole edition in one file"),
+        (["tasks"], {}, ": found an evaluation profile alone, expected the whole edition in one file"),
+        (["algorithms_of"], "hecktor2025", ".inputs: found beside `algorithms_of`, expected one of them"),
+        (["scoring"], {}, ".scoring: found {}, expected at least 1 entries"),
+        (["scoring", "other"], {}, ".scoring: found an object, expected some of everything, not 'other'"),
+        (["task_aliases"], {"other": []}, '.task_aliases: found {"other": []}, expected some of everything, not'),
+        (["task_aliases"], {"everything": ["2", "2"]}, "expected each once, not 2 twice"),
+        (["task_aliases"], {"everything": ["everything"]}, "expected each once, not everything twice"),
         (["name"], "../four", '.name: found "../four"'),
         (["title"], NAN, ": found NaN"),
         ([*INPUTS, "pet"], None, ".inputs: found an object, expected pet among the inputs"),
@@ -188,7 +196,7 @@ def test_invalid_declaration(tmp_path: Path, path: list[Any], value: Any, messag
 def test_socket_kind_follows_the_type_of_the_classes(
     tmp_path: Path, classes: list[Any], fallback: Any, kind: str
 ) -> None:
-    content = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
+    content = json.loads(FOUR.read_text())
     content["algorithms"][0]["answers"][1] |= {"classes": classes, "fallback": fallback}
     path = tmp_path / "classes.json"
     path.write_text(json.dumps(content))
@@ -215,7 +223,7 @@ def replaced(content: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 DECLARATIONS = [
-    json.loads(path.read_text()) | {"evaluation_profile": "hecktor2026"}
+    json.loads(path.read_text()) | {"name": "mine"}
     for path in (FOUR, ROOT / "contract" / "editions" / "hecktor2025.json")
 ]
 PLACES = [(number, path) for number, content in enumerate(DECLARATIONS) for path in places(content)]
@@ -254,22 +262,17 @@ def test_a_mutated_declaration_loads_or_is_a_one_line_error(
     assert parse_ehr({}, "ehr.json", edition.clinical).patient.centre is None
 
 
-def test_declaration_profile_and_one_file_with_both_are_the_same_edition(tmp_path: Path) -> None:
-    """The keys that join the files and `$schema` are no content."""
-    profile = FOUR.with_name("four_answers_profile.json")
-    by_declaration, by_profile = load_edition(str(FOUR)), load_edition(str(profile))
-    assert by_declaration.content is not None
-    one_file = tmp_path / "both.json"
-    one_file.write_text(json.dumps({"$schema": "edition.schema.json", **by_declaration.content}))
-    embedded = edition_from(by_declaration.content)
-    contents = [one.content for one in (by_declaration, by_profile, load_edition(str(one_file)), embedded)]
-    assert contents == [by_declaration.content] * 4
-    assert by_declaration.content == json.loads(FOUR.read_text()) | {
-        "evaluation_profile": {
-            key: value for key, value in json.loads(profile.read_text()).items() if key != "declaration"
-        }
-    }
-    assert load_edition(embedded.source).algorithm().answers == by_declaration.algorithm().answers
+def test_an_embedded_edition_is_that_of_its_file(tmp_path: Path) -> None:
+    """`$schema` is no content. For another command the embedded edition becomes a file again."""
+    file = tmp_path / "mine.json"
+    file.write_text(json.dumps({"$schema": "edition.schema.json", **json.loads(FOUR.read_text())}))
+    edition = load_edition(str(file))
+    assert edition.content == load_edition(str(FOUR)).content == json.loads(FOUR.read_text())
+    assert in_a_file(edition, tmp_path / "unused.json") is edition
+    embedded = edition_from(edition.content)
+    assert (embedded.content, embedded.source) == (edition.content, "")
+    written = in_a_file(embedded, tmp_path / "written.json")
+    assert (written.source, written.content) == (str(tmp_path / "written.json"), edition.content)
 
 
 def test_an_edition_of_the_package_has_no_text_of_its_own(tmp_path: Path) -> None:
@@ -281,58 +284,21 @@ def test_an_edition_of_the_package_has_no_text_of_its_own(tmp_path: Path) -> Non
 
 def test_two_algorithms_cannot_have_the_same_image() -> None:
     """Both would be built under one name, with or without the prefix of their evaluation image."""
-    content = json.loads(FOUR.read_text()) | {"evaluation_profile": "hecktor2026"}
+    content = json.loads(FOUR.read_text())
     (first,) = content["algorithms"]
     content["algorithms"] = [first | {"image": "larynx"}, first | {"name": "other", "image": "hecktor-larynx"}]
     with pytest.raises(HecktorError, match=r"expected each once, not hecktor-evaluation-larynx twice$"):
         edition_from(content)
 
 
-@pytest.mark.parametrize(
-    ("declaration", "profile", "message"),
-    [
-        ({"evaluation_profile": "absent.json"}, {}, "absent.json: not found in"),
-        ({}, {"declaration": "other.json"}, "p.json.declaration: found 'other.json'"),
-        ({"evaluation_profile": {}}, {}, "mine.json.evaluation_profile: found {}"),
-        ({"evaluation_profile": 3}, {}, "mine.json.evaluation_profile: found 3"),
-        ({"name": "hecktor2025"}, {}, "mine.json.name: found 'hecktor2025', an edition of the package with other"),
-    ],
-)
-def test_files_that_are_no_edition(
-    tmp_path: Path, declaration: dict[str, Any], profile: dict[str, Any], message: str
-) -> None:
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps(json.loads(FOUR.read_text()) | {"evaluation_profile": "p.json"} | declaration))
-    (tmp_path / "p.json").write_text(json.dumps({"tasks": {}} | profile))
-    with pytest.raises(HecktorError, match=f"^{re.escape(message)}"):
-        load_edition(str(file))
+@pytest.mark.parametrize("name", ["hecktor2021", "larynx.json", {}])
+def test_algorithms_are_those_of_an_edition_that_declares_some(name: Any) -> None:
+    """No file: a path in a package or a result could name a file of the machine that reads it."""
+    expected = r"^own_edition\.algorithms_of: found .*, expected one of hecktor2025, hecktor2026, hntsmrg2024$"
+    with pytest.raises(HecktorError, match=expected):
+        edition_from({"algorithms_of": name})
 
 
-def test_the_profile_of_a_linked_declaration_lies_beside_the_link(tmp_path: Path) -> None:
-    """As in data sets whose files are links into a store; a command that loads the edition again finds it, too."""
-    (tmp_path / "store").mkdir()
-    (tmp_path / "store" / "a1").write_text(FOUR.read_text())
-    (tmp_path / "mine.json").symlink_to("store/a1")
-    profile = json.loads(FOUR.with_name("four_answers_profile.json").read_text())
-    profile["declaration"] = "mine.json"
-    (tmp_path / "four_answers_profile.json").write_text(json.dumps(profile))
-    edition = load_edition(str(tmp_path / "mine.json"))
-    assert load_edition(edition.source).content == edition.content
-
-
-def test_an_embedded_edition_reads_no_file() -> None:
-    """A path in a package or a result could name a file of the machine that reads it."""
-    content = json.loads(FOUR.read_text()) | {"evaluation_profile": str(FOUR.with_name("four_answers_profile.json"))}
-    with pytest.raises(HecktorError, match=r"edition.evaluation_profile: found '/.*'"):
-        edition_from(content)
-
-
-def test_whole_is_written_by_a_bare_python() -> None:
-    """`scripts/build` has no packages: the standard library writes the same document as `load_edition` reads."""
-    script = ROOT / "contract" / "editions" / "whole.py"
-    command = [sys.executable, "-I", "-S", str(script)]
-    done = subprocess.run([*command, str(FOUR)], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == load_edition(str(FOUR)).content
-    done = subprocess.run([*command, "absent.json"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert done.stderr.startswith("error: ")
+def test_a_json_text_is_no_name() -> None:
+    with pytest.raises(HecktorError, match=r"^edition: found '\{.*, expected one of hecktor2020, "):
+        load_edition(FOUR.read_text())

@@ -13,7 +13,6 @@ from contract.editions import load_edition
 from contract.errors import HecktorError
 
 SOURCE = Path(__file__).parents[3] / "contract" / "editions" / "hecktor2026.json"
-OLDER = "an output of an older description"
 
 
 def test_one_algorithm_writes_four_answers_within_25_minutes() -> None:
@@ -46,33 +45,6 @@ def test_images_of_2025_are_named_after_the_tasks() -> None:
     assert names[2] == ("hecktor-hpv", "hecktor-evaluation-hpv")
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        (
-            "images/tumor-lymph-node-segmentation/output.mha",
-            f"images/tumor-lymph-node-segmentation: {OLDER}, expected images/head-neck-tumor-segmentation",
-        ),
-        (
-            "tn-staging.json",
-            f"tn-staging.json: {OLDER}, expected t-stage.json and n-stage.json",
-        ),
-        (
-            "recurrence-free-survival.json",
-            f"recurrence-free-survival.json: {OLDER}, expected rfs.json",
-        ),
-        ("hpv-status.json", f"hpv-status.json: {OLDER}, expected no output in its place"),
-    ],
-)
-def test_outputs_of_older_descriptions_are_named(path: str, message: str) -> None:
-    assert str(load_edition("hecktor2026").algorithm().stale_output(path)) == message
-
-
-@pytest.mark.parametrize("path", ["rfs.json", "images/head-neck-tumor-segmentation/output.mha", "tn-staging.json.bak"])
-def test_other_outputs_are_not_stale(path: str) -> None:
-    assert load_edition("hecktor2026").algorithm().stale_output(path) is None
-
-
 NO_CLASS_LEFT = {
     "classes": ["N0", "N1"], "without": {"GTVp": "N1", "GTVn": "N0"}, "fallback": "N1", "words": {}
 }  # fmt: skip
@@ -100,8 +72,6 @@ def _keep_only(content: Any, name: str) -> None:
         (lambda content: _keep_only(content, "t_stage"), "a mask among the answers"),
         (lambda content: content.update(suv_factor=["AGE"]), "not age twice"),
         (lambda content: content["algorithms"][0].update(image="Hecktor 2026"), "a name of lower-case letters"),
-        (lambda content: content["algorithms"][0].update(stale_outputs={"a.json": ["hpv"]}), "a list of segmentation"),
-        (lambda content: content["algorithms"][0].update(stale_outputs={"rfs.json": []}), "no path of an answer"),
     ],
 )
 def test_a_spoilt_declaration_names_the_place(tmp_path: Path, spoil: Callable[[Any], object], message: str) -> None:

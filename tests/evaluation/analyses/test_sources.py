@@ -46,32 +46,19 @@ def test_masks_of_one_answer_and_of_several(edition: str, folder: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("stated", "given", "profile", "declaration"),
-    [
-        ("hecktor2026", None, "hecktor2026", "hecktor2026"),
-        ("hecktor2021", None, "hecktor2021", "hecktor2025"),  # an evaluation profile with the declaration of 2025
-        ("hecktor2021", "hecktor2021", "hecktor2021", "hecktor2025"),
-    ],
+    ("stated", "given"), [("hecktor2026", None), ("hecktor2021", None), ("hecktor2021", "hecktor2021")]
 )
-def test_the_edition_is_that_of_the_results(
-    stated: str, given: str | None, profile: str, declaration: str, tmp_path: Path
-) -> None:
+def test_the_edition_is_that_of_the_results(stated: str, given: str | None, tmp_path: Path) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": stated})
-    of_results = profile_of_results(tmp_path, given)
-    assert (of_results.name, of_results.declaration.name) == (profile, declaration)
-    assert profile_of_results(None, given).name == (given or "hecktor2025")
+    assert profile_of_results(tmp_path, given).edition.name == stated
+    assert profile_of_results(None, given).edition.name == (given or "hecktor2025")
 
 
-def test_an_edition_of_one_s_own_is_given_as_its_profile_or_its_declaration(tmp_path: Path) -> None:
+def test_an_edition_of_one_s_own_is_given_as_its_file(tmp_path: Path) -> None:
     write_json(tmp_path / "task1" / "leaderboard.json", whole_board(["a"]) | {"edition": "my_own"})
-    text = files("evaluation.editions").joinpath("hecktor2021.json").read_text()
-    write_json(tmp_path / "profile.json", json.loads(text) | {"name": "my_own"})
-    text = files("contract.editions").joinpath("hecktor2025.json").read_text()
-    declared = json.loads(text) | {"name": "declared", "evaluation_profile": "profile.json"}
-    write_json(tmp_path / "declaration.json", declared)
-    for given, declaration in (("profile.json", "hecktor2025"), ("declaration.json", "declared")):
-        profile = profile_of_results(tmp_path, str(tmp_path / given))
-        assert (profile.name, profile.declaration.name) == ("my_own", declaration)
+    text = files("contract.editions").joinpath("hecktor2021.json").read_text()
+    write_json(tmp_path / "mine.json", json.loads(text) | {"name": "my_own"})
+    assert profile_of_results(tmp_path, str(tmp_path / "mine.json")).edition.name == "my_own"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""Profiles are data with a checked schema."""
+"""The scoring of an edition is data with a checked schema."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import subprocess
 import sys
@@ -13,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from contract.documents import json_schema
-from contract.editions import load_edition
+from contract.editions import edition_from, known_editions, load_edition
 from contract.errors import HecktorError
-from evaluation.editions import known_profiles
 from evaluation.editions.document import Borda, Lexicographic
-from evaluation.editions.profile import load_declaration, load_profile, parse_profile, with_options
+from evaluation.editions.profile import load_profile, profile_of, with_options
 from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.masks import mask_metrics
 from evaluation.metrics.risks import RISK_METRICS
@@ -26,12 +24,13 @@ from evaluation.studies.outputs import add_answer_options, chosen_answer
 from tests.evaluation.tasks import HPV, RFS, SEGMENTATION
 
 DOCS = Path(__file__).parents[3] / "docs"
-FOUR_ANSWERS = Path(__file__).parents[2] / "editions"
+FOUR_ANSWERS = Path(__file__).parents[2] / "editions" / "four_answers.json"
 
 
 @pytest.fixture
-def profile():
-    return json.loads(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+def content():
+    """HECKTOR 2025 under another name."""
+    return json.loads(files("contract.editions").joinpath("hecktor2025.json").read_text()) | {"name": "mine"}
 
 
 def test_hecktor_2025_is_the_specification():
@@ -64,21 +63,16 @@ def test_official_metrics_are_those_of_the_official_scheme_each_once():
     assert of_2021.official_metrics == ("gtvp_dsc_mean", "gtvp_hd95_median_mm")
 
 
-def test_an_older_edition_has_the_declaration_that_its_profile_names():
-    assert load_declaration("hecktor2021") == load_profile("hecktor2021").declaration == load_declaration("hecktor2025")
-
-
-def test_a_profile_file_works_as_a_named_edition_does(tmp_path, profile):
-    profile["name"] = "mine"
-    profile["tasks"]["segmentation"]["answers"]["segmentation"]["rules"]["connectivity"] = 6
-    (tmp_path / "mine.json").write_text(json.dumps(profile))
+def test_an_edition_file_works_as_a_named_edition_does(tmp_path, content):
+    content["scoring"]["segmentation"]["answers"]["segmentation"]["rules"]["connectivity"] = 6
+    (tmp_path / "mine.json").write_text(json.dumps(content))
     assert load_profile(str(tmp_path / "mine.json")).task(SEGMENTATION.name).options["connectivity"] == 6
 
 
-def test_an_edition_without_the_task_says_so(profile):
-    del profile["tasks"]["hpv"]
+def test_an_edition_without_the_task_says_so(content):
+    del content["scoring"]["hpv"]
     with pytest.raises(HecktorError, match="no task 'hpv'"):
-        parse_profile(profile, "p").task(HPV.name)
+        profile_of(edition_from(content)).task(HPV.name)
 
 
 @pytest.mark.parametrize(
@@ -101,20 +95,12 @@ def test_a_study_takes_the_number_of_the_challenge():
     assert (task.name, answer.kind) == ("rfs", "risk")
 
 
-@pytest.mark.parametrize("aliases", [["2", "2"], ["hpv"]])
-def test_an_alias_names_one_task(profile, aliases):
-    profile["tasks"]["rfs"]["aliases"] = aliases
-    with pytest.raises(HecktorError, match="each name or alias of a task once"):
-        parse_profile(profile, "mine.json")
-
-
 def test_unknown_edition_names_the_known_ones():
     with pytest.raises(HecktorError, match=r"hecktor1999.*hecktor2025"):
         load_profile("hecktor1999")
-    assert "hecktor2025" in known_profiles()
 
 
-SEG = ("tasks", "segmentation")
+SEG = ("scoring", "segmentation")
 RULES = (*SEG, "answers", "segmentation", "rules")
 WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
 
@@ -122,10 +108,8 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("format",), 1, "format: found 1, expected a number of at least 2"),
-        (("surplus",), 1, "p.json.surplus: found 1"),
-        (("tasks",), {}, "tasks: found {}, expected at least 1"),
-        (("title",), "", "title: found"),
+        ((*SEG, "surplus"), 1, "p.json.scoring.segmentation.surplus: found 1"),
+        (("scoring",), {}, "p.json.scoring: found {}, expected at least 1"),
         ((*SEG, "answers"), {}, "found , expected exactly segmentation"),
         ((*RULES, "connectivity"), 8, "connectivity: found 8"),
         ((*RULES, "iou_strict"), 1, "iou_strict: found 1"),
@@ -146,7 +130,7 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         (WEIGHTED, {"borda": ["gtvp_dsc_mean"], "weights": [10**400]}, r"weights\[0\]: found "),
         ((*SEG, "metrics", "gtvp_dsc_mean", "higher_is_better"), False, "found false, expected true"),
         (
-            ("tasks", "hpv", "metrics", "calibration_in_the_large"),
+            ("scoring", "hpv", "metrics", "calibration_in_the_large"),
             {"title": "Calibration", "higher_is_better": False},
             "calibration_in_the_large has its optimum at 0",
         ),
@@ -157,39 +141,23 @@ WEIGHTED = (*SEG, "ranking", "schemes", "flat_borda")
         ),
     ],
 )
-def test_a_break_of_the_schema_is_named(profile, path, value, message):
-    changed = copy.deepcopy(profile)
-    place = changed
+def test_a_break_of_the_schema_is_named(content, path, value, message):
+    place = content
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
     with pytest.raises(HecktorError, match=message):
-        parse_profile(changed, "p.json")
-
-
-def test_an_edition_of_ones_own_does_not_take_a_known_name(profile, tmp_path):
-    """`hecktor rank` finds an edition by the name in metrics.json: that must not be another one's."""
-    path = tmp_path / "mine.json"
-    path.write_text(json.dumps(profile))
-    assert load_profile(str(path)) == load_profile(profile["name"])
-    profile["tasks"]["segmentation"]["ranking"]["official"] = "flat_borda"
-    path.write_text(json.dumps(profile))
-    with pytest.raises(HecktorError, match=r"mine\.json\.name: "):
-        load_profile(str(path))
-    profile["name"] = "mine"
-    path.write_text(json.dumps(profile))
-    assert load_profile(str(path)).name == "mine"
+        profile_of(edition_from(content, "p.json"))
 
 
 def test_the_editions_of_the_package():
     of_hecktor = {f"hecktor{year}" for year in (2020, 2021, 2022, 2025, 2026)}
-    assert set(known_profiles()) == {*of_hecktor, "hntsmrg2024"}
+    assert set(known_editions()) == {*of_hecktor, "hntsmrg2024"}
 
 
 def test_no_code_asks_for_an_edition_by_name():
     for path in (Path(__file__).parents[3] / "evaluation").rglob("*.py"):
-        text = path.read_text().replace('DEFAULT_EDITION: Final = "hecktor2025"', "")
-        assert not [name for name in known_profiles() if f'"{name}"' in text], path.name
+        assert not [name for name in known_editions() if f'"{name}"' in path.read_text()], path.name
 
 
 def test_every_rule_and_metric_is_documented():
@@ -204,7 +172,7 @@ def test_every_rule_and_metric_is_documented():
 
 
 def test_options_name_one_answer_or_all():
-    task = load_profile(str(FOUR_ANSWERS / "four_answers_profile.json")).task(None)
+    task = load_profile(str(FOUR_ANSWERS)).task(None)
     changed = with_options(task, {"missing": "skip", "t_stage.missing": "stop", "connectivity": "6"})
     assert changed.options["t_stage"] == {"missing": "stop", "not_counted": "skip"}
     assert changed.options["n_stage"] == {"missing": "skip", "not_counted": "skip"}
@@ -215,21 +183,18 @@ def test_options_name_one_answer_or_all():
         with_options(task, {"survival.colour": "red"})
 
 
-def test_a_metric_needs_the_name_of_its_answer(tmp_path):
-    content = json.loads((FOUR_ANSWERS / "four_answers_profile.json").read_text())
-    content["declaration"] = str(FOUR_ANSWERS / "four_answers.json")
-    metrics = content["tasks"]["everything"]["metrics"]
+def test_a_metric_needs_the_name_of_its_answer():
+    content = json.loads(FOUR_ANSWERS.read_text())
+    metrics = content["scoring"]["everything"]["metrics"]
     metrics["c_index"] = metrics.pop("survival_c_index")
-    path = tmp_path / "profile.json"
-    path.write_text(json.dumps(content))
     with pytest.raises(HecktorError, match="'c_index' is not measured under these rules"):
-        load_profile(str(path))
+        profile_of(edition_from(content))
 
 
-def test_parsing_a_profile_loads_neither_image_libraries_nor_what_reads_and_scores():
+def test_parsing_an_edition_loads_neither_image_libraries_nor_what_reads_and_scores():
     code = (
-        "import sys; from evaluation.editions import known_profiles; from evaluation.editions.profile import "
-        "load_profile; [load_profile(one) for one in known_profiles()]; print([name for name in sys.modules if "
+        "import sys; from contract.editions import known_editions; from evaluation.editions.profile import "
+        "load_profile; [load_profile(one) for one in known_editions()]; print([name for name in sys.modules if "
         "name.startswith(('SimpleITK', 'scipy', 'evaluation.rows', 'evaluation.inputs', 'evaluation.execution'))])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

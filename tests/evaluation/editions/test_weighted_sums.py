@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from importlib.resources import files
 
@@ -12,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.documents import parse_document
+from contract.editions import edition_from
 from contract.errors import HecktorError
 from evaluation.editions.document import RankedMetric, ranked_metrics
-from evaluation.editions.profile import parse_profile, with_options
+from evaluation.editions.profile import profile_of, with_options
 from evaluation.metrics.classes import BINARY_METRICS, MANY_CLASSES_METRICS
 from evaluation.metrics.overlap import WeightedSum
 
@@ -94,35 +94,35 @@ def test_a_sum_is_undefined_where_a_part_is():
 
 @pytest.fixture
 def content():
-    return copy.deepcopy(json.loads(files("evaluation.editions").joinpath("hecktor2026.json").read_text()))
+    return json.loads(files("contract.editions").joinpath("hecktor2026.json").read_text()) | {"name": "mine"}
 
 
 def test_metrics_of_two_answers_need_different_names(content):
-    answers = content["tasks"]["combined"]["answers"]
+    answers = content["scoring"]["combined"]["answers"]
     answers["n_stage"]["prefix"] = "t_"
     with pytest.raises(HecktorError, match="metric 't_balanced_accuracy' of t_stage and n_stage"):
-        parse_profile(content, "p.json")
+        profile_of(edition_from(content))
 
 
 @pytest.mark.parametrize("prefix", ["T_", 3, " ", "_t"])
 def test_a_prefix_is_part_of_a_name(content, prefix):
-    content["tasks"]["combined"]["answers"]["n_stage"]["prefix"] = prefix
+    content["scoring"]["combined"]["answers"]["n_stage"]["prefix"] = prefix
     with pytest.raises(HecktorError, match=r"n_stage\.prefix: found"):
-        parse_profile(content, "p.json")
+        profile_of(edition_from(content))
 
 
 def test_without_a_prefix_the_name_of_the_answer_stands_first(content):
-    del content["tasks"]["combined"]["answers"]["n_stage"]["prefix"]
+    del content["scoring"]["combined"]["answers"]["n_stage"]["prefix"]
     content = json.loads(json.dumps(content).replace('"n_balanced_accuracy"', '"n_stage_balanced_accuracy"'))
-    metrics = parse_profile(content, "p.json").task(None).metrics
+    metrics = profile_of(edition_from(content)).task(None).metrics
     assert "n_stage_balanced_accuracy" in metrics["score"].terms
 
 
 def test_options_keep_the_terms_of_a_sum_measured(content):
     """Surface metrics end with `surfaces=none`; a sum of them cannot be measured any more."""
-    task = content["tasks"]["combined"]
+    task = content["scoring"]["combined"]
     task["answers"]["segmentation"]["rules"]["surfaces"] = "both"
     task["metrics"]["surface"] = entry(["gtvp_surface_dsc_mean", "gtvn_surface_dsc_mean"], [1, 1])
-    profile = parse_profile(content, "p.json").task(None)
+    profile = profile_of(edition_from(content)).task(None)
     with pytest.raises(HecktorError, match="'gtvp_surface_dsc_mean' is not measured under these rules"):
         with_options(profile, {"surfaces": "none"})

@@ -231,12 +231,12 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
     Signed ranks decide: three differing pairs, all infinite and for b, are one of 2^3 ways to give them signs, so that p
     is 1/8, and 1 for a.
     """
-    content = json.loads((files("evaluation.editions") / "hecktor2025.json").read_text())
+    content = json.loads((files("contract.editions") / "hecktor2025.json").read_text())
     content["name"] = "with_surfaces"
-    task = content["tasks"][SEGMENTATION.name]
+    task = content["scoring"][SEGMENTATION.name]
     task["metrics"]["gtvp_hd95_median_mm"] = {"title": "Median HD95 (mm)", "higher_is_better": False}
     task["answers"]["segmentation"]["rules"]["surfaces"] = "gtvp"
-    (tmp_path / "profile.json").write_text(json.dumps(content))
+    (tmp_path / "mine.json").write_text(json.dumps(content))
 
     def fill(phase, missed):
         for case in range(5):
@@ -247,7 +247,7 @@ def test_an_infinite_median_has_no_difference_but_a_p(compare, blank, tmp_path):
             phase.mask(f"P{case}", np.where((mask == 1) & (case < missed), 0, mask).astype(np.uint8))
 
     teams = {"a": 3, "b": 0}
-    found = compare(SEGMENTATION, fill, teams, "--bootstraps", "2000", edition=str(tmp_path / "profile.json"))
+    found = compare(SEGMENTATION, fill, teams, "--bootstraps", "2000", edition=str(tmp_path / "mine.json"))
     of_metric = found["gtvp_hd95_median_mm"]
     assert of_metric["test"] == "wilcoxon_signed_rank"
     better, worse = pair_of(of_metric["pairs"], "b", "a"), pair_of(of_metric["pairs"], "a", "b")

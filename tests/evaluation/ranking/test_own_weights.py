@@ -23,9 +23,9 @@ WEIGHTS = [0.5, 0.25, 0.25]
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
     """HECKTOR 2026 with other weights under the old name, and a new sum, which decides, before all others."""
-    content = json.loads((files("evaluation.editions") / "hecktor2026.json").read_text())
+    content = json.loads((files("contract.editions") / "hecktor2026.json").read_text())
     content["name"] = "mine"
-    (task,) = content["tasks"].values()
+    (task,) = content["scoring"].values()
     task["metrics"]["score"]["weights"] = WEIGHTS
     own = {"title": "Own", "higher_is_better": True, "weighted_sum": ["dsc_mean", "c_index"], "weights": [1, 1]}
     task["metrics"] = {**task["metrics"], "own_score": own}

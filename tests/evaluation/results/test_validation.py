@@ -167,15 +167,15 @@ def test_every_run_of_a_team_needs_rows(valid_metrics, tmp_path):
     assert main([*arguments, "--without-rows"]) == 0
 
 
-def test_results_do_not_bring_their_own_profile(valid_metrics, tmp_path):
-    """The file exists and is a valid profile, but only the user may choose it."""
-    profile = tmp_path / "own.json"
-    profile.write_text(files("evaluation.editions").joinpath("hecktor2025.json").read_text())
+def test_results_do_not_bring_their_own_edition(valid_metrics, tmp_path):
+    """The file exists and is a valid edition, but only the user may choose it."""
+    edition = tmp_path / "own.json"
+    edition.write_text(files("contract.editions").joinpath("hecktor2025.json").read_text())
     content = valid_metrics("risks")
-    content["provenance"]["edition"] = str(profile)
+    content["provenance"]["edition"] = str(edition)
     with pytest.raises(HecktorError, match=r"^team: edition .*, expected one of"):
         ranked(content)
-    assert ranked(content, edition=str(profile)).order == ("team",)
+    assert ranked(content, edition=str(edition)).order == ("team",)
 
 
 def test_an_edition_of_the_package_ranks_its_own_results(valid_metrics):

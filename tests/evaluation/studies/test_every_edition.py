@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from contract.editions import known_editions, load_edition
 from evaluation import evaluate
-from evaluation.editions import known_profiles
 from evaluation.editions.profile import load_profile
 from evaluation.studies.cli import main
 from tests.evaluation.challenge import ChallengeSize, write_challenge
@@ -16,7 +16,7 @@ from tests.evaluation.staging import write_truth
 
 ANSWERS = [
     pytest.param(name, answer, id=f"{name}-{answer.name}")
-    for name in known_profiles()
+    for name in known_editions()
     for task in load_profile(name).tasks.values()
     for answer in task.algorithm.answers
 ]
@@ -29,8 +29,7 @@ def study(out, *arguments):
 
 def task_of(edition, answer):
     """The options that name the answer."""
-    declaration = load_profile(edition).declaration
-    (task,) = [one for one in declaration.algorithms if answer in one.answers]
+    (task,) = [one for one in load_edition(edition).algorithms if answer in one.answers]
     return ["--edition", edition, "--task", task.name, "--answer", answer.name]
 
 
@@ -77,7 +76,7 @@ def test_ensembles_and_observers_of_masks(tmp_path, edition, answer, grid):
     assert found["aggregates"]["gtvp_dsc_median"]["value"] == 1.0
 
 
-@pytest.mark.parametrize("edition", known_profiles())
+@pytest.mark.parametrize("edition", known_editions())
 def test_failures_of_a_challenge(tmp_path, edition):
     write_challenge(tmp_path / "challenge", edition, ChallengeSize(teams=2, cases=30, bootstraps=5, rankings=0))
     for task in load_profile(edition).tasks.values():
@@ -90,7 +89,7 @@ def test_failures_of_a_challenge(tmp_path, edition):
             assert found["labels"]["gtvp"]["cases"] > 20
 
 
-@pytest.mark.parametrize("edition", [one for one in known_profiles() if "ct" in load_profile(one).declaration.inputs])
+@pytest.mark.parametrize("edition", [one for one in known_editions() if "ct" in load_edition(one).inputs])
 def test_thresholds_and_baselines(add_case, blank, grid, edition, tmp_path):
     """Four voxels of SUV 10 in a background of 1: half of SUVmax is exactly the tumour."""
     mask, suv = blank(), np.ones(grid.array_shape)

@@ -184,7 +184,7 @@ def test_only_columns_by_which_a_task_is_scored_are_packed(
     assert set(tries["perfect"].metrics["centres"]) == {"CHUM"} | ({"X"} if task == "rfs" else set())
 
 
-def test_bounding_boxes_are_packed_where_a_profile_requires_them(
+def test_bounding_boxes_are_packed_where_an_edition_requires_them(
     masks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The grid reaches from (-11, 3, 98.5) to (-5, 13, 110.5) mm; a phase without the boxes, or with boxes, is refused."""
@@ -195,12 +195,11 @@ def test_bounding_boxes_are_packed_where_a_profile_requires_them(
     own = ["--edition", "hecktor2020", "--task", "1"]
     assert main([*options, *own]) == 1
     assert (
-        "--bounding-boxes: found none for the profile hecktor2020, expected a CSV file of boxes"
-        in capsys.readouterr().err
+        "--bounding-boxes: found none for edition hecktor2020, expected a CSV file of boxes" in capsys.readouterr().err
     )
     assert main([*options, "--task", "1", "--bounding-boxes", str(boxes)]) == 1
     assert (
-        "--bounding-boxes: found with the profile hecktor2025, expected one with bounding_box required"
+        "--bounding-boxes: found with edition hecktor2025, expected one with bounding_box required"
         in capsys.readouterr().err
     )
     assert main([*options, *own, "--bounding-boxes", str(boxes)]) == 0
@@ -210,19 +209,19 @@ def test_bounding_boxes_are_packed_where_a_profile_requires_them(
     assert len(metrics["provenance"]["options"]["bounding_boxes_sha256"]) == 64
 
 
-def test_a_number_that_the_profile_gives_a_task_precedes_the_declaration(
+def test_a_number_among_the_aliases_precedes_that_of_the_algorithms(
     table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The follow-up is the reference of the task `rfs`, the second one, which the profile calls 1."""
-    profile = read_json(Path(__file__).parents[3] / "evaluation" / "editions" / "hecktor2025.json")
-    profile["tasks"] = {"rfs": profile["tasks"]["rfs"] | {"aliases": ["1"]}}
-    write_json(tmp_path / "mine.json", profile | {"name": "mine"})
+    """The follow-up is the reference of the task `rfs`, the second one, which the edition calls 1."""
+    edition = read_json(Path(__file__).parents[3] / "contract" / "editions" / "hecktor2025.json")
+    scoring = {"rfs": edition["scoring"]["rfs"]}
+    write_json(tmp_path / "mine.json", edition | {"name": "mine", "task_aliases": {"rfs": ["1"]}, "scoring": scoring})
     options = ["phase", "--edition", str(tmp_path / "mine.json"), "--no-image", "--ground-truth", str(table)]
     for task in ([], ["--task", "1"]):
         assert main([*options, *task, "--output", str(tmp_path / "phase")]) == 0
     with pytest.raises(SystemExit):
         main([*options, "--task", "9", "--output", str(tmp_path / "phase")])
-    assert "argument --task: edition hecktor2025: found task '9'" in capsys.readouterr().err
+    assert "argument --task: edition mine: found task '9'" in capsys.readouterr().err
 
 
 @pytest.mark.slow

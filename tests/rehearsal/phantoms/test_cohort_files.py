@@ -264,13 +264,13 @@ def test_a_free_number_is_drawn_from_its_range_and_read_in_training_and_inferenc
     content = read_json(Path(FOUR_ANSWERS))
     weight = {"name": "weight_kg", "key": "Body weight", "type": "number", "unit": "kg", "range": [20, 300]}
     write_json(
-        tmp_path / "declaration.json",
-        {**content, "clinical": [weight, *content["clinical"]], "evaluation_profile": "hecktor2026"},
+        tmp_path / "edition.json",
+        {**content, "clinical": [weight, *content["clinical"]]},
     )
-    edition = load_edition(str(tmp_path / "declaration.json"))
+    edition = load_edition(str(tmp_path / "edition.json"))
     (algorithm,) = edition.algorithms
     weights = []
-    for case in cohort_cases(replace(options_for("release"), edition=str(tmp_path / "declaration.json")), 40):
+    for case in cohort_cases(replace(options_for("release"), edition=str(tmp_path / "edition.json")), 40):
         ehr, row = platform_ehr(case, edition), table_row(case, edition, algorithm)
         assert ehr.get("Body weight") == row["Body weight"]
         patient = parse_ehr(ehr, "ehr.json", edition.clinical).patient

@@ -29,7 +29,7 @@ def cases() -> list[PhantomCase]:
 
 
 def edition(answers: list[dict[str, Any]], clinical: list[dict[str, Any]] | None = None) -> Edition:
-    content = read_json(FOUR_ANSWERS) | {"evaluation_profile": "hecktor2026"}
+    content = read_json(FOUR_ANSWERS)
     content["algorithms"][0]["answers"] = answers
     return edition_from(content | ({} if clinical is None else {"clinical": clinical}))
 
@@ -110,12 +110,12 @@ def test_clinical_variables_by_type(cases: list[PhantomCase]) -> None:
 
 def test_a_cohort_is_continued_for_the_same_declaration_alone(tmp_path: Path) -> None:
     """Two editions of one name have the same file names; their digests differ in `truth/cohort.json`."""
-    content = read_json(FOUR_ANSWERS) | {"evaluation_profile": "hecktor2026"}
+    content = read_json(FOUR_ANSWERS)
     file = tmp_path / "edition.json"
     options = CohortOptions(8, ("HMR",), "platform", "head_and_neck", ct_coarsening=16, edition=str(file))
     write_json(file, content)
     list(make_cohort(options, 1, tmp_path / "cohort", 1))
-    write_json(file, content | {"evaluation_profile": "hecktor2025"})
+    write_json(file, content | {"citation": "its organisers"})
     list(make_cohort(options, 1, tmp_path / "cohort", 1))
     write_json(file, content | {"title": "Another"})
     with pytest.raises(OutputError, match="found a cohort made with"):
