@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from baseline.network.plans import CHANNELS_SEEN, DIMENSIONS, PRESETS
-from baseline.package.description import DEFAULTS
 from baseline.work import CONFIGURATIONS, REFERENCE, WorkFolders
 from contract import labels
 from contract.editions import load_edition
@@ -262,5 +261,5 @@ def _export() -> Parser:
     parser = Parser(add_help=False)
     add = parser.add_argument
     add("--output", type=package_output, required=True, help="model.tar.gz for upload, or a folder")
-    add("--description", type=Path, help=f"JSON for manifest and model card: {', '.join(DEFAULTS)} (all optional)")
+    add("--description", type=Path, help="JSON for manifest and model card, docs/formats.md")
     return parser

@@ -9,22 +9,20 @@ from typing import Any
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import folders_of_code
+from baseline.fit import check_heads
 from baseline.fitted_features import code_of_fits, fitted_hooks
 from baseline.heads.custom_features import code_of_features
-from baseline.heads.document import metrics_only
-from baseline.heads.fitting import FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import code_of_heads, read_cross_validation
+from baseline.heads.record import code_of_heads, metrics_only, read_cross_validation
 from baseline.network.jobs import final_checkpoints
 from baseline.network.plans import read_plan
-from baseline.package.card import model_card
-from baseline.package.description import DEFAULTS
+from baseline.package.card import DEFAULTS, model_card
 from baseline.package.existing import existing_networks, networks_record
 from baseline.postprocessing.record import rules_in_use
 from baseline.release.cases import read_cases
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits
-from baseline.report.report import check_heads
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.packages import edition_entries
@@ -43,7 +41,7 @@ def export_model(
     records = work.read(work.heads_json)
     check_heads(work)
     fitted = {
-        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, FittedHead)
+        n: one for n, one in read_fitted_heads(records, work.heads_json.name).items() if isinstance(one, HeadRecord)
     }
     cases, splits, edition = read_cases(work), read_splits(work), edition_of(work)
     existing = existing_networks(work)
@@ -53,10 +51,10 @@ def export_model(
         "folds": len(splits.folds),
         "seed": splits.seed,
     }
-    training |= {} if (masks := masks_of(fitted)) == "" else {"heads_fitted_on": masks}
+    training |= {"heads_fitted_on": masks} if (masks := masks_of(fitted)) else {}
     training |= {"plan": read_plan(work).record()} if existing is None else {}
     out_of_fold = {
-        name: {one.metric: round(one.out_of_fold, 4), "penalty": one.penalty} for name, one in fitted.items()
+        name: {one.metric: round(one.out_of_fold, 4), "setting": dict(one.setting)} for name, one in fitted.items()
     }
     rules = rules_in_use(work)
     manifest = {
@@ -99,15 +97,16 @@ def _export(
         code.use(folders_of_code(heads.values()))
     features = fitted_hooks(work.heads_json.parent, heads.values(), code or Code({})) if heads else []
     if existing is not None:
-        own = work.own_heads
         if code:
             code.use(existing.manifest.code)
-        return export_contents(output, PackageContents(existing, heads, manifest, card, features, code, own))
+        return export_contents(
+            output, PackageContents(existing, heads, manifest, card, features, code, work.custom_heads)
+        )
     from baseline.network.checkpoint import read_checkpoint
 
     channels = list(edition_of(work).algorithms[0].channels)
-    plans, final, own = work.read(work.plans), final_checkpoints(work), work.own_heads
+    plans, final = work.read(work.plans), final_checkpoints(work)
     # The plan's, unless its trainer mirrors nothing.
     mirror_axes = read_checkpoint(next(iter(final.values()))[0]).mirror_axes
     described = {**manifest, "channels": channels, "mirror_axes": list(mirror_axes)}
-    return export_package(output, plans, final, heads, described, card, features, own)
+    return export_package(output, plans, final, heads, described, card, features, work.custom_heads)

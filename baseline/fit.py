@@ -1,4 +1,4 @@
-"""Fit and cross-validate the heads on the complete table of features."""
+"""Fit and cross-validate the heads on the complete table of features, unless those that stand there are current."""
 
 from __future__ import annotations
 
@@ -8,27 +8,35 @@ from functools import partial
 from typing import Final
 
 from algorithm.heads.documents import Features
-from algorithm.heads.feature_hook import FEATURES, FeatureHook, custom_features
+from algorithm.heads.feature_hook import FeatureHook, custom_features
 from algorithm.heads.head_hook import HEAD
-from baseline.fitted_features import check_fits, fit_over_folds
+from algorithm.heads.measure import features_version
+from baseline.fitted_features import fit_over_folds, fits_stamp, forget_other_fits
 from baseline.heads.cubes import cube_files
-from baseline.heads.custom_features import code_of_features, measure_custom_features
-from baseline.heads.document import cross_validation_document, summary
+from baseline.heads.custom_features import custom_features_stamp, measure_custom_features
 from baseline.heads.fitting import OUT_OF_FOLD, cohort_of, fit_all
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import Target
 from baseline.heads.models.targets import targets_of, with_custom_features
-from baseline.heads.record import checked_document, read_cross_validation, stored_cross_validation
+from baseline.heads.record import (
+    FORMAT_VERSION,
+    checked_document,
+    cross_validation_document,
+    read_cross_validation,
+    stored_cross_validation,
+    summary,
+)
 from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.record import edition_of, read_preparation
+from baseline.release.keys import key_of
+from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import read_splits
-from baseline.report.report import heads_key
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import HecktorError
 from contract.files import write_json
-from contract.patient import listed
 
+# What is said of heads that are not current.
+OUTDATED: Final = "fitted by another version, or before masks, patients or fitted features changed"
 # Heads of fewer patients take less time than starting processes.
 LEAST_FOR_PROCESSES: Final = 40
 
@@ -57,8 +65,8 @@ def complete_features(
     device: str,
 ) -> FeatureTable:
     """The features of the masks with those of an entrant's classes: measured once, or fitted over the folds."""
-    check_fits(work, hooks)
     plain, fitted = ([hook for hook in hooks if hook.is_fitted is kind] for kind in (False, True))
+    forget_other_fits(work, fitted)
     tables = [measured, measure_custom_features(work, cases, plain, jobs)]
     tables += [fit_over_folds(work, cases, hook, device, jobs) for hook in fitted]
     rows: dict[str, Features] = {name: {} for name in measured}
@@ -107,23 +115,39 @@ def _fit(
     masks: str,
 ) -> None:
     record, seed = heads.record() if heads else {}, read_splits(work).seed
-    save = None if heads is None else partial(heads.saved, folder=work.own_heads)
+    save = None if heads is None else partial(heads.saved, folder=work.custom_heads)
     with cube_files(work, cases, () if heads is None else heads.cube_sizes(), jobs) as images:
         cohorts = [(target, cohort_of(target, cases, table.rows, images)) for target in targets]
-        fitted = fit_all(cohorts, seed, jobs, save).measured_on(masks, read_preparation(work).smallest_lesions)
+        fitted = fit_all(cohorts, seed, jobs, save)
         document = cross_validation_document(cohorts, seed, fitted.why_not, jobs)
-    write_json(work.heads_json, fitted.as_json())
-    document |= {"made_from": heads_key(work, cases, record)} | ({"own": record} if record else {})
+    measured = {"smallest_lesions": smallest_lesions_of(work).model_dump(), "masks": masks}
+    write_json(work.heads_json, {name: head | measured for name, head in fitted.as_json().items()})
+    document |= {"made_from": heads_key(work, cases, record)} | ({"custom": record} if record else {})
     write_json(work.cross_validation_json, checked_document(document).as_json())
 
 
-def check_replaceable_heads(work: WorkFolders, code: Code) -> None:
-    """Refuse to replace heads that were fitted with an entrant's heads or features by ones without these."""
-    stored = stored_cross_validation(work)
-    before = {
-        *(() if stored is None else stored.own),
-        *(FeatureHook(code, one).reference for one in code_of_features(work)),
-    }
-    if lost := sorted(before - {*code.offered(HEAD), *code.offered(FEATURES)}):
-        expected = "the same --code, or `hecktor train heads` without it before"
-        raise HecktorError("--code", f"found no {listed(lost)}, which the heads had before", expected)
+def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], custom: Mapping[str, str] | None = None) -> str:
+    """Digest of the inputs of the heads; `custom` holds the sha256 of the code of each entrant's head."""
+    families = [
+        one for target in targets_of(edition_of(work)) for one in (*target.families, *target.comparators.values())
+    ]
+    models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
+    made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": FORMAT_VERSION}
+    made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
+    made_from |= {"custom": dict(custom)} if custom else {}
+    return key_of(work, (work.features_json,), made_from | custom_features_stamp(work))
+
+
+def heads_are_current(work: WorkFolders) -> bool:
+    """False if another version fitted the heads, or masks, patients or fitted features have changed since."""
+    document = stored_cross_validation(work)
+    if document is None or not work.features_json.is_file():
+        return False
+    return document.made_from == heads_key(work, read_cases(work), document.custom)
+
+
+def check_heads(work: WorkFolders) -> None:
+    """Raise HecktorError unless the heads are current."""
+    work.read(work.cross_validation_json)  # names the step without which there is none
+    if not heads_are_current(work):
+        raise HecktorError(work.heads_json.name, OUTDATED, "`hecktor train heads` again")

@@ -17,9 +17,9 @@ from algorithm.heads.documents import Features, Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, folds_in, hooks_in
 from algorithm.heads.measure import clinical_features, clinical_names
 from baseline.cache import cache, load_cached
-from baseline.heads.cubes import CubesOf, cut_cubes, image_paths, mask_path
+from baseline.heads.cubes import CubesOf, cut_cubes
 from baseline.network.nnunet import explained_failures
-from baseline.release.cases import ReleaseCase, head_answers
+from baseline.release.cases import ReleaseCase, head_answers, image_paths
 from baseline.release.keys import key_of
 from baseline.release.record import edition_of
 from baseline.release.splits import read_splits, seed_of
@@ -164,16 +164,10 @@ def code_of_fits(work: WorkFolders) -> dict[str, str]:
     return {name: content.code for name, content in _results(work).items()}
 
 
-def check_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
-    """Refuse to go on without the code of fitted features, which would be lost.
-
-    Raises:
-        HecktorError: features of code that is not among these hooks were fitted before.
-    """
-    for name in sorted(code_of_fits(work).keys() - {hook.name for hook in hooks if hook.is_fitted}):
-        folder = _root(work, name)
-        expected = f"its folder, or {folder.parent.name}/{folder.name} removed"
-        raise HecktorError("--code", f"found no {name}, whose features were fitted before", expected)
+def forget_other_fits(work: WorkFolders, hooks: Sequence[FeatureHook]) -> None:
+    """Remove the results of code that is not among these hooks; the fitted files of its folds stay."""
+    for name in _results(work).keys() - {hook.name for hook in hooks}:
+        (_root(work, name) / _RESULT).unlink()
 
 
 def _forget_folds(work: WorkFolders, name: str, number: int) -> None:
@@ -205,7 +199,7 @@ def _is_done(root: Path, fold: int, key: str) -> bool:
 
 def _key(work: WorkFolders, cases: Sequence[ReleaseCase], hook: FeatureHook) -> str:
     """A digest of all inputs of a fit."""
-    files = [path for case in cases for path in (*image_paths(work, case), mask_path(work, case))]
+    files = [path for case in cases for path in (*image_paths(work.raw, case), work.mask(case.patient_id))]
     columns = [column for answer in head_answers(edition_of(work)) for column in answer.columns.values()]
     patients = [
         [case.patient_id, case.patient.as_json(), *(str(case.outcomes.get(column)) for column in columns)]

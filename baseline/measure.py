@@ -47,7 +47,7 @@ def measure_out_of_fold(
     made_from = {"networks": run.made_from, "patients": patients, "images": prepared.data, **versions}
     key = key_of(work, [case.dose for case in cases], made_from)
     features: dict[str, Features] | None = load_cached(work.unfiltered_features_json, key)
-    complete = all(is_segmented(work, name) and work.uncertainty(name).is_file() for name in patients)
+    complete = all(is_segmented(work, name) for name in patients)
     if features is None or not complete:
         measured = segment_out_of_fold(work, cases, run, jobs)
         if features is None:

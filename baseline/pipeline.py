@@ -14,15 +14,14 @@ from pathlib import Path
 from algorithm.heads.feature_hook import custom_features
 from algorithm.heads.head_hook import HEAD
 from baseline.export import export_model
-from baseline.fit import check_replaceable_heads, fit_heads
-from baseline.fitted_features import check_fits
+from baseline.fit import fit_heads
 from baseline.measure import measure_out_of_fold, postprocess_masks
 from baseline.network.jobs import package_jobs, train_jobs, usable_machine
 from baseline.network.nnunet import Machine, check_trainer
 from baseline.network.planning import plan_networks
 from baseline.network.plans import NetworkPlan
 from baseline.network.progress import duration
-from baseline.package.description import read_description
+from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.postprocessing.record import postprocessing_lines
 from baseline.release.cases import read_release
@@ -110,8 +109,7 @@ def _settled(
     machine, plan = usable_machine(options.machine), options.plan or NetworkPlan()
     check_trainer(plan)
     code.offered(HEAD)
-    check_replaceable_heads(work, code)
-    check_fits(work, custom_features(code))
+    custom_features(code)
     if options.networks is None:  # otherwise the package may name code
         code.check_used()
     spacing_mm = chosen_spacing(work, options.prepare, plan.spacing_mm, show)

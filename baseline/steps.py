@@ -20,7 +20,7 @@ from baseline.network.jobs import chosen_jobs, train_jobs, unfinished
 from baseline.network.nnunet import Machine
 from baseline.network.planning import plan_networks
 from baseline.network.plans import PRESETS, NetworkPlan
-from baseline.package.description import read_description
+from baseline.package.card import read_description
 from baseline.package.existing import use_networks
 from baseline.pipeline import TrainingOptions, train
 from baseline.postprocessing.record import postprocessing_lines
@@ -183,9 +183,10 @@ def _heads(arguments: argparse.Namespace, work: WorkFolders) -> int:
     origin = OUT_OF_FOLD if arguments.masks is arguments.average is None else GIVEN
     if arguments.masks == REFERENCE:
         origin = REFERENCE_MASKS
-        from baseline.network.given_masks import measure_references
+        from baseline.network.given_masks import measure_masks, reference_masks
 
-        target, features = work.of_reference_masks(), measure_references(work, jobs)
+        target = work.of_reference_masks()
+        features = measure_masks(target, reference_masks(work), jobs)
     elif arguments.masks is not None:
         features = _measure_masks(work, Path(arguments.masks), jobs, arguments.labels)
     elif arguments.average is not None:

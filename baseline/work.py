@@ -52,7 +52,7 @@ class WorkFolders:
         self.networks = root / "networks"  # a copy of the package given with --networks
         self.features_json = root / "features.json"
         self.heads_json = root / "heads.json"
-        self.own_heads = root / HEADS
+        self.custom_heads = root / HEADS
         self.cross_validation_json = root / "cross_validation.json"
         self.report = root / "report"
         self.report_json = self.report / "report.json"
@@ -61,7 +61,7 @@ class WorkFolders:
         self.masks = self.measured / "masks"  # in the layout of a submission
         self.unfiltered = self.measured / "unfiltered"  # masks and features before postprocessing
         self.unfiltered_features_json = self.unfiltered / "features.json"
-        self.own_features_json = self.measured / "own_features.json"  # of an entrant's code
+        self.custom_features_json = self.measured / "custom_features.json"  # of an entrant's code
         self.postprocessing_json = root / "postprocessing.json"
         self.nnunet = root / "nnunet"
         self.raw = self.nnunet / "raw" / DATASET_NAME
@@ -75,9 +75,9 @@ class WorkFolders:
         other.measured = self.root / "reference_masks"
         other.masks = other.measured / "masks"
         other.features_json = other.measured / "features.json"
-        other.own_features_json = other.measured / "own_features.json"
+        other.custom_features_json = other.measured / "custom_features.json"
         other.heads_json = other.measured / "heads.json"
-        other.own_heads = other.measured / HEADS
+        other.custom_heads = other.measured / HEADS
         other.cross_validation_json = other.measured / "cross_validation.json"
         return other
 
@@ -96,10 +96,6 @@ class WorkFolders:
     def features(self, patient_id: str) -> Path:
         """A patient's unfiltered features; written after mask and probabilities, so the file stands for all."""
         return self.measured / "features" / f"{patient_id}.json"
-
-    def uncertainty(self, patient_id: str) -> Path:
-        """The expected DSC of a patient's out-of-fold mask, by label."""
-        return self.measured / "uncertainty" / f"{patient_id}.json"
 
     def fold(self, fold: int, backbone: str = "unet") -> Path:
         """Folder of the checkpoints of one network."""

@@ -126,7 +126,7 @@ class Manifest(Document):
         fallbacks: values for answers whose head fails, by head.
         training: patients, centres, folds, seed and plan of the training.
         networks_from: the package whose networks were reused.
-        out_of_fold: metric and penalty of each head.
+        out_of_fold: metric and setting of each head.
         cross_validation: metrics of each head's cross-validations.
         code: sha256 of each folder of an entrant's code that the package was made with, by its name.
         files: checksum and size of every other file.

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 from algorithm.network.backbones import backbone_of, checked_architecture
+from algorithm.network.custom import CustomNetwork, declaration_of
 from algorithm.network.devices import GIB, Need, release, room_bytes
 from algorithm.network.nnunet import check_resampling
-from algorithm.network.own import OwnNetwork, declaration_of
-from algorithm.network.package import OWN, ModelPackage, is_own
+from algorithm.network.package import HOOK, ModelPackage, is_custom
 from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
@@ -55,8 +55,8 @@ class Networks:
         named = self.package.fold_configurations
         for name in dict.fromkeys(named):
             fold = named.index(name)
-            if is_own(configuration := self.package.configuration_of(fold)):
-                reference = configuration["architecture"][OWN]
+            if is_custom(configuration := self.package.configuration_of(fold)):
+                reference = configuration["architecture"][HOOK]
                 network = self.package.code.find(reference, "network")
                 declaration_of(network, reference, self.package.manifest.channels)
             else:
@@ -77,8 +77,8 @@ class Networks:
         on_card = device.type == "cuda"
         before = torch.cuda.memory_allocated(device) if on_card else 0
         network: nn.Module
-        if self._is_own(fold):
-            network = OwnNetwork(self.package, fold, device)
+        if self._is_custom(fold):
+            network = CustomNetwork(self.package, fold, device)
         else:
             network = self._without_memory(fold).to_empty(device=device).eval()
             if fold in self._cached:
@@ -89,8 +89,8 @@ class Networks:
             self._sizes[self.package.fold_configurations[fold]] = torch.cuda.memory_allocated(device) - before
         return network
 
-    def _is_own(self, fold: int) -> bool:
-        return is_own(self.package.configuration_of(fold))
+    def _is_custom(self, fold: int) -> bool:
+        return is_custom(self.package.configuration_of(fold))
 
     def _without_memory(self, fold: int) -> nn.Module:
         """Take a network of a fold's configuration from those without memory, or build it there."""
@@ -104,10 +104,10 @@ class Networks:
         for key in reversed([one for one in self._kept if one[1] == device]):
             if self._fits(fold, device):
                 return
-            if device.type != "cuda" and self._is_own(key[0]) != self._is_own(fold):
+            if device.type != "cuda" and self._is_custom(key[0]) != self._is_custom(fold):
                 continue
             network = self._kept.pop(key)
-            if not isinstance(network, OwnNetwork):
+            if not isinstance(network, CustomNetwork):
                 name = self.package.fold_configurations[key[0]]
                 self._waiting.setdefault(name, []).append(network.to_empty(device="meta"))
             del network
@@ -118,9 +118,9 @@ class Networks:
         if device.type == "cuda":
             size = self._sizes.get(self.package.fold_configurations[fold])
             return size is not None and size + self.need.bytes <= room_bytes(device)
-        own = [one for one, at in self._kept if at == device and self._is_own(one)]
+        own = [one for one, at in self._kept if at == device and self._is_custom(one)]
         files = (path for one in (fold, *own) for path in self.package.fold_files[one].rglob("*"))
-        return self._is_own(fold) and sum(path.stat().st_size for path in files) <= LARGEST_CACHE_BYTES
+        return self._is_custom(fold) and sum(path.stat().st_size for path in files) <= LARGEST_CACHE_BYTES
 
     def _cache(self, fold: int, weights: Mapping[str, torch.Tensor]) -> None:
         if self._full:

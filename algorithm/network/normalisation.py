@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
-from algorithm.network.package import OWN, OWN_FUNCTION, SCHEMES, ModelPackage
+from algorithm.network.package import CUSTOM_FUNCTION, HOOK, SCHEMES, ModelPackage
 from contract.code import failure_of
 from contract.errors import ModelPackageError
 
@@ -63,8 +63,8 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     scheme = package.configuration["normalization_schemes"][number]
     if not is_known(scheme):
         raise ModelPackageError("plans.json", f"normalisation {scheme!r}", KNOWN)
-    if scheme == OWN_FUNCTION:
-        return own_normaliser(package, number)
+    if scheme == CUSTOM_FUNCTION:
+        return custom_normaliser(package, number)
     if not isinstance(scheme, str):
         low, high = (np.float32(limit) for limit in scheme)
         return lambda channel: (np.clip(channel, low, high) - low) / (high - low)
@@ -80,7 +80,7 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
 def is_known(scheme: Any) -> bool:
     """True for a window, one of `SCHEMES` and an entrant's function."""
     if isinstance(scheme, str):
-        return scheme in (*SCHEMES, OWN_FUNCTION)
+        return scheme in (*SCHEMES, CUSTOM_FUNCTION)
     try:
         low, high = (np.float32(limit) for limit in scheme)
     except (TypeError, ValueError):
@@ -93,9 +93,9 @@ def takes_own_scale(scheme: str | list[float]) -> bool:
     return isinstance(scheme, str) and scheme in OWN_SCALE
 
 
-def own_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
+def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
     """The entrant's own normalisation of a channel; what it returns is checked."""
-    reference = package.configuration["architecture"][OWN]
+    reference = package.configuration["architecture"][HOOK]
     network = package.code.find(reference, "network")
 
     def normalise(channel: _Float) -> _Float:

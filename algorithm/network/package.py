@@ -32,8 +32,8 @@ from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified
 
 PLANS: Final = "plans.json"
 # Key of an `architecture` that names an entrant's own network, and the name of its own normalisation.
-OWN: Final = "hook"
-OWN_FUNCTION: Final = "Own"
+HOOK: Final = "hook"
+CUSTOM_FUNCTION: Final = "Own"
 CARD: Final = "MODEL_CARD.md"
 # A package for each edition, by its name.
 DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
@@ -151,9 +151,9 @@ class ModelPackage:
         return self.heads[name]
 
 
-def is_own(configuration: Mapping[str, Any]) -> bool:
+def is_custom(configuration: Mapping[str, Any]) -> bool:
     """True for the configuration of an entrant's own network."""
-    return OWN in configuration["architecture"]
+    return HOOK in configuration["architecture"]
 
 
 def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
@@ -215,7 +215,7 @@ def _features(
 
 def _fold(root: Path, files: Mapping[str, Path], plans: Mapping[str, Any], name: str, configuration: str) -> Path:
     """The weights file of a fold, or the folder of an entrant's own network."""
-    if not is_own(plans["configurations"][configuration]):
+    if not is_custom(plans["configurations"][configuration]):
         return _listed(files, name)
     if not any(listed.startswith(f"{name}/") for listed in files):
         raise ModelPackageError(MANIFEST, f"lists no file of {name}", "entries with size and sha256")
@@ -280,9 +280,9 @@ def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str,
             if scheme == "CTNormalization"
         ],
     }
-    if OWN_FUNCTION in schemes:
-        seen["function of"] = one["architecture"].get(OWN)
-    if manifest.resampling == "nnunet" and not is_own(one):
+    if CUSTOM_FUNCTION in schemes:
+        seen["function of"] = one["architecture"].get(HOOK)
+    if manifest.resampling == "nnunet" and not is_custom(one):
         seen |= {key: one.get(key) for function in RESAMPLING_KEYS for key in (function, f"{function}_kwargs")}
     return seen
 
@@ -294,7 +294,7 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
     checked_architecture(chosen)
-    if is_own(chosen):
+    if is_custom(chosen):
         _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
     for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):
         numbers = chosen[key]

@@ -18,7 +18,7 @@ from algorithm.heads.feature_hook import FeatureImages
 from algorithm.heads.measure import clinical_features
 from algorithm.region.grids import resample_mask
 from baseline.cache import map_items
-from baseline.release.cases import ReleaseCase
+from baseline.release.cases import ReleaseCase, image_paths
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
 from contract.images.volumes import read_volume
@@ -79,26 +79,12 @@ def cube_files(
         yield CubeFiles(files)
 
 
-def mask_path(work: WorkFolders, case: ReleaseCase) -> Path:
-    """The mask that the heads are fitted on; the reference mask if they are fitted on reference masks."""
-    from baseline.release.data_set import label_path  # imports torch
-
-    return work.mask(case.patient_id) if work.masks.is_dir() else label_path(work.raw, case)
-
-
-def image_paths(work: WorkFolders, case: ReleaseCase) -> list[Path]:
-    """The prepared CT and PET."""
-    from baseline.release.data_set import image_path  # imports torch
-
-    return [image_path(work.raw, case, number) for number in range(len(CHANNELS))]
-
-
 def images_of(case: ReleaseCase, work: WorkFolders, *, with_dose: bool = True) -> FeatureImages:
     """A training patient's images on the prepared grid."""
     from baseline.release.data_set import read_dose  # imports torch
 
-    ct, pet = (read_volume(path, "float32") for path in image_paths(work, case))
-    stored = read_volume(mask_path(work, case), np.uint8)
+    ct, pet = (read_volume(path, "float32") for path in image_paths(work.raw, case)[: len(CHANNELS)])
+    stored = read_volume(work.mask(case.patient_id), np.uint8)
     mask = stored.array if stored.geometry == ct.geometry else resample_mask(stored, ct.geometry)
     clinical = clinical_features(case.patient, edition_of(work).clinical)
     dose = read_dose(case) if with_dose else None

@@ -10,8 +10,8 @@ from algorithm.heads.documents import Features
 from algorithm.heads.feature_hook import FeatureHook
 from algorithm.heads.measure import clinical_features
 from baseline.cache import map_items
-from baseline.heads.cubes import image_paths, images_of, mask_path
-from baseline.release.cases import ReleaseCase
+from baseline.heads.cubes import images_of
+from baseline.release.cases import ReleaseCase, image_paths
 from baseline.release.keys import Sources, keys_of
 from baseline.release.record import edition_of
 from baseline.work import WorkFolders
@@ -31,7 +31,7 @@ class CustomFeatureRow(Document):
 
 
 class CustomFeatureTable(Document):
-    """The own features of a cohort, `own_features.json`.
+    """The own features of a cohort, `custom_features.json`.
 
     Attributes:
         code: sha256 of each folder of code, by its name.
@@ -54,7 +54,7 @@ def measure_custom_features(
         HecktorError: the entrant's code fails on a patient, or a feature is missing for every patient.
     """
     if not hooks:
-        work.own_features_json.unlink(missing_ok=True)
+        work.custom_features_json.unlink(missing_ok=True)
         return {}
     units = {name: unit for hook in hooks for name, unit in hook.units.items()}
     digests = {hook.name: hook.code.digest(hook.name) for hook in hooks}
@@ -68,14 +68,14 @@ def measure_custom_features(
         if all(row.features[name] is None for row in table.rows.values()):
             raise HecktorError(f"feature {name}", f"found missing for all {len(cases)} patients", "a value for some")
     if table != stored:
-        write_json(work.own_features_json, table.model_dump(mode="json"))
+        write_json(work.custom_features_json, table.model_dump(mode="json"))
     return {name: row.features for name, row in table.rows.items()}
 
 
 def custom_features_stamp(work: WorkFolders) -> dict[str, Any]:
     """The own features' part of the heads' key; empty if there are none."""
     table = _stored(work)
-    return {} if table is None else {"own_features": {name: row.key for name, row in table.rows.items()}}
+    return {} if table is None else {"custom_features": {name: row.key for name, row in table.rows.items()}}
 
 
 def code_of_features(work: WorkFolders) -> dict[str, str]:
@@ -85,14 +85,14 @@ def code_of_features(work: WorkFolders) -> dict[str, str]:
 
 
 def _stored(work: WorkFolders) -> CustomFeatureTable | None:
-    path = work.own_features_json
+    path = work.custom_features_json
     return read_document(path, CustomFeatureTable) if path.is_file() else None
 
 
 def _sources(work: WorkFolders, case: ReleaseCase, digests: Mapping[str, str]) -> Sources:
     clinical = clinical_features(case.patient, edition_of(work).clinical)
     made_from = {"version": _VERSION, "code": dict(digests), "clinical": clinical}
-    return (*image_paths(work, case), mask_path(work, case), case.dose), made_from
+    return (*image_paths(work.raw, case), work.mask(case.patient_id), case.dose), made_from
 
 
 def _measure(case: ReleaseCase, work: WorkFolders, hooks: Sequence[FeatureHook]) -> tuple[str, dict[str, float | None]]:

@@ -26,7 +26,7 @@ from contract.documents import Document, parse_document
 from contract.editions import Edition
 from contract.editions.declaration import ClassValue
 from contract.errors import MetricError, ModelPackageError
-from contract.packages import DEFAULT_SMALLEST, SmallestLesions
+from contract.packages import SmallestLesions
 
 LOGGER = logging.getLogger("hecktor")
 # Heads on clinical variables alone.
@@ -45,14 +45,12 @@ class ExpertRecord(Document):
 
 
 class FittedHead(Document):
-    """A record of `heads.json`: a head fitted on all patients, the ensemble of `experts`.
+    """A head fitted on all patients, the ensemble of `experts`.
 
-    `setting` and `penalty` are those of a single expert, empty and 0 for several. `out_of_fold` is `metric` over the
+    `setting` is that of a single expert, empty for several. `out_of_fold` is `metric` over the
     out-of-fold scores of the selection; `tried` is the selection metric of every candidate (C-index, area under the
-    curve, or balanced accuracy of more than two classes). `fallback` is the answer in place
-    of a failed prediction: the most frequent class of the training, or the median of the out-of-fold answers.
-    `smallest_lesions` are the limits with which the features were measured, `masks` the masks: those of networks that
-    never saw the patient, the reference's, or the user's own; empty if unknown.
+    curve, or balanced accuracy of more than two classes). `fallback` is the answer in place of a failed prediction: the
+    most frequent class of the training, or the median of the out-of-fold answers.
     """
 
     head: Head
@@ -63,9 +61,17 @@ class FittedHead(Document):
     out_of_fold: float
     fallback: float | ClassValue | None
     experts: tuple[ExpertRecord, ...]
-    penalty: float
-    smallest_lesions: SmallestLesions = DEFAULT_SMALLEST
-    masks: str = ""
+
+
+class HeadRecord(FittedHead):
+    """A record of `heads.json`.
+
+    `smallest_lesions` are the limits with which the features were measured, `masks` the masks: those of networks that
+    never saw the patient, the reference's, or the user's own.
+    """
+
+    smallest_lesions: SmallestLesions
+    masks: str
 
 
 @dataclass(frozen=True)
@@ -74,12 +80,6 @@ class FittedHeads:
 
     heads: Mapping[str, FittedHead]
     why_not: Mapping[str, str]
-
-    def measured_on(self, masks: str, smallest: SmallestLesions) -> FittedHeads:
-        """The heads with a note of the masks and the smallest lesions of their features."""
-        measured = {"masks": masks, "smallest_lesions": smallest}
-        noted = {name: one.model_copy(update=measured) for name, one in self.heads.items()}
-        return FittedHeads(noted, self.why_not)
 
     def as_json(self) -> dict[str, Any]:
         return {name: fitted.model_dump(mode="json") for name, fitted in self.heads.items()}
@@ -135,7 +135,6 @@ def fit_target(target: Target, cohort: HeadCohort, rng: np.random.Generator) -> 
         out_of_fold=metric,
         fallback=target.fallback(head, cohort, ensemble.scores),
         experts=tuple(ExpertRecord(**expert) for expert in ensemble.experts_as_json()),
-        penalty=float(ensemble.setting.get("penalty", 0.0)),
     )
 
 
@@ -168,36 +167,36 @@ def _fit_one(item: tuple[Target, HeadCohort, str], seed: int, save: SaveOwn | No
     return f"{target.name}{suffix}", fitted
 
 
-def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | FittedHead]:
+def read_fitted_heads(content: Mapping[str, Any], name: str) -> dict[str, Head | HeadRecord]:
     """Heads by name from the content of a `heads.json`, or plain heads, as they are in a package's `heads/`."""
-    heads: dict[str, Head | FittedHead] = {}
+    heads: dict[str, Head | HeadRecord] = {}
     for key, record in content.items():
         place, is_record = f"{name}: {key}", isinstance(record, dict) and "head" in record
         heads[key] = read_head(record["head"] if is_record else record, place)
         if is_record:
-            heads[key] = parse_document(record, FittedHead, place, error=ModelPackageError)
+            heads[key] = parse_document(record, HeadRecord, place, error=ModelPackageError)
     return heads
 
 
-def fallbacks_of(edition: Edition, heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
+def fallbacks_of(edition: Edition, heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
     """The fallbacks of fitted heads for answers whose failure is no error, by the name of the head."""
     names = [answer.head for answer in head_answers(edition) if answer.fallback is not None]
-    fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), FittedHead)}
+    fitted = {name: one.fallback for name in names if isinstance(one := heads.get(name), HeadRecord)}
     return {name: value for name, value in fitted.items() if value is not None}
 
 
-def smallest_entry(heads: Mapping[str, Head | FittedHead]) -> dict[str, Any]:
+def smallest_entry(heads: Mapping[str, Head | HeadRecord]) -> dict[str, Any]:
     """The manifest's entry for the smallest lesions of the heads' features; empty for heads without a note.
 
     Raises:
         ModelPackageError: heads with different limits.
     """
-    limits = [one.smallest_lesions for one in heads.values() if isinstance(one, FittedHead)]
+    limits = [one.smallest_lesions for one in heads.values() if isinstance(one, HeadRecord)]
     if other := next((one for one in limits if one != limits[0]), None):
         raise ModelPackageError("heads", f"smallest_lesions {limits[0]} and {other}", "one for all heads")
     return {"smallest_lesions": limits[0].model_dump()} if limits else {}
 
 
-def masks_of(heads: Mapping[str, Head | FittedHead]) -> str:
-    """The masks on which the heads were fitted; empty if unknown."""
-    return ", ".join(sorted({one.masks for one in heads.values() if isinstance(one, FittedHead) and one.masks}))
+def masks_of(heads: Mapping[str, Head | HeadRecord]) -> str:
+    """The masks on which the heads were fitted; empty for plain heads."""
+    return ", ".join(sorted({one.masks for one in heads.values() if isinstance(one, HeadRecord)}))

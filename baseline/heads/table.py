@@ -13,16 +13,15 @@ import pandas as pd
 from algorithm.heads.head_hook import HEAD
 from baseline.heads.cohort import Floats, HeadCohort, Outcomes
 from baseline.heads.cross_validation import coefficients_of
-from baseline.heads.document import cross_validation_document
-from baseline.heads.document import summary as metrics_summary
 from baseline.heads.fitting import FittedHead, fit_target
-from baseline.heads.models.classes import fit_multinomial, predicted
+from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
 from baseline.heads.models.custom import CustomHeads, with_custom_heads
 from baseline.heads.models.kinds import BinaryTarget, ManyClassesTarget, RiskTarget, Target
-from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family
 from baseline.heads.models.terms import Transforms, unchanged
+from baseline.heads.record import cross_validation_document
+from baseline.heads.record import summary as metrics_summary
 from contract.code import Code
 from contract.editions import Answer
 from contract.errors import HecktorError

@@ -15,8 +15,7 @@ from algorithm.heads.measure import features_version
 from algorithm.region.grids import restore_labels
 from baseline.cache import cache, load_cached, map_items
 from baseline.network.out_of_fold import features_of_mask
-from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.data_set import image_path, image_paths, label_path
+from baseline.release.cases import ReleaseCase, image_path, image_paths, read_cases
 from baseline.release.keys import Sources, contents_of, digest, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
@@ -44,7 +43,7 @@ def measure_masks(
 
     Args:
         work: the prepared working directory.
-        masks: a folder with `ID.nii.gz` or `ID.mha` of each patient, or the files by patient ID.
+        masks: a folder with `ID.nii.gz` or `ID.mha` of each patient, or the files of some by patient ID.
         jobs: number of processes.
         lesions: numbers of GTVp and GTVn in the masks, whose other labels then count as background; None for 1 and 2,
             and no other label.
@@ -57,6 +56,7 @@ def measure_masks(
     """
     cases = read_cases(work)
     paths = masks if isinstance(masks, Mapping) else _masks_by_patient(cases, masks)
+    cases = tuple(case for case in cases if case.patient_id in paths)
     contents = contents_of(work, [paths[case.patient_id] for case in cases])
     made_from = {"version": _VERSION, "features": features_version(smallest_lesions_of(work))}
     made_from |= {"lesions": list(lesions)} if lesions else {}
@@ -115,31 +115,12 @@ def _grid(work: WorkFolders, case: ReleaseCase) -> Geometry:
     return read_header(image_path(work.raw, case, 0)).geometry
 
 
-def measure_references(work: WorkFolders, jobs: int = 1) -> dict[str, Features]:
-    """Measure the lesions in the prepared reference masks, in `jobs` processes; no network is needed.
-
-    Returns features by patient ID of the patients with a reference, also written to `reference_masks/features.json`.
-    Patients with unchanged images are not measured again.
-
-    Raises:
-        HecktorError: no patient has a reference mask.
-    """
-    known = [case for case in read_cases(work) if case.mask is not None]
+def reference_masks(work: WorkFolders) -> dict[str, Path]:
+    """The release's own masks by patient ID. Raises HecktorError: there is none."""
+    known = {case.patient_id: case.mask for case in read_cases(work) if case.mask is not None}
     if not known:
         raise HecktorError("--masks reference", "no patient with a reference mask", "a release with masks")
-    work = work.of_reference_masks()
-    made_from = {"version": _VERSION, "features": features_version(smallest_lesions_of(work))}
-    keys = keys_of(
-        work,
-        {
-            case.patient_id: ((*image_paths(work.raw, case), label_path(work.raw, case), case.dose), made_from)
-            for case in known
-        },
-    )
-    rows = {name: load_cached(work.features(name), key) for name, key in keys.items()}
-    waiting = [case for case in known if rows[case.patient_id] is None]
-    rows |= dict(map_items(partial(_measure_reference, work=work, keys=keys), waiting, jobs, "measure reference masks"))
-    return _stored(work, rows, keys)
+    return known
 
 
 def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str]) -> dict[str, Features]:
@@ -148,12 +129,6 @@ def _stored(work: WorkFolders, rows: dict[str, Features], keys: Mapping[str, str
     if load_cached(work.features_json, key) is None:
         cache(work.features_json, key, rows)
     return rows
-
-
-def _measure_reference(case: ReleaseCase, work: WorkFolders, keys: Mapping[str, str]) -> tuple[str, Features]:
-    row = features_of_mask(case, work, read_volume(label_path(work.raw, case), np.uint8))
-    cache(work.features(case.patient_id), keys[case.patient_id], row)
-    return case.patient_id, row
 
 
 def _masks_by_patient(cases: Sequence[ReleaseCase], folder: Path) -> dict[str, Path]:
@@ -198,7 +173,6 @@ def _measure(
     mask = _read_mask(paths[name], lesions)
     row = features_of_mask(case, work, mask)
     work.features(name).unlink(missing_ok=True)  # of an earlier mask
-    work.uncertainty(name).unlink(missing_ok=True)
     write_mask(work.mask(name), mask.array, mask.geometry)
     cache(work.features(name), keys[name], row)
     return name, row

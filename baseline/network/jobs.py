@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, TextIO
 
-from baseline.network.interruption import interruptible
 from baseline.network.nnunet import Machine, train_network, train_with_ddp
 from baseline.network.plans import read_plan
+from baseline.network.progress import interruptible
 from baseline.release.cases import read_cases
 from baseline.release.splits import as_nnunet_splits, read_splits
 from baseline.work import CONFIGURATION, CONFIGURATIONS, WorkFolders

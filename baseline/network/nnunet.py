@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from baseline.network.interruption import end_by_sigterm
 from baseline.network.plans import NetworkPlan
+from baseline.network.progress import end_by_sigterm
 from baseline.release.splits import seed_of
 from baseline.work import CONFIGURATIONS, WorkFolders
 from contract.errors import HecktorError

@@ -1,4 +1,4 @@
-"""Segment each training patient with networks that never saw it; measure lesions and expected DSC."""
+"""Segment each training patient with networks that never saw it, and measure the lesions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import features_version, image_features
-from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.devices import as_inference, device_named
 from algorithm.network.images import ReadyImage, normalise, scan_channels
 from algorithm.network.networks import Networks
@@ -28,15 +28,9 @@ from algorithm.network.windows import Pass
 from algorithm.region.grids import resample_mask
 from algorithm.region.localise import Region
 from baseline.cache import cache, load_cached, map_items
-from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import (
-    image_path,
-    image_paths,
-    prepared_ct_and_pet,
-    read_dose,
-    read_training_case,
-)
-from baseline.release.keys import Sources, digest, keys_of
+from baseline.release.cases import ReleaseCase, image_path, image_paths
+from baseline.release.data_set import prepared_ct_and_pet, read_dose, read_training_case
+from baseline.release.keys import Sources, keys_of
 from baseline.release.record import smallest_lesions_of
 from baseline.work import WorkFolders
 from contract.code import Code
@@ -52,8 +46,6 @@ _Scans = Callable[[], tuple[Case, Region]]
 _NO_LIMIT_S = 1e9
 # Increment when the same networks and images give other masks.
 MEASURE_VERSION: Final = 3
-# Increment when they give another expected DSC.
-_UNCERTAINTY_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -86,49 +78,40 @@ def segment_out_of_fold(
 
     These are the networks of the fold that held the patient out, each as it is and mirrored along each axis. If no
     network has seen a patient, all of them make all passes of inference. The mean of the passes is the mask, measured
-    on the network's grid, with its expected DSC. Masks are unfiltered: `hecktor train postprocess` reads them and the
-    probabilities. Cached results of the same networks and images are reused; stored masks whose
-    features are of another version are measured again in `jobs` processes.
+    on the network's grid. Masks are unfiltered: `hecktor train postprocess` reads them and the probabilities. Stored
+    masks of the same networks and images are reused; if their features are of another version, they are measured again
+    in `jobs` processes.
 
     Raises:
         HecktorError: a pass failed.
     """
-    mask_keys = keys_of(
+    keys = keys_of(
         work,
         {case.patient_id: _sources(case, work, f"{run.made_from} {run.fold(case.patient_id)}") for case in cases},
     )
     smallest = smallest_lesions_of(work)
     version = features_version(smallest)
-    keys = {name: digest({"mask": key, "features": version}) for name, key in mask_keys.items()}
-    uncertainty_keys = {name: digest({"version": _UNCERTAINTY_VERSION, "mask": key}) for name, key in mask_keys.items()}
-    cached = {name: load_cached(work.features(name), key) for name, key in keys.items()}
+    # By the networks and images of the mask, so that a mask of earlier features is not made again.
+    stored = {name: load_cached(work.features(name), key) for name, key in keys.items() if is_segmented(work, name)}
     rows: dict[str, Features] = {
-        name: row for name, row in cached.items() if row is not None and is_segmented(work, name)
+        name: one["features"] for name, one in stored.items() if one is not None and one["version"] == version
     }
-    # The uncertainty is written last, so that a current one stands for a current mask.
-    segmented = {
-        name
-        for name, key in uncertainty_keys.items()
-        if is_segmented(work, name) and load_cached(work.uncertainty(name), key) is not None
-    }
-    again = [case for case in cases if case.patient_id in segmented - rows.keys()]
+    waiting = [case for case in cases if stored.get(case.patient_id) is None]
+    again = [case for case in cases if stored.get(case.patient_id) is not None and case.patient_id not in rows]
     for name, row in map_items(functools.partial(_measure_again, work=work), again, jobs, "measure stored masks"):
         rows[name] = row
-        cache(work.features(name), keys[name], row)
-    waiting = [case for case in cases if case.patient_id not in segmented]
+        cache(work.features(name), keys[name], {"version": version, "features": row})
     if waiting:
         networks, device = Networks(load_package(run.package(), run.code)), device_named(run.device)
         for case in tqdm(waiting, desc="measure out-of-fold", unit="patient"):
             name = case.patient_id
             with as_inference(device):
                 segmentation = _segment(case, run.fold(name), networks, work, device)
-            if name not in rows:
-                grid = read_header(case.ct).geometry
-                write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
-                write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
-                rows[name] = features_of(case, segmentation, smallest)
-                cache(work.features(name), keys[name], rows[name])
-            cache(work.uncertainty(name), uncertainty_keys[name], expected_dsc(segmentation.logits))
+            grid = read_header(case.ct).geometry
+            write_mask(work.unfiltered_mask(name), segmentation.mask_on(grid), grid)
+            write_probabilities(work.probabilities(name), softmax(segmentation.logits), segmentation.mask())
+            rows[name] = features_of(case, segmentation, smallest)
+            cache(work.features(name), keys[name], {"version": version, "features": rows[name]})
     return {case.patient_id: rows[case.patient_id] for case in cases}
 
 

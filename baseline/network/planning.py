@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from algorithm.network.backbones import BACKBONES
-from baseline.in_process import without_pools
-from baseline.network.interruption import end_at_once
+from baseline.network.in_process import without_pools
 from baseline.network.jobs import package_jobs, unfinished
 from baseline.network.nnunet import check_trainer, set_environment
-from baseline.network.plans import NetworkPlan, differences, inputs_of, read_plan, read_stored, store_plan
+from baseline.network.plans import NetworkPlan, differences, read_plan, store_plan, stored_plan
+from baseline.network.progress import end_at_once
 from baseline.release.cases import read_cases
 from baseline.release.keys import digest
 from baseline.release.record import DEFAULT_MM, as_text, read_preparation
@@ -66,12 +66,14 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     plan = plan.changed(starting_weights_digest=_digest(work, plan))
     key = plan_key(work, plan)
     if work.plan_json.is_file():
-        stored = read_stored(work)
+        stored = stored_plan(work)
         if stored.key == key:
             if stored.plan != plan:  # the same starting weights elsewhere
-                store_plan(work, key, plan, stored.inputs)
+                store_plan(work, key, plan)
             return plan
-        _check_replaceable(work, f"a network has been trained with {differences(work, stored, plan)}")
+        if any(work.results.rglob("checkpoint_*.pth")):
+            found = f"a network has been trained with {differences(stored.plan, plan)}"
+            raise HecktorError(work.plan_json.name, found, "the same (or a new working directory)")
         work.plan_json.unlink()
     shutil.rmtree(work.preprocessed, ignore_errors=True)  # of another plan, or of an interrupted one
     with_mask = [case.patient_id for case in read_cases(work) if case.mask is not None]
@@ -79,7 +81,7 @@ def plan_networks(work: WorkFolders, plan: NetworkPlan, jobs: int) -> NetworkPla
     work.plan_log.parent.mkdir(parents=True, exist_ok=True)
     with end_at_once("the plan will be made again next time"), work.plan_log.open("w") as log, redirect_stdout(log):
         plan_and_preprocess(work, plan, splits, jobs)
-    store_plan(work, key, plan, inputs_of(work))
+    store_plan(work, key, plan)
     return plan
 
 
@@ -129,11 +131,6 @@ def at_prepared_spacing(work: WorkFolders, plan: NetworkPlan) -> NetworkPlan:
         expected = f"`hecktor train prepare --spacing-mm {as_text(plan.spacing_mm)}` in a new working directory"
         LOGGER.warning("spacing: %s, expected %s", found, expected)
     return plan.changed(spacing_mm=prepared)
-
-
-def _check_replaceable(work: WorkFolders, found: str) -> None:
-    if any(work.results.rglob("checkpoint_*.pth")):
-        raise HecktorError(work.plan_json.name, found, "the same (or a new working directory)")
 
 
 def plan_and_preprocess(work: WorkFolders, plan: NetworkPlan, splits: list[dict[str, list[str]]], jobs: int) -> None:

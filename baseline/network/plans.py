@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from baseline.release.keys import digest, short
-from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
 from contract.documents import Document, parse_document
 from contract.errors import HecktorError
@@ -92,11 +89,10 @@ class NetworkPlan(Document):
 
 
 class StoredPlan(Document):
-    """`plan.json`: a plan with all its options, the digest of its inputs, and what they were, by name."""
+    """`plan.json`: a plan with all its options, and the digest of its inputs."""
 
     key: str
     plan: NetworkPlan
-    inputs: dict[str, str]
 
 
 _NNUNET: Final = NetworkPlan(
@@ -113,6 +109,8 @@ _NNUNET: Final = NetworkPlan(
     optimiser="sgd",
     batch_dice=None,
 )
+# Of a sha256.
+_SHOWN_DIGITS: Final = 12
 # Options without one on the command line: they follow the preset.
 _OF_PRESET: Final = ("network", "optimiser", "validation_iterations", "batch_dice")
 PRESETS: Final = {
@@ -123,29 +121,25 @@ PRESETS: Final = {
 }
 
 
-def read_stored(work: WorkFolders) -> StoredPlan:
+def stored_plan(work: WorkFolders) -> StoredPlan:
     """The plan in `plan.json` with its key. Raises `HecktorError` if there is none."""
     return parse_document(work.read(work.plan_json), StoredPlan, work.plan_json.name, error=HecktorError)
 
 
 def read_plan(work: WorkFolders) -> NetworkPlan:
     """The options of the plan in `plan.json`."""
-    return read_stored(work).plan
+    return stored_plan(work).plan
 
 
-def store_plan(work: WorkFolders, key: str, plan: NetworkPlan, inputs: Mapping[str, str] | None = None) -> None:
+def store_plan(work: WorkFolders, key: str, plan: NetworkPlan) -> None:
     """Write `plan.json`."""
-    write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json"), "inputs": dict(inputs or {})})
+    write_json(work.plan_json, {"key": key, "plan": plan.model_dump(mode="json")})
 
 
-def differences(work: WorkFolders, stored: StoredPlan, plan: NetworkPlan) -> str:
-    """The options, splits and files that differ from those of a stored plan, each with its former and present value."""
-    before, now = _options(stored.plan) | stored.inputs, _options(plan) | inputs_of(work)
-    changed = [
-        f"{name} {before.get(name, 'absent')}, now {now.get(name, 'absent')}"
-        for name in dict.fromkeys((*before, *now))
-        if before.get(name) != now.get(name)
-    ]
+def differences(trained: NetworkPlan, plan: NetworkPlan) -> str:
+    """The options that differ from those of a plan by which networks were trained, each with both values."""
+    before, now = _options(trained), _options(plan)
+    changed = [f"{name} {before[name]}, now {now[name]}" for name in before if before[name] != now[name]]
     return listed(changed) or "other images or splits"
 
 
@@ -153,17 +147,8 @@ def _options(plan: NetworkPlan) -> dict[str, str]:
     """The options that chose a plan, with their values."""
     values = {name: value for name, value in plan.identity().items() if name not in _OF_PRESET}
     weights = values.pop("starting_weights_digest")
-    values["starting_weights"] = "none" if weights is None else short(weights)
+    values["starting_weights"] = "none" if weights is None else weights[:_SHOWN_DIGITS]
     return {"--preset": plan.preset} | {
         f"--{name.replace('_', '-')}": " ".join(map(str, value)) if isinstance(value, list) else str(value)
         for name, value in values.items()
     }
-
-
-def inputs_of(work: WorkFolders) -> dict[str, str]:
-    """What networks learn from, by the name of option or file, with its value or the first digits of its sha256."""
-    from baseline.release.data_set import inputs_of as inputs_of_images  # imports torch
-
-    splits = read_splits(work)
-    of_splits = {"--folds": str(len(splits.folds)), "--seed": str(splits.seed)}
-    return of_splits | {work.splits_json.name: short(digest(splits.held_out))} | inputs_of_images(work.raw)

@@ -24,12 +24,10 @@ from torch import nn
 from algorithm.network.backbones import BACKBONES
 from algorithm.network.devices import cpu_has_bfloat16
 from algorithm.network.networks import untrained_network
-from baseline.network.augmentation import absent_pet, with_absent_pets
-from baseline.network.interruption import SAVE_EVERY
+from baseline.network.batches import absent_pet, end_workers, seeded_workers, with_absent_pets
+from baseline.network.checkpoint import load_starting_weights
 from baseline.network.plans import PRESETS, NetworkPlan
-from baseline.network.progress import epoch_line, epoch_seconds
-from baseline.network.seeding import end_workers, seeded_workers
-from baseline.network.starting_weights import load_starting_weights
+from baseline.network.progress import SAVE_EVERY, epoch_line, epoch_seconds
 from baseline.work import TRAINER, TRAINING_TIME
 from contract.errors import HecktorError
 from contract.files import atomic_path, require_space, write_json

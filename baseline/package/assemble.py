@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from algorithm.heads.documents import Head
-from algorithm.heads.feature_hook import FeatureHook, folders_of
+from algorithm.heads.feature_hook import folders_of
 from algorithm.heads.head_hook import check_custom_heads, folders_of_code
 from algorithm.heads.measure import clinical_names, image_feature_names
 from algorithm.heads.values import check_head
 from algorithm.network.package import RESAMPLING_FUNCTIONS, RESAMPLING_KEYS
 from baseline.fitted_features import fitted_hooks
-from baseline.heads.fitting import OUT_OF_FOLD, FittedHead, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
+from baseline.heads.fitting import OUT_OF_FOLD, HeadRecord, fallbacks_of, masks_of, read_fitted_heads, smallest_entry
 from baseline.network.checkpoint import Checkpoint, read_checkpoint
-from baseline.package.description import DEFAULTS
+from baseline.package.card import DEFAULTS
 from baseline.package.export import PackageContents, export_contents
-from baseline.package.members import EnsembleMember
+from baseline.package.members import CustomMember, EnsembleMember, custom_member
 from baseline.package.nnunet_results import NnunetResults, check_same_training, read_results, trained_plans
 from baseline.package.order import TrainedOrder, axes_of, ordered_plans, trained_order, turned_axes
-from baseline.package.own_networks import OwnMember, own_member
 from baseline.postprocessing.record import packed_rules
 from baseline.release.cases import head_answers
 from baseline.release.record import edition_of
@@ -138,7 +137,7 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     heads, of_heads = ({}, {}) if request.heads is None else read_heads(request.heads, edition, code)
     masks_of_heads, about_masks = _masks_of_heads(request, of_heads.pop("training", {}))
     rules, about_rules = packed_rules(request.postprocessing, request.heads, edition)
-    own = own_member(code, request.network, request.weights or (), channels)
+    custom = custom_member(code, request.network, request.weights or (), channels)
     check_custom_heads(heads.values(), code)
     named = {*folders_of(heads.values()), *folders_of_code(heads.values())}
     digests = {name: code.digest(name) for name in sorted(named)}
@@ -147,13 +146,13 @@ def package_training(request: PackageRequest) -> WrittenPackage:
     code.check_used()
     training = [one.as_json(request.checkpoint) for one in trained]
     mirror_axes = [set(turned_axes(one.first.mirror_axes, axes_of(one.plans))) for one in trained]
-    members: list[EnsembleMember | OwnMember] = [one.member(request.trust_checkpoint) for one in trained]
+    members: list[EnsembleMember | CustomMember] = [one.member(request.trust_checkpoint) for one in trained]
     names = [one.results.name for one in trained]
-    if own is not None:
-        training.append({"network": own.reference, "folds": len(own.folders)})
-        mirror_axes.append(set(own.declaration.mirror_axes))
-        members.append(own)
-        names.append(own.reference)
+    if custom is not None:
+        training.append({"network": custom.reference, "folds": len(custom.folders)})
+        mirror_axes.append(set(custom.declaration.mirror_axes))
+        members.append(custom)
+        names.append(custom.reference)
     contents = PackageContents(
         members,
         heads,
@@ -172,11 +171,11 @@ def package_training(request: PackageRequest) -> WrittenPackage:
             **({"code": digests} if digests else {}),
             "training": (training[0] if len(training) == 1 else {"members": training}) | masks_of_heads,
         },
-        features=_hooks(request, heads, code),
+        features=[] if request.heads is None else fitted_hooks(request.heads.parent, heads.values(), code),
         code=code,
-        own_heads=None if request.heads is None else request.heads.parent / HEADS,
+        custom_folder=None if request.heads is None else request.heads.parent / HEADS,
     )
-    about = _notes(trained, own, request.normalised_over), about_rules, about_masks
+    about = _notes(trained, custom, request.normalised_over), about_rules, about_masks
     notes = [note for some in (*about, *(one.notes() for one in trained)) for note in some]
     return WrittenPackage(export_contents(request.output, contents), tuple(notes))
 
@@ -246,8 +245,8 @@ def _edition(request: PackageRequest) -> Edition:
     Raises:
         ModelPackageError: the heads were fitted for another declaration of the option's edition.
     """
-    # At most plans/NAME/reference_masks/heads.json.
-    above = [] if request.heads is None else list(map(WorkFolders, request.heads.resolve().parents[:4]))
+    # At most reference_masks/heads.json.
+    above = [] if request.heads is None else list(map(WorkFolders, request.heads.resolve().parents[:2]))
     trained = next((edition_of(work) for work in above if work.prepare_json.is_file()), None)
     if request.edition is None:
         return trained or load_edition()
@@ -272,9 +271,10 @@ def read_heads(path: Path, edition: Edition, code: Code | None = None) -> tuple[
         found = ", ".join(map(repr, content)) if isinstance(content, dict) else type(content).__name__
         raise ModelPackageError(path.name, f"found {found or 'nothing'}", f"heads named {', '.join(sorted(answer_of))}")
     records = read_fitted_heads(content, path.name)
-    heads = {name: one.head if isinstance(one, FittedHead) else one for name, one in records.items()}
+    heads = {name: one.head if isinstance(one, HeadRecord) else one for name, one in records.items()}
     hooks = fitted_hooks(path.parent, heads.values(), code or Code({}))
-    features = known_features(edition).union(*(one.units for one in hooks))
+    measured = image_feature_names() | frozenset(clinical_names(edition.clinical))
+    features = measured.union(*(one.units for one in hooks))
     for name, head in heads.items():
         unknown = [feature for feature in head.features if feature not in features]
         if unknown:
@@ -300,18 +300,9 @@ def _masks_of_heads(request: PackageRequest, entry: dict[str, Any]) -> tuple[dic
     return {"heads_fitted_on": alone}, (note,)
 
 
-def _hooks(request: PackageRequest, heads: Mapping[str, Head], code: Code) -> list[FeatureHook]:
-    return [] if request.heads is None else fitted_hooks(request.heads.parent, heads.values(), code)
-
-
-def known_features(edition: Edition) -> frozenset[str]:
-    """Names of all features that the algorithm measures."""
-    return image_feature_names() | frozenset(clinical_names(edition.clinical))
-
-
-def _notes(trained: Sequence[_Trained], own: OwnMember | None, normalised_over: str) -> tuple[str, ...]:
+def _notes(trained: Sequence[_Trained], custom: CustomMember | None, normalised_over: str) -> tuple[str, ...]:
     used = [scheme for one in trained for scheme in one.configuration["normalization_schemes"]]
-    used += [channel.normalisation for channel in own.declaration.channels] if own else []
+    used += [channel.normalisation for channel in custom.declaration.channels] if custom else []
     schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
     reason = f"because of --normalised-over {normalised_over} (docs/own-model.md)"

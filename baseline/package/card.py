@@ -9,17 +9,16 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from string import Template
 from typing import Any, Final
 
 from algorithm.heads.documents import read_head
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.document import left_out_text
-from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.kinds import Target, direction_in_words
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import CrossValidation, read_cross_validation
+from baseline.heads.record import CrossValidation, left_out_text, read_cross_validation
 from baseline.network.plans import read_plan
 from baseline.package.existing import CONDITION, existing_networks, networks_record
 from baseline.postprocessing.record import current_record
@@ -27,7 +26,7 @@ from baseline.release.cases import ReleaseCase, head_answers, outcome_counts, re
 from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.work import WorkFolders
-from contract.documents import plain, section, table
+from contract.documents import Document, Text, plain, read_document, section, table
 from contract.editions import Edition
 from contract.editions.clinical import CENTRE
 from contract.files import read_json
@@ -82,11 +81,32 @@ in images that contain none. It is not trained for other diseases or tracers.
 """)
 
 
+class Description(Document):
+    """Name, purpose, intended use, training data and licence of a package."""
+
+    name: Text = "hecktor-baseline"
+    purpose: Text = "research; not a medical device"
+    intended_use: Text = (
+        "answering the tasks of the named challenge from images of head and neck cancer, in research; "
+        "never for diagnosis or treatment"
+    )
+    training_data: Text = "not described"
+    licence: Text = "not stated; the terms of the training data may bind what was trained on them"
+
+
+DEFAULTS: Final[Mapping[str, str]] = Description().model_dump()
+
+
+def read_description(path: Path | None) -> dict[str, str]:
+    """The description in a JSON file, completed with defaults; the defaults alone if `path` is None."""
+    return dict(DEFAULTS) if path is None else read_document(path, Description).model_dump()
+
+
 def model_card(work: WorkFolders, description: Mapping[str, str]) -> str:
     """The card of a working directory's model, as Markdown.
 
     The step `heads` has been run; without the step `report` the card says which figures are missing. `description` has
-    every key of `baseline.package.description.DEFAULTS`.
+    every key of `DEFAULTS`.
     """
     cases, edition, preparation = read_cases(work), edition_of(work), read_preparation(work)
     document, report, targets = read_cross_validation(work), _report(work), targets_of(edition)
@@ -141,7 +161,7 @@ def _training(work: WorkFolders) -> str:
             f"ensemble's masks. The figures below hold only if {CONDITION}."
         )
     splits = read_splits(work)
-    masks = sorted({one.get("masks") or OUT_OF_FOLD for one in work.read(work.heads_json).values()})
+    masks = sorted({one["masks"] for one in work.read(work.heads_json).values()})
     networks = " and ".join(read_plan(work).backbones)
     return (
         f"Networks: {networks}, one for each of {len(splits.folds)} folds balanced by centre and outcomes (seed "

@@ -17,15 +17,14 @@ from safetensors import SafetensorError
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
 from algorithm.heads.head_hook import custom_heads
+from algorithm.network.custom import CustomNetwork
 from algorithm.network.images import normalise
 from algorithm.network.networks import Networks
 from algorithm.network.normalisation import HookFailedError
-from algorithm.network.own import OwnNetwork
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
 from baseline.network.checkpoint import read_checkpoint
-from baseline.package.members import EnsembleMember, copy_networks, write_networks
+from baseline.package.members import CustomMember, EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans
-from baseline.package.own_networks import OwnMember
 from contract import labels
 from contract.archives import SUFFIX, pack, unpack
 from contract.code import Code
@@ -46,16 +45,16 @@ class PackageContents:
         card: the model card as Markdown; inference does not need it.
         features: hooks that measure features of the heads; the files of fitted ones are copied.
         code: where an entrant's own parts are found; None for the code of the image.
-        own_heads: the folder with the files of entrants' heads; None for none.
+        custom_folder: the folder with the files of entrants' heads; None for none.
     """
 
-    members: Sequence[EnsembleMember | OwnMember] | ModelPackage
+    members: Sequence[EnsembleMember | CustomMember] | ModelPackage
     heads: Mapping[str, Head]
     description: Mapping[str, Any]
     card: str | None = None
     features: Sequence[FeatureHook] = ()
     code: Code | None = None
-    own_heads: Path | None = None
+    custom_folder: Path | None = None
 
 
 def export_package(
@@ -66,7 +65,7 @@ def export_package(
     description: Mapping[str, Any],
     card: str | None = None,
     features: Sequence[FeatureHook] = (),
-    own_heads: Path | None = None,
+    custom_folder: Path | None = None,
 ) -> Path:
     """Write a package from nnU-Net's final checkpoints to `target`, a folder or `.tar.gz`.
 
@@ -79,7 +78,7 @@ def export_package(
         for name, paths in checkpoints.items()
     ]
     described = {**description, "average": "probabilities"}
-    return export_contents(target, PackageContents(members, heads, described, card, features, None, own_heads))
+    return export_contents(target, PackageContents(members, heads, described, card, features, None, custom_folder))
 
 
 def export_contents(target: Path, contents: PackageContents) -> Path:
@@ -131,7 +130,7 @@ def _try_networks(package: ModelPackage) -> None:
     networks.check()
     for fold in range(len(package.fold_files)):
         network = networks.of(fold, torch.device("cpu"))
-        if isinstance(network, OwnNetwork):
+        if isinstance(network, CustomNetwork):
             network.answer_empty(package, fold)
     empty = (np.zeros((2, 2, 2), dtype=np.float32),) * len(package.manifest.channels)
     try:
@@ -160,7 +159,7 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
         networks = write_networks(folder, members, len(channels))
     for name, head in contents.heads.items():
         write_json(folder / HEADS / f"{name}.json", head.as_json())
-        _copy_own_heads(head, contents.own_heads, folder / HEADS)
+        _copy_custom_heads(head, contents.custom_folder, folder / HEADS)
     for hook in contents.features:
         for number, fold in enumerate(hook.folds):
             shutil.copytree(fold, folder / FOLDER / hook.name / f"fold_{number}")
@@ -182,9 +181,11 @@ def _write_files(folder: Path, contents: PackageContents) -> Path:
     return folder
 
 
-def _copy_own_heads(head: Head, source: Path | None, target: Path) -> None:
+def _copy_custom_heads(head: Head, source: Path | None, target: Path) -> None:
     """Copy the files of an entrant's heads into the package. Raises `ModelPackageError` if they are not there."""
-    for own in custom_heads(head):
-        if source is None or not (source / own.folder).is_dir():
-            raise ModelPackageError(f"head {own.hook}", f"no files {HEADS}/{own.folder}", "them beside heads.json")
-        shutil.copytree(source / own.folder, target / own.folder)
+    for custom in custom_heads(head):
+        if source is None or not (source / custom.folder).is_dir():
+            raise ModelPackageError(
+                f"head {custom.hook}", f"no files {HEADS}/{custom.folder}", "them beside heads.json"
+            )
+        shutil.copytree(source / custom.folder, target / custom.folder)

@@ -1,4 +1,4 @@
-"""The networks of a model package: nnU-Net's checkpoints converted, or the files of another package copied."""
+"""The networks of a model package: nnU-Net's checkpoints converted, an entrant's own, or those of another package."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
+from algorithm.network.custom import NetworkDeclaration, declaration_of
 from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_own
+from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_custom
 from baseline.network.checkpoint import Checkpoint
 from baseline.package.nnunet_results import intensity_differences
 from baseline.package.order import (
@@ -26,9 +27,9 @@ from baseline.package.order import (
     turned_configuration,
     turned_tensor,
 )
-from baseline.package.own_networks import OwnMember
 from contract import labels
-from contract.errors import ModelPackageError
+from contract.code import Code, split_reference
+from contract.errors import HecktorError, ModelPackageError
 from contract.files import write_json
 from contract.packages import CHANNELS
 
@@ -37,7 +38,7 @@ _PLAN_KEYS: Final = ("plans_name", INTENSITIES, "label_manager")
 # Plans of a package without a network of nnU-Net.
 _NO_PLANS: Final[Mapping[str, Any]] = {"plans_name": "none", INTENSITIES: {}, "label_manager": "LabelManager"}
 # Folder of the package for the files of an entrant's own networks.
-_OWN_FOLDER: Final = "networks"
+_CUSTOM_FOLDER: Final = "networks"
 # Entries of a manifest that belong to the networks; the last six are optional.
 _OF_NETWORKS: Final = (
     "configuration",
@@ -69,11 +70,13 @@ class EnsembleMember:
 
 
 def write_networks(
-    folder: Path, members: Sequence[EnsembleMember | OwnMember], channels: int = len(CHANNELS)
+    folder: Path, members: Sequence[EnsembleMember | CustomMember], channels: int = len(CHANNELS)
 ) -> dict[str, Any]:
     """Write plans and weights of the members; returns their entries of the manifest."""
     plans, names = _merged_plans(members)
-    code = {name: digest for member in members if isinstance(member, OwnMember) for name, digest in member.code.items()}
+    code = {
+        name: digest for member in members if isinstance(member, CustomMember) for name, digest in member.code.items()
+    }
     folds, member_of = _write_folds(folder, members, [plans["configurations"][name] for name in names], channels)
     write_json(folder / PLANS, plans)
     several = {"fold_configurations": [names[number] for number in member_of]} if len(set(names)) > 1 else {}
@@ -93,13 +96,13 @@ def copy_networks(folder: Path, package: ModelPackage) -> dict[str, Any]:
     return {key: value for key, value in package.manifest.as_json().items() if key in _OF_NETWORKS}
 
 
-def _merged_plans(members: Sequence[EnsembleMember | OwnMember]) -> tuple[dict[str, Any], list[str]]:
+def _merged_plans(members: Sequence[EnsembleMember | CustomMember]) -> tuple[dict[str, Any], list[str]]:
     """The members' plans merged, with axes (z, y, x), and the name of each member's configuration."""
     first = next((one.plans for one in members if isinstance(one, EnsembleMember)), _NO_PLANS)
     configurations: dict[str, Any] = {}
     names = []
     for member in members:
-        if isinstance(member, OwnMember):
+        if isinstance(member, CustomMember):
             own_name, turned = member.reference, member.configuration
         else:
             own_name = member.configuration
@@ -116,15 +119,15 @@ def _merged_plans(members: Sequence[EnsembleMember | OwnMember]) -> tuple[dict[s
 
 def _write_folds(
     folder: Path,
-    members: Sequence[EnsembleMember | OwnMember],
+    members: Sequence[EnsembleMember | CustomMember],
     configurations: Sequence[Mapping[str, Any]],
     channels: int,
 ) -> tuple[list[str], list[int]]:
     """Write the first checkpoint of each member, then the second, and so on; returns file names and members."""
     with torch.device("meta"):  # only names and shapes are needed
-        networks = [None if is_own(one) else _untrained(one, channels) for one in configurations]
+        networks = [None if is_custom(one) else _untrained(one, channels) for one in configurations]
     folds: list[Iterable[Checkpoint | Path]] = [
-        member.folders if isinstance(member, OwnMember) else member.checkpoints for member in members
+        member.folders if isinstance(member, CustomMember) else member.checkpoints for member in members
     ]
     rounds = itertools.zip_longest(*folds)
     files: list[str] = []
@@ -134,7 +137,7 @@ def _write_folds(
             continue
         member, network = members[number], networks[number]
         if isinstance(checkpoint, Path):
-            files.append(f"{_OWN_FOLDER}/{len(files)}")
+            files.append(f"{_CUSTOM_FOLDER}/{len(files)}")
             shutil.copytree(checkpoint, folder / files[-1], copy_function=shutil.copyfile)
         elif isinstance(member, EnsembleMember) and network is not None:
             files.append(_write_fold(checkpoint, folder / f"fold_{len(files)}.safetensors", network, member))
@@ -175,3 +178,65 @@ def _check_fit(name: str, trained: Mapping[str, torch.Tensor], network: nn.Modul
     for key, shape in expected.items():
         if tuple(trained[key].shape) != shape:
             raise ModelPackageError(name, f"{key} of shape {tuple(trained[key].shape)}", f"{shape} (plans.json)")
+
+
+NETWORK = "network"
+# Its name in a folder of code if the user gives none.
+_CLASS = "Network"
+
+
+@dataclass(frozen=True)
+class CustomMember:
+    """Networks of one class of an entrant: one folder of files for each fold.
+
+    Attributes:
+        reference: the class, such as `my_model:Network`.
+        declaration: what the class declares.
+        folders: the files of each fold, which are copied as they are.
+        digest: sha256 of the code.
+        channels: names of the edition's channels.
+    """
+
+    reference: str
+    declaration: NetworkDeclaration
+    folders: tuple[Path, ...]
+    digest: str
+    channels: tuple[str, ...]
+
+    @property
+    def code(self) -> dict[str, str]:
+        """The manifest's entry: the folder of code and its checksum."""
+        return {split_reference(self.reference, NETWORK)[0]: self.digest}
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The network as a configuration of nnU-Net's plans."""
+        return self.declaration.configuration(self.reference, self.channels)
+
+
+def custom_member(
+    code: Code, network: str | None, weights: Sequence[Path], channels: tuple[str, ...]
+) -> CustomMember | None:
+    """The entrant's network of `--code`, `--network` and `--weights`; None if none was given.
+
+    `channels` are the names of the edition's.
+
+    Raises:
+        HecktorError: some of the three are missing, or a folder of weights is absent or empty.
+        ModelPackageError: the code cannot be imported, or has no such class or a wrong declaration.
+    """
+    if not weights:
+        if network is not None:
+            raise HecktorError("--network", "found without --weights", "both")
+        return None
+    if network is None:
+        if len(code.folders) != 1:
+            found = f"found {len(code.folders)} of them with --weights"
+            raise HecktorError("--code", found, "one folder of code, or --network folder:Name")
+        network = f"{next(iter(code.folders))}:{_CLASS}"
+    for folder in weights:
+        if not folder.is_dir() or not any(path.is_file() for path in folder.rglob("*")):
+            raise HecktorError(f"--weights {folder.name}", "found no files", "the folder that the network is made from")
+    declaration = declaration_of(code.find(network, NETWORK), network, channels)
+    digest = code.digest(split_reference(network, NETWORK)[0])
+    return CustomMember(network, declaration, tuple(weights), digest, channels)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.masks.postprocessing import LesionMeasures, measure_lesions, pet_in_suv, removal_reasons
-from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import label_path, prepared_ct_and_pet
+from baseline.release.cases import ReleaseCase, label_path
+from baseline.release.data_set import prepared_ct_and_pet
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError

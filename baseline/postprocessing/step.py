@@ -25,8 +25,7 @@ from baseline.postprocessing.record import (
     recorded,
 )
 from baseline.postprocessing.volumes import MaskCohort, cross_fitted, gains, minimum_volumes, score_of
-from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.data_set import label_path
+from baseline.release.cases import ReleaseCase, label_path, read_cases
 from baseline.release.keys import key_of
 from baseline.release.record import edition_of, smallest_lesions_of
 from baseline.release.splits import Splits, read_splits

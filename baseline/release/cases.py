@@ -7,12 +7,12 @@ folder's CSV file holds clinical variables and targets. A patient is identified 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from baseline.release.clinical import Values, read_values
 from baseline.release.folders import (
@@ -36,49 +36,40 @@ from contract.release.problems import ERROR, Problem
 from contract.release.tables import ReleaseTable, read_table
 
 _PATHS: Final = ("ct", "pet", "mask", "planning_ct", "dose")
-
-
-class CaseRecord(Document):
-    """A patient of `cases.json`; `patient` holds the clinical variables and the centre, `outcomes` is by column."""
-
-    patient_id: str
-    centre: str
-    suv_factor: float | None
-    ct: str
-    pet: str | None
-    mask: str | None
-    planning_ct: str | None
-    dose: str | None
-    patient: dict[str, float | int | str | None]
-    outcomes: dict[str, bool | float | int | str]
-    channels: tuple[str, ...] = CT_AND_PET
-    registered: dict[str, str] = Field(default_factory=dict)
+_Patient = Annotated[
+    Patient,
+    PlainValidator(lambda one: one if isinstance(one, Patient) else Patient.from_json(one)),
+    PlainSerializer(Patient.as_json),
+]
 
 
 @dataclass(frozen=True)
 class ReleaseCase:
-    """One training patient; a file that the release lacks is None.
+    """One training patient, as in `cases.json`; a file that the release lacks is None.
 
     `outcomes` maps the columns of the edition's answers to their values: days, True for an event, a class; a missing
     one is absent. `centre` is the table's value, or else the first part of the ID. `suv_factor` turns a PET in
     Bq/ml into SUV. In an edition of MR `ct` is the scan with the mask's grid, `registered` holds the images and masks
     of an earlier visit by the input's name, and there is no PET; `channels` are the networks' (`Algorithm.channels`).
-    `release` is the folder that was given with `--release`, below which the files lie.
+    `release` is the folder that was given with `--release`, below which the files lie; `cases.json` has their paths in
+    it, since it may be copied or moved.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     patient_id: str
     centre: str
     ct: Path
     pet: Path | None
     mask: Path | None
-    patient: Patient
-    outcomes: Mapping[str, Any] = field(default_factory=dict)
+    patient: _Patient
+    outcomes: Mapping[str, bool | float | int | str] = field(default_factory=dict)
     planning_ct: Path | None = None
     dose: Path | None = None
     suv_factor: float | None = None
     channels: tuple[str, ...] = CT_AND_PET
     registered: Mapping[str, Path] = field(default_factory=dict)
-    release: Path = Path()
+    release: Annotated[Path, Field(exclude=True)] = Path()
 
     @property
     def is_mr(self) -> bool:
@@ -99,45 +90,53 @@ class ReleaseCase:
         return self.outcomes.get(answer.columns["event" if answer.kind == "risk" else "class"])
 
     def as_json(self) -> dict[str, Any]:
-        """The record in `cases.json`; paths are relative to the release, which may be copied or moved."""
-        paths = {name: None if (path := getattr(self, name)) is None else self.below(path) for name in _PATHS}
-        identity = {"patient_id": self.patient_id, "centre": self.centre, "suv_factor": self.suv_factor}
-        registered = {name: self.below(path) for name, path in self.registered.items()}
-        mr = {"channels": list(self.channels), "registered": registered}
-        known = {**identity, **paths, "patient": self.patient.as_json(), "outcomes": dict(self.outcomes)}
-        return known | mr if self.is_mr else known
+        """The record in `cases.json`."""
+        content: dict[str, Any] = _Cases(cases=(self.moved(self.below),)).model_dump(mode="json")["cases"][0]
+        return content
 
-    def below(self, path: Path) -> str:
+    def moved(self, place: Callable[[Path], Path]) -> ReleaseCase:
+        """The patient with each file elsewhere."""
+        paths: dict[str, Any] = {
+            name: None if (path := getattr(self, name)) is None else place(path) for name in _PATHS
+        }
+        return replace(self, **paths, registered={name: place(path) for name, path in self.registered.items()})
+
+    def below(self, path: Path) -> Path:
         """A file's path relative to the release."""
-        return str(path.relative_to(self.release) if path.is_relative_to(self.release) else path)
+        return path.relative_to(self.release) if path.is_relative_to(self.release) else path
+
+
+class _Cases(Document):
+    """`cases.json`."""
+
+    cases: tuple[ReleaseCase, ...]
 
 
 def read_cases(work: WorkFolders) -> tuple[ReleaseCase, ...]:
     """The prepared patients, sorted by ID."""
-    name = work.cases_json.name
-    records = enumerate(work.read(work.cases_json))
-    release = release_of(work)
-    return tuple(_case_of(parse_document(one, CaseRecord, f"{name}[{number}]"), release) for number, one in records)
-
-
-def _case_of(record: CaseRecord, release: Path) -> ReleaseCase:
-    paths = {name: None if (path := getattr(record, name)) is None else release / path for name in _PATHS}
-    return ReleaseCase(
-        record.patient_id,
-        record.centre,
-        patient=Patient.from_json(record.patient),
-        outcomes=record.outcomes,
-        suv_factor=record.suv_factor,
-        channels=record.channels,
-        registered={name: release / path for name, path in record.registered.items()},
-        release=release,
-        **paths,  # type: ignore[arg-type]
-    )
+    content, release = parse_document(work.read(work.cases_json), _Cases, work.cases_json.name), release_of(work)
+    return tuple(replace(case.moved(release.joinpath), release=release) for case in content.cases)
 
 
 def write_cases(work: WorkFolders, cases: Sequence[ReleaseCase]) -> None:
     """Write `cases.json`."""
-    write_json(work.cases_json, [case.as_json() for case in cases])
+    write_json(work.cases_json, {"cases": [case.as_json() for case in cases]})
+
+
+def image_path(raw: Path, case: ReleaseCase, channel: int) -> Path:
+    """A channel's prepared image, in nnU-Net's training images, or in `imagesTs` for a patient without a mask."""
+    folder = "imagesTs" if case.mask is None else "imagesTr"
+    return raw / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
+
+
+def image_paths(raw: Path, case: ReleaseCase) -> list[Path]:
+    """The prepared images of all channels."""
+    return [image_path(raw, case, number) for number in range(len(case.channels))]
+
+
+def label_path(raw: Path, case: ReleaseCase) -> Path:
+    """The prepared reference mask on the network's grid."""
+    return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
 def head_answers(edition: Edition) -> tuple[Answer, ...]:

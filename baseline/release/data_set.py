@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,13 +21,13 @@ from algorithm.region.grids import resample_mask
 from algorithm.region.lattice import upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, load_cached, map_items
-from baseline.release.cases import ReleaseCase
-from baseline.release.keys import Sources, contents_of, keys_of, short
-from baseline.release.suv_factors import scaled_by_factor
+from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path
+from baseline.release.checks import scaled_by_factor
+from baseline.release.keys import Sources, keys_of
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import Finding
-from contract.files import read_json, write_json
+from contract.files import write_json
 from contract.images.volumes import Volume, read_volume, write_volume
 from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
@@ -47,8 +46,7 @@ class PreparedCase:
 
     `region_litres` and `region_found_by` describe the region that inference would segment, `reference_inside` the
     share of reference voxels inside it (None without a mask). `lesions_ml` has the volumes of the reference's lesions
-    by label, `notices` lists corrections of the images, `key` is the digest of the inputs. `made_from` names the inputs
-    with the first digits of their sha256, to say what has changed.
+    by label, `notices` lists corrections of the images, `key` is the digest of the inputs.
     """
 
     patient_id: str
@@ -59,7 +57,6 @@ class PreparedCase:
     notices: tuple[str, ...]
     seconds: float
     key: str
-    made_from: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,26 +68,10 @@ class DataSet:
     removed: tuple[str, ...]
 
 
-def image_path(raw: Path, case: ReleaseCase, channel: int) -> Path:
-    """A channel's prepared image, in nnU-Net's training images, or in `imagesTs` for a patient without a mask."""
-    folder = "imagesTs" if case.mask is None else "imagesTr"
-    return raw / folder / f"{case.patient_id}_{channel:04d}.nii.gz"
-
-
-def image_paths(raw: Path, case: ReleaseCase) -> list[Path]:
-    """The prepared images of all channels."""
-    return [image_path(raw, case, number) for number in range(len(case.channels))]
-
-
 def prepared_ct_and_pet(raw: Path, case: ReleaseCase) -> tuple[Volume, npt.NDArray[np.float32] | None]:
     """The prepared CT and the values of its PET, None for an empty one; of MR the scan and None."""
     ct, *others = (read_volume(path, "float32") for path in image_paths(raw, case))
     return ct, others[0].array if not case.is_mr and others[0].array.any() else None
-
-
-def label_path(raw: Path, case: ReleaseCase) -> Path:
-    """The prepared reference mask on the network's grid."""
-    return raw / "labelsTr" / f"{case.patient_id}.nii.gz"
 
 
 def write_data_set(cases: Sequence[ReleaseCase], work: WorkFolders, spacing_mm: Spacing, jobs: int = 1) -> DataSet:
@@ -105,8 +86,7 @@ def write_data_set(cases: Sequence[ReleaseCase], work: WorkFolders, spacing_mm: 
     keys = keys_of(work, {case.patient_id: _sources(case, spacing_mm) for case in cases}, cases[0].release)
     done = {case.patient_id: one for case in cases if (one := _load_prepared(case, raw, keys[case.patient_id]))}
     waiting = [case for case in cases if case.patient_id not in done]
-    inputs = _named_inputs(work, waiting)
-    items = [(case, keys[case.patient_id], inputs[case.patient_id]) for case in waiting]
+    items = [(case, keys[case.patient_id]) for case in waiting]
     for prepared in map_items(partial(_prepare_case, raw=raw, spacing_mm=spacing_mm), items, jobs, "prepare"):
         done[prepared.patient_id] = prepared
     removed = _remove_others(cases, raw)
@@ -135,9 +115,9 @@ def _load_prepared(case: ReleaseCase, raw: Path, key: str) -> PreparedCase | Non
     return PreparedCase(**{**record, "notices": tuple(record["notices"])})
 
 
-def _prepare_case(item: tuple[ReleaseCase, str, dict[str, str]], raw: Path, spacing_mm: Spacing) -> PreparedCase:
+def _prepare_case(item: tuple[ReleaseCase, str], raw: Path, spacing_mm: Spacing) -> PreparedCase:
     start = time.perf_counter()
-    case, key, made_from = item
+    case, key = item
     notices = Notices()
     images, region = read_training_case(case, notices)
     grid = upright_grid(images.scan.geometry, region.lower_mm, region.upper_mm, spacing_mm)
@@ -156,7 +136,7 @@ def _prepare_case(item: tuple[ReleaseCase, str, dict[str, str]], raw: Path, spac
     seconds = round(time.perf_counter() - start, 2)
     found = tuple(map(str, notices.findings))
     prepared = PreparedCase(
-        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key, made_from
+        case.patient_id, region.volume_litres, region.found_by, inside, lesions_ml, found, seconds, key
     )
     # Written last: the note stands for complete images.
     cache(_note(raw, case), key, asdict(prepared))
@@ -200,24 +180,6 @@ def _sources(case: ReleaseCase, spacing_mm: Spacing) -> Sources:
     factor = {} if case.suv_factor is None else {"suv_factor": case.suv_factor}
     options = {"version": _PREPARE_VERSION, "spacing_mm": list(spacing_mm)}
     return (*case.files, case.mask), options | factor
-
-
-def _named_inputs(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, dict[str, str]]:
-    """`PreparedCase.made_from` by patient ID."""
-    files = {case.patient_id: [path for path in (*case.files, case.mask) if path is not None] for case in cases}
-    contents = contents_of(work, set(chain(*files.values())), cases[0].release) if cases else {}
-    named = {}
-    for case in cases:
-        name, factor = case.patient_id, case.suv_factor
-        named[name] = {case.below(path): short(contents[path]) for path in files[name]}
-        named[name] |= {} if factor is None else {f"--suv-factors of {name}": f"{factor:g}"}
-    return named
-
-
-def inputs_of(raw: Path) -> dict[str, str]:
-    """The inputs of all prepared patients by name: the first digits of a file's sha256, or the value of an option."""
-    notes = (read_json(path)["result"] for path in sorted((raw / "notes").glob("*.json")))
-    return {name: value for note in notes for name, value in note.get("made_from", {}).items()}
 
 
 def _note(raw: Path, case: ReleaseCase) -> Path:

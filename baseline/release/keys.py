@@ -24,17 +24,11 @@ Sources = tuple[Sequence[Path | None], Mapping[str, Any]]
 # Files of more bytes together are read by several threads, with a progress bar.
 _MANY_BYTES: Final = 2**28
 _MOST_THREADS: Final = 8
-_SHOWN_DIGITS: Final = 12
 
 
 def digest(made_from: Any) -> str:
     """A digest of JSON values."""
     return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()
-
-
-def short(sha256: str | None) -> str:
-    """The first digits of a digest, for messages."""
-    return "unreadable" if sha256 is None else sha256[:_SHOWN_DIGITS]
 
 
 def key_of(work: WorkFolders, files: Sequence[Path | None], options: Mapping[str, Any]) -> str:

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import Release, ReleaseCase, head_answers, outcome_counts, read_release, write_cases
-from baseline.release.checks import check_images
+from baseline.release.checks import check_images, with_suv_factors
 from baseline.release.keys import Sources, digest, keys_of
 from baseline.release.problems import as_json, in_order, patients_with_errors, write_problems
 from baseline.release.record import Preparation, PrepareOptions, chosen_spacing
 from baseline.release.splits import load_or_make_splits
-from baseline.release.suv_factors import with_suv_factors
 from baseline.work import WorkFolders
 from contract.documents import installed_version
 from contract.editions import Answer, Edition, load_edition

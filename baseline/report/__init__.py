@@ -1,1 +1,1 @@
-"""The training report: cross-validated metrics, comparators, uncertainty and the worst cases."""
+"""The training report: cross-validated metrics, comparators and the worst cases."""

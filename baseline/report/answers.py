@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from baseline.fit import check_heads
 from baseline.heads.record import stored_targets
-from baseline.release.cases import ReleaseCase, head_answers, read_cases
+from baseline.release.cases import ReleaseCase, head_answers, image_path, read_cases
 from baseline.release.record import edition_of
 from baseline.report.masks import link, write_references
-from baseline.report.report import check_heads
 from baseline.work import WorkFolders
 from contract.editions import Answer
 from contract.errors import OutputError
@@ -108,8 +108,6 @@ def _write_masks(masks: Path, folder: Path, cases: Sequence[ReleaseCase]) -> Non
 def _write_probabilities(work: WorkFolders, folder: Path, case: ReleaseCase) -> None:
     if not (stored := work.probabilities(case.patient_id)).is_file():  # the masks were given
         raise OutputError("--probabilities", f"no {stored.name}", "networks: given masks have none")
-    from baseline.release.data_set import image_path  # imports torch
-
     grid = read_header(image_path(work.raw, case, 0)).geometry
     with np.load(stored) as arrays:
         for name in ("gtvp", "gtvn"):

@@ -1,26 +1,22 @@
-"""Write `report/index.html`, its pictures and `report/report.json`; check that the heads are current."""
+"""Write `report/index.html`, its pictures and `report/report.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.heads.measure import features_version
-from baseline.fitted_features import fits_stamp
-from baseline.heads.custom_features import custom_features_stamp
+from baseline.fit import check_heads
 from baseline.heads.metrics import mask_metric_titles
 from baseline.heads.models.targets import targets_of
-from baseline.heads.record import FORMAT_VERSION as HEADS_VERSION
-from baseline.heads.record import read_cross_validation, stored_cross_validation, stored_targets
+from baseline.heads.record import read_cross_validation, stored_targets
 from baseline.postprocessing.record import current_record
 from baseline.release.cases import ReleaseCase, read_cases
 from baseline.release.keys import key_of
-from baseline.release.record import edition_of, read_preparation, smallest_lesions_of
+from baseline.release.record import edition_of, read_preparation
 from baseline.release.splits import read_splits
 from baseline.report.masks import WorstCase, score_masks, worst_cases
-from baseline.report.page import worst_cases_html
-from baseline.report.sections import postprocessing_section, segmentation_section, uncertainty_section
+from baseline.report.page import postprocessing_section, segmentation_section, worst_cases_html
 from baseline.report.summary import images_or_not, new_centres, worst_patients
 from baseline.report.targets import target_section
 from baseline.report.training import facts, training_logs, training_section
@@ -32,11 +28,9 @@ from evaluation.page.html import bullets, paragraph
 from evaluation.statistics import DEFAULT_BOOTSTRAPS
 
 # Increment when the page or report.json change for the same inputs.
-FORMAT_VERSION: Final = 11
+FORMAT_VERSION: Final = 12
 _WORST: Final = "Patients with the lowest mean DSC of GTVp and GTVn."
 _PICTURES: Final = "index_files"
-# What is said of heads that are not current.
-OUTDATED: Final = "fitted by another version, or before masks, patients or fitted features changed"
 
 
 def make_report(work: WorkFolders, jobs: int) -> Path:
@@ -65,11 +59,9 @@ def _key(work: WorkFolders, scored: Sequence[ReleaseCase]) -> str:
     absent = [path.name for path in masks if not path.is_file()]
     if absent:
         raise HecktorError(f"out_of_fold/masks/{absent[0]}", "not found", "`hecktor train heads` before")
-    records = [path if path.is_file() else None for path in (work.uncertainty(case.patient_id) for case in scored)]
-    references = work.of_reference_masks().cross_validation_json
-    records.append(references if references.is_file() else None)
-    sources = [*masks, *(case.mask for case in scored), *records, work.cross_validation_json, work.heads_json]
-    sources += [work.postprocessing_json] if work.postprocessing_json.is_file() else []
+    sources = [*masks, *(case.mask for case in scored), work.cross_validation_json, work.heads_json]
+    optional = work.of_reference_masks().cross_validation_json, work.postprocessing_json
+    sources += [path if path.is_file() else None for path in optional]
     return key_of(work, sources, {"version": FORMAT_VERSION})
 
 
@@ -93,9 +85,6 @@ def _page(work: WorkFolders, scored: Sequence[ReleaseCase], jobs: int) -> tuple[
     figures["worst_cases"] = [case.case for case in worst]
     pictures = paragraph(_WORST) + worst_cases_html(worst, _write_pictures(work, worst))
     sections.append(Section("worst", "Worst cases", pictures))
-    records = expected_dscs(work, scored)
-    content, figures["uncertainty"] = uncertainty_section(records, metrics["results"], DEFAULT_BOOTSTRAPS, splits.seed)
-    sections.append(Section("uncertainty", "Uncertainty", content))
     if (rules := current_record(work)) is not None:
         sections.append(Section("postprocessing", "Postprocessing", postprocessing_section(rules)))
         figures["postprocessing"] = rules.model_dump(mode="json")["cross_fitted"]
@@ -122,36 +111,3 @@ def _write_pictures(work: WorkFolders, cases: Sequence[WorstCase]) -> dict[str, 
         for case in cases:
             write_bytes(partial / f"{case.case}.jpg", case.jpeg)
     return {case.case: f"{_PICTURES}/{case.case}.jpg" for case in cases}
-
-
-def expected_dscs(work: WorkFolders, cases: Sequence[ReleaseCase]) -> dict[str, Mapping[str, float | None]]:
-    """Expected DSCs by patient ID and label, without patients for whom there are none."""
-    paths = {case.patient_id: work.uncertainty(case.patient_id) for case in cases}
-    return {name: read_json(path)["result"] for name, path in paths.items() if path.is_file()}
-
-
-def heads_key(work: WorkFolders, cases: Sequence[ReleaseCase], own: Mapping[str, str] | None = None) -> str:
-    """Digest of the inputs of the heads; `own` holds the sha256 of the code of each entrant's head."""
-    families = [
-        one for target in targets_of(edition_of(work)) for one in (*target.families, *target.comparators.values())
-    ]
-    models = [[one.name, one.transforms, one.settings, one.least_scarce] for one in families]
-    made_from = {"cases": [case.as_json() for case in cases], "seed": read_splits(work).seed, "version": HEADS_VERSION}
-    made_from |= {"features": features_version(smallest_lesions_of(work)), "models": models, **fits_stamp(work)}
-    made_from |= {"own": dict(own)} if own else {}
-    return key_of(work, (work.features_json,), made_from | custom_features_stamp(work))
-
-
-def heads_are_current(work: WorkFolders) -> bool:
-    """False if another version fitted the heads, or masks, patients or fitted features have changed since."""
-    document = stored_cross_validation(work)
-    if document is None or not work.features_json.is_file():
-        return False
-    return document.made_from == heads_key(work, read_cases(work), document.own)
-
-
-def check_heads(work: WorkFolders) -> None:
-    """Raise HecktorError unless the heads are current."""
-    work.read(work.cross_validation_json)  # names the step without which there is none
-    if not heads_are_current(work):
-        raise HecktorError(work.heads_json.name, OUTDATED, "`hecktor train heads` again")

@@ -10,8 +10,8 @@ import numpy as np
 
 from baseline.heads.cohort import outcomes_in
 from baseline.heads.cross_validation import KINDS, METRIC_TITLES
-from baseline.heads.document import left_out_text
 from baseline.heads.models.kinds import Target, direction_in_words
+from baseline.heads.record import left_out_text
 from baseline.report import page
 from baseline.report.figures import KIND_TITLES, Kinds, answer_figures
 from baseline.report.models import (

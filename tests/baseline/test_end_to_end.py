@@ -157,8 +157,6 @@ def check_heads(work: Path, release: Path) -> None:
         ct = read_volume(folder / f"{folder.name}__CT.nii.gz")
         assert mask.geometry.differences(ct.geometry) == []
         assert set(np.unique(mask.array)) <= {0, 1, 2}
-        trust = read_json(work / "out_of_fold" / "uncertainty" / f"{folder.name}.json")["result"]
-        assert all(value is None or 0 < value < 1 for value in trust.values())
     document = read_json(work / "cross_validation.json")
     assert document["no_head"] == {}
     for target in ("rfs", "hpv"):
@@ -174,7 +172,6 @@ def check_report(work: Path) -> None:
     assert scored["cases"]["failed"] == []
     figures = read_json(work / "report" / "report.json")
     assert len(figures["worst_cases"]) == 6
-    assert set(figures["uncertainty"]) == {"GTVp", "GTVn"}
     assert set(figures["segmentation"]) == {"gtvp_dsc_mean", "gtvn_dsc_agg", "gtvn_f1_agg"}
     assert figures["rfs"]["models"]["heads"]["nested"]["value"] is not None
     page = (work / "report" / "index.html").read_text()
@@ -182,7 +179,7 @@ def check_report(work: Path) -> None:
     assert page.count('<section class="chart ') == 3  # the loss; survival and calibration
     assert len(list(filter(None, figures["summary"]))) == 3
     assert figures["training"]["Trained until"]
-    order = ["summary", "training", "rfs", "hpv", "segmentation", "worst", "uncertainty"]
+    order = ["summary", "training", "rfs", "hpv", "segmentation", "worst"]
     assert [one for one in re.findall(r'class="part" id="([^"]+)"', page) if one != "postprocessing"] == order
     assert "<script src" not in page  # it loads nothing
     assert str(work) not in page

@@ -11,12 +11,11 @@ import pytest
 
 from baseline import make_report
 from baseline.cli import main
+from baseline.fit import heads_are_current
 from baseline.heads.models.targets import RISK_FEATURES, targets_of
 from baseline.network.given_masks import averaged_masks
 from baseline.network.out_of_fold import write_probabilities
-from baseline.release.cases import ReleaseCase, read_cases
-from baseline.release.data_set import image_path
-from baseline.report.report import heads_are_current
+from baseline.release.cases import ReleaseCase, image_path, read_cases
 from baseline.work import WorkFolders
 from contract.editions import load_edition
 from contract.errors import HecktorError
@@ -104,7 +103,7 @@ def test_other_definitions_and_other_models_make_heads_outdated(
     targets = targets_of(load_edition())
     family = replace(targets[0].families[0], transforms={**RISK_FEATURES, "spread_mm": "identity"})
     others = (replace(targets[0], families=(family, *targets[0].families[1:])), *targets[1:])
-    monkeypatch.setattr("baseline.report.report.targets_of", lambda _: others)
+    monkeypatch.setattr("baseline.fit.targets_of", lambda _: others)
     assert not heads_are_current(work)
 
 
@@ -185,8 +184,8 @@ def test_heads_of_reference_masks_lie_beside_the_others(prepared: tuple[WorkFold
 
 def test_reference_masks_of_a_release_without_any(prepared: tuple[WorkFolders, Path]) -> None:
     work, _ = prepared
-    rows = read_json(work.cases_json)
-    write_json(work.cases_json, [{**row, "mask": None} for row in rows])
+    rows = read_json(work.cases_json)["cases"]
+    write_json(work.cases_json, {"cases": [{**row, "mask": None} for row in rows]})
     with pytest.raises(HecktorError, match="--masks reference: no patient with a reference mask"):
         heads(work, Path("reference"))
 

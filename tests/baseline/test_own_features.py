@@ -13,10 +13,10 @@ from algorithm import Predictor
 from algorithm.heads.feature_hook import folders_of
 from algorithm.network.package import load_package
 from baseline.cli import main
+from baseline.fit import heads_are_current
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
-from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.editions import load_edition
@@ -87,7 +87,7 @@ def test_from_masks_to_a_package_that_answers(
     before = read_json(work.heads_json)
     heads(work, masks, "--code", str(code))
     patients = read_cases(work)
-    rows, ours = read_json(work.own_features_json)["rows"], read_json(work.features_json)["result"]
+    rows, ours = read_json(work.custom_features_json)["rows"], read_json(work.features_json)["result"]
     for case in patients:
         value = rows[case.patient_id]["features"][NAME]
         assert value == pytest.approx(ours[case.patient_id]["gtvp_hu_sd"], rel=1e-6)
@@ -109,18 +109,18 @@ def test_from_masks_to_a_package_that_answers(
 
     heads(work, masks)
     assert read_json(work.heads_json) == before
-    assert not work.own_features_json.is_file()
+    assert not work.custom_features_json.is_file()
 
 
 @pytest.mark.slow
 def test_other_code_measures_again(prepared: tuple[WorkFolders, Path], code: Path, tmp_path: Path) -> None:
     work, masks = prepared
     heads(work, masks, "--code", str(code))
-    first = read_json(work.own_features_json)["rows"]
+    first = read_json(work.custom_features_json)["rows"]
     segmented = {path: path.stat().st_mtime_ns for path in work.masks.iterdir()}
     written(tmp_path, "/ 1)", "* 2)")
     heads(work, masks, "--code", str(code))
-    for name, row in read_json(work.own_features_json)["rows"].items():
+    for name, row in read_json(work.custom_features_json)["rows"].items():
         assert row["features"][NAME] == pytest.approx(2 * first[name]["features"][NAME])
     assert {path: path.stat().st_mtime_ns for path in work.masks.iterdir()} == segmented
 
@@ -162,7 +162,7 @@ def test_heads_of_reference_masks(prepared: tuple[WorkFolders, Path], code: Path
     work, _ = prepared
     assert main(["heads", "--work", str(work.root), "--masks", "reference", "--jobs", "1", "--code", str(code)]) == 0
     other = work.of_reference_masks()
-    rows, ours = read_json(other.own_features_json)["rows"], read_json(other.features_json)["result"]
+    rows, ours = read_json(other.custom_features_json)["rows"], read_json(other.features_json)["result"]
     assert {name: row["features"][NAME] for name, row in rows.items()} == pytest.approx(
         {name: row["gtvp_hu_sd"] for name, row in ours.items()}, rel=1e-6
     )

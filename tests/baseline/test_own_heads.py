@@ -16,9 +16,9 @@ from algorithm.heads.head_hook import custom_heads
 from algorithm.network.package import load_package
 from baseline import fit_table, make_report
 from baseline.cli import main
+from baseline.fit import heads_are_current
 from baseline.package.assemble import PackageRequest, package_training
 from baseline.release.cases import read_cases
-from baseline.report.report import heads_are_current
 from baseline.work import WorkFolders
 from contract.code import Code
 from contract.errors import ModelPackageError
@@ -102,7 +102,7 @@ def test_from_masks_to_a_package_that_answers(
     assert prediction.record.notices == () or "survival_forest" not in str(prediction.record.notices)
     assert isinstance(prediction.risks["rfs"], float)
 
-    shutil.rmtree(work.own_heads)
+    shutil.rmtree(work.custom_heads)
     with pytest.raises(ModelPackageError, match=r"no files heads/rfs/survival_forest\.Head"):
         package_training(request)
     heads(work, masks)

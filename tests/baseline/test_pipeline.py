@@ -13,11 +13,9 @@ import pytest
 
 import baseline
 from baseline import WorkFolders, measure_out_of_fold, plan_networks
-from baseline.heads.record import FORMAT_VERSION
 from baseline.network import planning
-from baseline.network.nnunet import Machine
 from baseline.network.plans import NetworkPlan, read_plan, store_plan
-from baseline.pipeline import TrainingOptions, next_steps, train
+from baseline.pipeline import TrainingOptions, next_steps
 from baseline.release.record import PrepareOptions
 from contract.errors import HecktorError
 from contract.files import read_json, write_json, write_text
@@ -113,7 +111,7 @@ def test_an_interrupted_plan_is_made_again(tmp_path: Path, planned: Planned) -> 
     assert [path.name for path in work.preprocessed.iterdir()] == ["45.npz"]
 
 
-@pytest.mark.parametrize("missing", [WorkFolders.unfiltered_mask, WorkFolders.probabilities, WorkFolders.uncertainty])
+@pytest.mark.parametrize("missing", [WorkFolders.unfiltered_mask, WorkFolders.probabilities])
 def test_missing_out_of_fold_files_are_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: Any
 ) -> None:
@@ -126,7 +124,6 @@ def test_missing_out_of_fold_files_are_made_again(
         for case in cases:
             write_text(work.unfiltered_mask(case.patient_id), "mask")
             write_text(work.probabilities(case.patient_id), "probabilities")
-            write_text(work.uncertainty(case.patient_id), "{}")
         return rows
 
     monkeypatch.setattr("baseline.network.out_of_fold.segment_out_of_fold", segment_out_of_fold)
@@ -152,32 +149,6 @@ def test_missing_out_of_fold_files_are_made_again(
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
     assert measure_out_of_fold(work) == rows
     assert len(calls) == 4
-
-
-@pytest.mark.parametrize("kind", ["Head", "Features"])
-def test_a_whole_training_does_not_replace_heads_of_ones_own_code(tmp_path: Path, kind: str) -> None:
-    """They are named before the release is read, without `--code` and with that of others; without such heads the release
-    is missed.
-    """
-    work = WorkFolders(tmp_path)
-    options = TrainingOptions(tmp_path, tmp_path / "out", PrepareOptions(str(tmp_path / "none")), NetworkPlan())
-    options = replace(options, machine=Machine("cpu"))
-    record = {"format_version": FORMAT_VERSION, "made_from": "", "no_head": {}, "seed": 0}
-    other = tmp_path / f"other_{kind}"
-    other.mkdir()
-    (other / "__init__.py").write_text("class Features:\n    names = {'x': '1'}\n    measure = print\n")
-    if kind == "Head":
-        write_json(work.cross_validation_json, record | {"own": {"my_code:Head": "0" * 64}})
-    else:
-        write_json(work.own_features_json, {"code": {"my_code": "0" * 64}, "rows": {}})
-    message = rf"^--code: found no my_code:{kind}, which the heads had before, expected the same --code, or `hecktor"
-    for code in ((), (other,)):
-        with pytest.raises(HecktorError, match=message):
-            train(replace(options, code=code))
-    work.own_features_json.unlink(missing_ok=True)
-    write_json(work.cross_validation_json, record)
-    with pytest.raises(HecktorError, match=r"none"):
-        train(options)
 
 
 def test_the_printed_upload_names_ones_own_code(tmp_path: Path) -> None:

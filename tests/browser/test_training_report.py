@@ -1,4 +1,4 @@
-"""The training report in a browser: sentences, loss, a risk, a status, a stage, masks, a worst case, uncertainty."""
+"""The training report in a browser: sentences, loss, a risk, a status, a stage, masks, a worst case."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from baseline.heads.models.targets import targets_of
 from baseline.report.masks import WorstCase
-from baseline.report.page import worst_cases_html
-from baseline.report.sections import segmentation_section, uncertainty_section
+from baseline.report.page import segmentation_section, worst_cases_html
 from baseline.report.targets import target_section
 from baseline.report.training import training_section
 from contract.editions import load_edition
@@ -26,7 +25,6 @@ from tests.baseline.report.records import (
     hpv_record,
     rfs_record,
     stage_record,
-    uncertain_cohort,
 )
 from tests.browser.conftest import accessibility_problems
 from tests.conftest import head_json
@@ -42,12 +40,6 @@ def segmentation() -> str:
     centres = {name: {"cases": 20, "aggregates": {"gtvp_dsc_mean": {"value": 0.7}}} for name in ("CHUM", "CHUP")}
     report = {"cases": {"used": 40}, "provenance": {"edition": "hecktor2025"}, "aggregates": values, "centres": centres}
     return segmentation_section(report, {"gtvp_dsc_mean": "GTVp mean DSC"}, 0)
-
-
-def uncertainty() -> str:
-    dsc = np.linspace(0.2, 0.8, 40)
-    records, rows = uncertain_cohort(dsc, dsc[::-1])
-    return uncertainty_section(records, rows, 20, 0)[0]
 
 
 def heads() -> list[Section]:
@@ -79,7 +71,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *heads(),
         Section("segmentation", "Segmentation", segmentation()),
         Section("worst", "Worst cases", worst),
-        Section("uncertainty", "Uncertainty", uncertainty()),
     ]
     html = document_html(HtmlPage("Training report", "60 patients", sections, "Seed 0"))
     (folder / "index.html").write_text(html, encoding="utf-8")

@@ -168,7 +168,7 @@ def _components_towards(grid: Geometry, axis: int) -> npt.NDArray[np.float64]:
 
 
 BONE_HU: Final = 250.0
-AIR_HU: Final = -500.0
+AIR_THRESHOLD_HU: Final = -500.0
 # Bone and air this close to the surface are in contact with it; on coarser grids those in the next voxel are.
 REACH_MM: Final = 3.0
 CONTACTS: Final = ("bone_contact", "air_contact", "bone_ml")
@@ -188,7 +188,7 @@ def neighbours(structure: Structure | None, ct: npt.NDArray[np.float32]) -> dict
     inside, hu = structure.inside, structure.cut(ct)
     surface = inside & ~ndimage.binary_erosion(inside)
     bone = hu > BONE_HU
-    shares = (float(np.mean(_within_reach(part, structure)[surface])) for part in (bone, hu < AIR_HU))
+    shares = (float(np.mean(_within_reach(part, structure)[surface])) for part in (bone, hu < AIR_THRESHOLD_HU))
     bone_ml = float(np.count_nonzero(bone & _within_reach(inside, structure))) * structure.voxel_ml
     return dict(zip(CONTACTS, (*shares, bone_ml), strict=True))
 

@@ -12,8 +12,7 @@ import numpy as np
 from algorithm.heads.documents import Head, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers
 from baseline.heads.metrics import area_under_curve, c_index, class_accuracy
-from baseline.heads.models.classes import predicted
-from baseline.heads.models.logistic import with_threshold
+from baseline.heads.models.classes import platt, predicted, stable_threshold
 from baseline.heads.models.risk import baseline_survival, log_hazard_slope, slope_notice
 from baseline.heads.models.selection import INNER_FOLDS, Candidate, Family, centre_folds, stratified_folds
 from baseline.release.cases import event_key
@@ -140,7 +139,9 @@ class Target(ABC):
         if self.answer.is_binary:
             if isinstance(head, LinearHead):
                 head = head.model_copy(update={"scale": f"{head.scale} of {positive_name(self.answer)}"})
-            return with_threshold(head, cohort.outcomes.positive, scores, rng)
+            positive = cohort.outcomes.positive
+            learnt = {"threshold": stable_threshold(positive, scores, rng), "calibration": platt(positive, scores)}
+            return head.model_copy(update=learnt)
         if self.answer.direction == "time":
             return head.model_copy(update={"survival": baseline_survival(cohort.outcomes, scores)})
         return head

@@ -12,9 +12,8 @@ import numpy as np
 from algorithm.heads.measure import clinical_names
 from algorithm.heads.staging import staged
 from baseline.heads.cohort import HeadCohort, Numbers
-from baseline.heads.models.classes import fit_multinomial, predicted
+from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target
-from baseline.heads.models.logistic import fit_logistic
 from baseline.heads.models.risk import fit_cox, fit_shipped_cox, fit_signs, unfitted
 from baseline.heads.models.selection import LEAST_FOR_ALL, RIDGE, SIGNS, Family, FitPath, Setting
 from baseline.heads.models.terms import Transforms, unchanged

@@ -20,7 +20,6 @@ from baseline.heads.cross_validation import (
     nested,
     out_of_sample,
 )
-from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
 from baseline.heads.metrics import area_under_curve, balanced_accuracy, c_index
 from baseline.heads.models.kinds import Target, only
@@ -28,6 +27,7 @@ from baseline.heads.models.risk import fit_cox, fit_signs, unfitted
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import RISK_FEATURES
 from baseline.heads.models.terms import with_weights
+from baseline.heads.record import cross_validation_document
 from tests.baseline.heads.phantom_features import draw, measured_cohorts, oracle_logit, oracle_risk
 from tests.baseline.prepared import HPV, RFS
 

@@ -15,13 +15,13 @@ from algorithm.masks.segmentation import Segmentation
 from baseline.cache import cache
 from baseline.fit import fit_heads
 from baseline.heads.cohort import HeadCohort, Outcomes
-from baseline.heads.document import cross_validation_document, metrics_only, summary
 from baseline.heads.fitting import cohort_of, fit_all, fit_target
 from baseline.heads.models.kinds import Target, only
 from baseline.heads.models.risk import fit_cox, fit_signs
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of, with_custom_features
 from baseline.heads.models.terms import unchanged
+from baseline.heads.record import cross_validation_document, metrics_only, summary
 from baseline.network.out_of_fold import features_of
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.release.splits import load_or_make_splits

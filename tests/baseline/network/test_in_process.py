@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from baseline.in_process import without_pools
+from baseline.network.in_process import without_pools
 from baseline.network.nnunet import set_environment
 from baseline.work import WorkFolders
 from contract.files import read_json

@@ -147,7 +147,7 @@ import sys
 import threading
 from pathlib import Path
 from baseline.network import jobs
-from baseline.network.interruption import interruptible
+from baseline.network.progress import interruptible
 from contract.errors import run_main
 from test_jobs import ALL, planned
 from baseline.network.nnunet import Machine

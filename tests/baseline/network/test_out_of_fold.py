@@ -1,4 +1,4 @@
-"""Each patient is segmented by all passes of its own fold, which also tell how far the mask can be trusted."""
+"""Each patient is segmented by all passes of its own fold."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import torch
 from algorithm.deadline import Deadline
 from algorithm.heads.features import intensity
 from algorithm.heads.measure import image_feature_names
-from algorithm.masks.segmentation import Segmentation, expected_dsc, softmax
+from algorithm.masks.segmentation import Segmentation, softmax
 from algorithm.network.images import ReadyImage, normalise
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
 from algorithm.network.windows import Pass
 from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
-from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import image_path, label_path
+from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json
@@ -137,7 +136,7 @@ def test_a_mask_of_fewer_passes_is_an_error(
     assert set(measured(cohort, tiny_package)) == set(FOLD_OF)
 
 
-def test_the_passes_of_the_mask_tell_of_trust(
+def test_the_mask_is_that_of_the_patients_own_fold(
     cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
 ) -> None:
     work = cohort[1]
@@ -145,9 +144,6 @@ def test_the_passes_of_the_mask_tell_of_trust(
     for case in cohort[0]:
         found = alone(case, cohort[1], tiny_package)
         np.testing.assert_array_equal(read_volume(work.unfiltered_mask(case.patient_id)).array, found.mask_on(CT))
-        record = read_json(work.uncertainty(case.patient_id))["result"]
-        assert record == pytest.approx(expected_dsc(found.logits))
-        assert any(record.values())
 
 
 @pytest.mark.parametrize("average", ["logits", "probabilities"])
@@ -215,21 +211,6 @@ def test_networks_with_the_scale_of_whole_scans_see_the_whole_scan(
     assert scans == [None] * 2
 
 
-def test_a_missing_uncertainty_is_added_without_other_changes(
-    cohort: tuple[list[ReleaseCase], WorkFolders], tiny_package: Path, tmp_path: Path
-) -> None:
-    work = cohort[1]
-    rows = measured(cohort, tiny_package)
-    assert measured(cohort, None) == rows
-    files = [path for name in FOLD_OF for path in (work.unfiltered_mask(name), work.features(name))]
-    times = [path.stat().st_mtime_ns for path in files]
-    before = work.uncertainty("HMR-002").read_bytes()
-    work.uncertainty("HMR-002").unlink()
-    assert measured(cohort, tiny_package) == rows
-    assert [path.stat().st_mtime_ns for path in files] == times
-    assert work.uncertainty("HMR-002").read_bytes() == before
-
-
 @pytest.mark.parametrize(
     ("package", "fold", "expected"),
     [("tiny_package", 1, [1]), ("pair_package", 0, [0, 1]), ("pair_package", 1, [2, 3])],
@@ -264,4 +245,4 @@ def test_a_new_feature_is_measured_on_stored_masks_without_networks(
     assert [work.unfiltered_mask(name).stat().st_mtime_ns for name in FOLD_OF] == masks
     first = again["CHUM-001"]
     assert first == rows["CHUM-001"] | {f"{name}_novelty": rows["CHUM-001"][f"{name}_suv_mean"] for name in LESIONS}
-    assert read_json(work.features("CHUM-001"))["result"] == first
+    assert read_json(work.features("CHUM-001"))["result"]["features"] == first

@@ -46,32 +46,21 @@ def test_another_plan_replaces_the_images(tmp_path: Path, preprocessed: list[Net
     assert read_plan(work).base_features == 32
 
 
-def write_note(work: WorkFolders, sha256: str) -> None:
-    """The record of a prepared patient whose PET has this digest."""
-    write_json(work.raw / "notes" / "A-1.json", {"key": sha256, "result": {"made_from": {"A-1__PT.nii.gz": sha256}}})
-
-
 def test_other_images_end_a_plan_without_a_network(tmp_path: Path, preprocessed: list[NetworkPlan]) -> None:
-    """After `prepare` wrote other images, the plan is made again, unless it has a checkpoint: it then names the file."""
+    """After `prepare` wrote other images, the plan is made again, unless it has a checkpoint."""
     work = planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "other images"})
-    write_note(work, "3fa4")
     plan_networks(work, PLAN, 1)
     assert len(preprocessed) == 2
     write_text(work.fold(0) / "checkpoint_latest.pth", "network")
     write_json(work.prepare_json, read_json(work.prepare_json) | {"data": "images again"})
-    write_note(work, "77ab")
-    found = r"plan\.json: a network has been trained with A-1__PT\.nii\.gz 3fa4, now 77ab, expected the same"
-    with pytest.raises(HecktorError, match=found):
-        plan_networks(work, PLAN, 1)
-    (work.raw / "notes" / "A-1.json").unlink()
-    with pytest.raises(HecktorError, match=r"trained with A-1__PT\.nii\.gz 3fa4, now absent, expected"):
+    with pytest.raises(HecktorError, match=r"plan\.json: a network has been trained with other images or splits, exp"):
         plan_networks(work, PLAN, 1)
 
 
 def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
-    """Of presets their names, of splits their number and seed."""
+    """Of presets their names."""
     work = planned_work(tmp_path)
     plan_networks(work, PLAN, 1)
     write_text(work.fold(0) / "checkpoint_latest.pth", "network")
@@ -84,7 +73,7 @@ def test_a_refusal_names_each_option_with_both_values(tmp_path: Path) -> None:
         plan_networks(work, PLAN.changed(mirror_axes=(0, 1)), 1)
     splits = read_json(work.splits_json)
     write_json(work.splits_json, splits | {"seed": 3, "folds": [["A-1"], ["A-2"], ["B-1"]]})
-    with pytest.raises(HecktorError, match=r"trained with --folds 2, now 3, --seed 0, now 3, splits\.json \w+, now"):
+    with pytest.raises(HecktorError, match=r"trained with other images or splits"):
         plan_networks(work, PLAN, 1)
 
 

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 
 from algorithm.network.networks import build_network, own_tensors
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from baseline.network.checkpoint import load_starting_weights
 from baseline.network.nnunet import check_trainer, set_environment
 from baseline.network.planning import write_plans
-from baseline.network.starting_weights import load_starting_weights
 from baseline.work import WorkFolders
 from contract.archives import pack
 from contract.errors import HecktorError, OutputError

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from baseline.heads.fitting import OUT_OF_FOLD
 from baseline.network.plans import NetworkPlan, store_plan
-from baseline.package.card import NO_REPORT, model_card
-from baseline.package.description import DEFAULTS, read_description
+from baseline.package.card import DEFAULTS, NO_REPORT, model_card, read_description
 from baseline.release.cases import ReleaseCase, write_cases
 from baseline.work import WorkFolders
 from contract.errors import InputError
@@ -20,7 +20,11 @@ from tests.baseline.prepared import cross_validation_json, outcomes
 from tests.conftest import class_head_json, head_json
 
 DESCRIPTION = {**DEFAULTS, "name": "four|patients", "training_data": "four boxes"}
-HEAD = {"head": head_json(("total_volume_ml", 0.5), ("age_years", 0.1)), "model": "Cox, few features"}
+HEAD = {
+    "head": head_json(("total_volume_ml", 0.5), ("age_years", 0.1)),
+    "model": "Cox, few features",
+    "masks": OUT_OF_FOLD,
+}
 AGES = (50.0, 61.5, None, 70.0)
 
 
@@ -189,7 +193,7 @@ def test_stages_and_a_time(work: WorkFolders) -> None:
     names = dict.fromkeys(("T1", "T2", "T3", "T4"), 0.5)
     time = head_json(("age_years", 0.1)) | {"survival": {"days": [1500.0], "cumulative_hazard": [0.5]}}
     heads = {"t_stage": class_head_json(names, gtvp_diameter_mm=(0.1, 0.2, 0.3, 0.4)), "rfs": time}
-    write_json(work.heads_json, {name: {"head": head, "model": "model"} for name, head in heads.items()})
+    write_json(work.heads_json, {name: {**HEAD, "head": head, "model": "model"} for name, head in heads.items()})
     write_json(
         work.prepare_json, read_json(work.prepare_json) | {"options": {"release": "r", "edition": "hecktor2026"}}
     )

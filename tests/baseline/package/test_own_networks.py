@@ -65,7 +65,7 @@ def test_heads_of_a_working_directory_have_its_edition(tmp_path: Path) -> None:
     edition = load_edition(str(tmp_path / "mine.json"))
     options = {"release": "r", "edition": "no longer there.json"}
     write_json(tmp_path / "work" / "prepare.json", {"options": options, "own_edition": edition.content})
-    heads = tmp_path / "work" / "plans" / "other" / "heads.json"
+    heads = tmp_path / "work" / "reference_masks" / "heads.json"
     command = ["--code", str(code), "--weights", str(weights), "--heads", str(heads)]
     for name, head, further in (("four-answers", "survival", []), ("hecktor2025", "rfs", ["--edition", "hecktor2025"])):
         write_json(

@@ -41,7 +41,8 @@ def record(head: dict[str, Any], **changes: Any) -> dict[str, Any]:
         "metric": "balanced_accuracy",
         "out_of_fold": 0.7,
     }
-    return {"head": head, **selection, "fallback": None, "experts": [], "penalty": 0.0} | changes
+    measured = {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}, "masks": "out-of-fold masks"}
+    return {"head": head, **selection, "fallback": None, "experts": [], **measured} | changes
 
 
 # Heads
@@ -112,21 +113,18 @@ def test_fallbacks_of_the_heads(tmp_path: Path) -> None:
 
 
 def test_the_smallest_lesions_of_the_heads(tmp_path: Path) -> None:
-    """Those of the training's features, the defaults for heads of earlier versions, none for plain heads; and one for
-    all, since features are measured once.
-    """
+    """Those of the training's features, none for plain heads; and one for all, since features are measured once."""
     path, limits = tmp_path / "heads.json", {"gtvp_ml": 0.2, "gtvn_ml": 0.07}
 
     def entry(**of_heads: Any) -> dict[str, Any]:
         path.write_text(json.dumps(of_heads))
         return read_heads(path, EDITION)[1]
 
-    new, old = record(head(), smallest_lesions=limits), record(head())
-    assert entry(hpv=new, hpv_clinical=new) == {"smallest_lesions": limits}
-    assert entry(hpv=old) == {"smallest_lesions": {"gtvp_ml": 0.1, "gtvn_ml": 0.1}}
+    one, other = record(head(), smallest_lesions=limits), record(head())
+    assert entry(hpv=one, hpv_clinical=one)["smallest_lesions"] == limits
     assert entry(hpv=head()) == {}
     with pytest.raises(ModelPackageError, match=r"smallest_lesions gtvp_ml=0\.2 .* and gtvp_ml=0\.1 .*"):
-        entry(hpv=new, hpv_clinical=old)
+        entry(hpv=one, hpv_clinical=other)
 
 
 def test_the_manifest_names_the_masks_of_the_heads(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from scipy import ndimage
 
 from baseline.network.out_of_fold import write_probabilities
 from baseline.postprocessing.record import FORMAT_VERSION
-from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import image_path, label_path
+from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume

@@ -10,8 +10,7 @@ import pytest
 
 from algorithm.masks.postprocessing import apply_rules
 from baseline.postprocessing.lesions import PatientLesions, measure_patient, read_images, read_logits
-from baseline.release.cases import ReleaseCase
-from baseline.release.data_set import label_path
+from baseline.release.cases import ReleaseCase, label_path
 from baseline.work import WorkFolders
 from contract import labels
 from contract.errors import InputError

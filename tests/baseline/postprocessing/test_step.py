@@ -15,10 +15,9 @@ from baseline.cache import cache
 from baseline.postprocessing import step
 from baseline.postprocessing.record import postprocessing_lines, read_record, rules_in_use
 from baseline.postprocessing.step import filter_patient, follow, keep_all, postprocess
-from baseline.release.cases import ReleaseCase, write_cases
-from baseline.release.data_set import image_path, label_path
+from baseline.release.cases import ReleaseCase, image_path, label_path, write_cases
 from baseline.release.splits import load_or_make_splits, read_splits
-from baseline.report.sections import postprocessing_section
+from baseline.report.page import postprocessing_section
 from baseline.work import WorkFolders
 from contract import labels
 from contract.files import read_json, write_json

@@ -73,8 +73,8 @@ def test_a_case_is_the_same_after_a_round_through_json(release: Path, tmp_path: 
 def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     work = WorkFolders(tmp_path)
     write_json(work.prepare_json, {"options": {"release": "r"}})
-    work.cases_json.write_text('[{"patient_id": "A-1", "rfs_days": 12.0}]')
-    with pytest.raises(InputError, match=r"^cases\.json\[0\]\.rfs_days: found 12\.0"):
+    work.cases_json.write_text('{"cases": [{"patient_id": "A-1", "rfs_days": 12.0}]}')
+    with pytest.raises(InputError, match=r"^cases\.json\.cases\[0\]\.centre: found nothing, expected this key"):
         read_cases(work)
 
 

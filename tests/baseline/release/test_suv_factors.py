@@ -13,7 +13,7 @@ import pytest
 
 from algorithm.region.grids import resample
 from baseline.cli import main
-from baseline.release.suv_factors import scaled_by_factor
+from baseline.release.checks import scaled_by_factor
 from baseline.work import DATASET_NAME
 from contract.errors import InputError
 from contract.images.volumes import Volume, read_volume

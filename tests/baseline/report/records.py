@@ -1,4 +1,4 @@
-"""Records as `cross_validation.json` holds them, and of the uncertainty, whose figures follow by hand."""
+"""Records as `cross_validation.json` holds them, whose figures follow by hand."""
 
 from __future__ import annotations
 
@@ -64,26 +64,6 @@ def stage_record() -> dict[str, Any]:
     rows = [{"id": f"P{n}", "centre": "A", "t_stage": stage} for n, stage in enumerate(truth)]
     why = {"why_not": "t_stage: 1 centre, expected at least 2 to leave one out"}
     return {"metric": "balanced_accuracy", "patients": rows, "nested": scored, "leave_one_centre_out": why}
-
-
-def uncertainty_record(expected: float | None) -> dict[str, float | None]:
-    """A patient whose GTVp is as certain as `expected`, and who has no GTVn."""
-    return {"GTVp": expected, "GTVn": None}
-
-
-def uncertain_cohort(expected: np.ndarray, truth: np.ndarray) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Records and the evaluation's rows, in voxels of 1000 each in mask and reference."""
-    records = {f"P{n}": uncertainty_record(float(value)) for n, value in enumerate(expected)}
-    rows: list[dict[str, Any]] = [
-        {
-            "case": f"P{n}",
-            **dict.fromkeys(("gtvp_reference_voxels", "gtvp_predicted_voxels"), 1000),
-            **dict.fromkeys(("gtvn_intersection_voxels", "gtvn_reference_voxels", "gtvn_predicted_voxels"), 0),
-            "gtvp_intersection_voxels": round(1000 * value),
-        }
-        for n, value in enumerate(truth)
-    ]
-    return records, rows
 
 
 def charts_of(html: str) -> list[str]:

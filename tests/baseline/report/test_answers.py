@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from baseline.cli import main
+from baseline.fit import heads_key
 from baseline.network.out_of_fold import write_probabilities
-from baseline.release.cases import ReleaseCase, read_cases, write_cases
-from baseline.release.data_set import image_path
-from baseline.report.report import heads_key
+from baseline.release.cases import ReleaseCase, image_path, read_cases, write_cases
 from baseline.work import WorkFolders
 from contract.errors import HecktorError
 from contract.files import read_json, write_json

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from baseline.report.masks import WorstCase
-from baseline.report.page import worst_cases_html
-from baseline.report.sections import segmentation_section
+from baseline.report.page import segmentation_section, worst_cases_html
 
 
 def test_pictures_are_files_that_load_when_seen() -> None:

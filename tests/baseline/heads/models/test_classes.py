@@ -1,4 +1,4 @@
-"""Multinomial models of more than two classes, and the classes that a mask rules out."""
+"""Models of two and of more classes, and the classes that a mask rules out."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import pytest
 
 from algorithm.heads.documents import NEVER, LinearHead
 from baseline.heads.cohort import Floats, HeadCohort, Numbers, Outcomes, possible_classes
-from baseline.heads.document import cross_validation_document
 from baseline.heads.fitting import fit_target
-from baseline.heads.models.classes import fit_multinomial, predicted, trend
+from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted, trend
 from baseline.heads.models.kinds import only
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import targets_of
 from baseline.heads.models.terms import scaled_terms
-from baseline.heads.record import checked_document
+from baseline.heads.record import checked_document, cross_validation_document
 from contract.editions import load_edition
 from tests.algorithm.heads.head_parts import class_head, term
 from tests.baseline.heads.cohorts import head_cohort
@@ -190,3 +189,19 @@ def test_a_mask_that_decides_a_class_leaves_the_others_to_the_head() -> None:
     assert fitted.fallback == "N0"
     assert isinstance(fitted.head, LinearHead)
     assert fitted.head.intercepts[0] == NEVER
+
+
+@pytest.mark.parametrize("patients", [4, 40])
+def test_the_penalty_of_a_logistic_regression_applies_to_the_mean_loss(patients: int) -> None:
+    """Half of the patients are positive with x = 1, half negative with x = -1: the mean loss is log(1 + exp(-w)).
+
+    With p w^2 / 2 added its slope is 0 where 1 / (1 + exp(w)) = p w, for p = 1 / (1 + e) at w = 1, however many
+    patients there are.
+    """
+    positive = np.arange(patients) % 2 == 1
+    rows = [{"x": 1.0 if one else -1.0} for one in positive]
+    cohort = head_cohort(rows, Outcomes(positive.astype(np.int64), classes=("0", "1")))
+    terms = scaled_terms(cohort, {"x": "identity"})
+    (head,) = fit_logistic(cohort, terms, [{"penalty": 1 / (1 + np.e)}], np.random.default_rng(0))
+    assert [term.weights[0] for term in head.terms] == pytest.approx([1.0], abs=1e-3)
+    assert head.intercepts == pytest.approx([0], abs=1e-3)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from algorithm.heads.documents import Features, LinearHead, read_head
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.fitting import FittedHead, fit_clinical, fit_target
+from baseline.heads.models.classes import best_threshold
 from baseline.heads.models.kinds import Target, only
-from baseline.heads.models.logistic import best_threshold
 from baseline.heads.models.selection import Family
 from baseline.heads.models.targets import most_frequent, staging_rule
 from contract.errors import MetricError
@@ -89,7 +89,7 @@ def test_logistic_recovers_the_signs_of_known_effects() -> None:
     assert found["age"] > 0.1
     assert abs(found["noise"]) < found["age"]
     assert fitted.out_of_fold > 0.75
-    assert fitted.penalty in {setting["penalty"] for setting in HPV.families[0].settings}
+    assert fitted.setting["penalty"] in {setting["penalty"] for setting in HPV.families[0].settings}
     threshold = fitted.head.threshold
     assert threshold is not None
     answers = np.array([score(fitted.head, row) >= threshold for row in rows])

@@ -18,7 +18,7 @@ from torch import nn
 
 from algorithm.network.devices import is_device_failure
 from algorithm.network.normalisation import KNOWN, HookFailedError, is_known
-from algorithm.network.package import INTENSITIES, OWN, OWN_FUNCTION, ModelPackage
+from algorithm.network.package import CUSTOM_FUNCTION, HOOK, INTENSITIES, ModelPackage
 from contract import labels
 from contract.code import failure_of
 from contract.documents import Document, parse_document
@@ -31,7 +31,7 @@ _Step = Annotated[float, Field(ge=0.1, le=50)]
 _LEAST: Final = 1e-7
 
 
-class OwnChannel(Document):
+class CustomChannel(Document):
     """One channel: the name of its image, and its normalisation as plans name it."""
 
     image: str
@@ -56,7 +56,7 @@ class NetworkDeclaration(Document):
 
     spacing_mm: tuple[_Step, _Step, _Step]
     patch: tuple[_Size, _Size, _Size]
-    channels: Annotated[tuple[OwnChannel, ...], Field(min_length=1)]
+    channels: Annotated[tuple[CustomChannel, ...], Field(min_length=1)]
     labels: tuple[str, ...] = tuple(labels.NAMES.values())
     mirror_axes: tuple[Literal[0, 1, 2], ...] = ()
     returns: Literal["logits", "probabilities"] = "logits"
@@ -83,7 +83,7 @@ class NetworkDeclaration(Document):
             "channels": [channels.index(channel.image) for channel in self.channels],
             "normalization_schemes": [channel.normalisation for channel in self.channels],
             INTENSITIES: self.intensities,
-            "architecture": {OWN: reference, **outputs},
+            "architecture": {HOOK: reference, **outputs},
         }
 
 
@@ -98,7 +98,7 @@ def declaration_of(network: Any, reference: str, channels: Sequence[str]) -> Net
     except (TypeError, ValueError):
         expected = 'pairs such as ("CT", (-160, 240)) and ("PET", "ZScoreNormalization")'
         raise ModelPackageError(f"network {reference}.channels", f"found {given['channels']!r}", expected) from None
-    named = ((image, OWN_FUNCTION if callable(one) else one) for image, one in pairs)
+    named = ((image, CUSTOM_FUNCTION if callable(one) else one) for image, one in pairs)
     given["channels"] = [{"image": image, "normalisation": one} for image, one in named]
     declaration = parse_document(given, NetworkDeclaration, f"network {reference}", error=ModelPackageError)
     for number, channel in enumerate(declaration.channels):
@@ -108,14 +108,14 @@ def declaration_of(network: Any, reference: str, channels: Sequence[str]) -> Net
     return declaration
 
 
-class OwnNetwork(nn.Module):
+class CustomNetwork(nn.Module):
     """An entrant's network on a device: its outputs are checked and become logits of background, GTVp and GTVn."""
 
     def __init__(self, package: ModelPackage, fold: int, device: torch.device) -> None:
         """Make the network from its files. Raises `HookFailedError`, or torch's own error for a failed device."""
         super().__init__()
         architecture: Mapping[str, Any] = package.configuration_of(fold)["architecture"]
-        self.reference: str = architecture[OWN]
+        self.reference: str = architecture[HOOK]
         self._names: tuple[str, ...] = tuple(architecture["labels"])
         self._of_probabilities = architecture["returns"] == "probabilities"
         self._half = bool(architecture["half_precision"])
