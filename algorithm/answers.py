@@ -1,21 +1,24 @@
-"""The answers of one case, by the network and the heads, each with a fallback of its own."""
+"""The answers of one case: the mask restored, features measured, heads asked, each with a fallback of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.heads.documents import Faults, Features, Head
+from algorithm.heads.cube import absent_cube
+from algorithm.heads.documents import Faults, Features, Head, OnePatient
+from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.features.structure import components
-from algorithm.heads.head_hook import custom_heads, without_code
+from algorithm.heads.head_hook import before_code
+from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.staging import classes_left, staged
 from algorithm.heads.values import HeadAnswer, head_answer
 from algorithm.masks.segmentation import STAND_INS, Heads, Segmented, SegmentedBy
+from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
-from algorithm.steps import Measured, RunContext
 from contract import labels
 from contract.documents import is_member, is_number
 from contract.editions import Answer
@@ -30,15 +33,10 @@ class _NoFeaturesError(Exception):
     """A fault left no features; the message is the reason."""
 
 
-class Restored(NamedTuple):
-    """The mask on the scan's grid, None if the algorithm has none, and what stands in for the network, if anything."""
+def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallback | None]:
+    """The mask on the scan's grid, None if the algorithm has none, and what stands in for the network, if anything.
 
-    mask: _Mask | None
-    fallback: Fallback | None = None
-
-
-def restore(run: RunContext, segmented: Segmented) -> Restored:
-    """The mask on the scan's grid; an empty one if there is no segmentation or it cannot be restored.
+    The mask is empty if there is no segmentation or it cannot be restored.
 
     Raises:
         Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
@@ -47,7 +45,7 @@ def restore(run: RunContext, segmented: Segmented) -> Restored:
     stands_in = request.method.segmenter == "network" and segmented.by in STAND_INS
     fallback = Fallback(segmented.by, "no pass of the network") if stands_in else None
     if request.algorithm.mask is None:
-        return Restored(None, fallback)
+        return None, fallback
     why = "" if request.method.segmenter else "the method makes no mask"
     if segmentation is not None:
         try:
@@ -60,8 +58,8 @@ def restore(run: RunContext, segmented: Segmented) -> Restored:
             why = f"the mask cannot be restored ({type(problem).__name__})"
             run.trace(why, problem)
         else:
-            return Restored(mask, fallback)
-    return Restored(np.zeros(grid.array_shape, dtype=np.uint8), Fallback(SegmentedBy.EMPTY_MASK, why))
+            return mask, fallback
+    return np.zeros(grid.array_shape, dtype=np.uint8), Fallback(SegmentedBy.EMPTY_MASK, why)
 
 
 def _has_mask(run: RunContext) -> bool:
@@ -72,20 +70,77 @@ def _has_mask(run: RunContext) -> bool:
     return mask.name not in answers.fallbacks or answers.fallbacks[mask.name].by is not SegmentedBy.EMPTY_MASK
 
 
-def answer(run: RunContext, segmented: Segmented, restored: Restored, measured: Measured) -> CaseAnswers:
+def measure(run: RunContext, segmented: Segmented) -> tuple[OnePatient | None, str]:
+    """Features of lesions and patient for the heads; None if the heads take declared values, or after a fault.
+
+    The fault of the first measurement is returned as text if all heads have a fallback.
+    Features of hooks are measured only for heads that ask an entrant's code, and fitted ones not for masks of the PET
+    threshold.
+    """
+    heads, case, segmentation = run.request.algorithm.heads, segmented.case, segmented.segmentation
+    if not heads or segmented.heads is Heads.DECLARED:
+        return None, ""
+    clinical = clinical_features(case.patient, run.request.edition.clinical)
+    if segmentation is None or segmented.by is SegmentedBy.NOTHING:
+        return OnePatient(clinical, absent_cube), ""
+    try:
+        images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
+        seen, hooked = FeatureImages(*images, clinical), dict[str, float | None]()
+        for hook in run.resident.package.features if segmented.heads is Heads.ALL else ():
+            if not (hook.folds and segmented.by in STAND_INS):
+                with run.stages(hook.title):
+                    hooked |= _hooked(run, hook, seen)
+        with run.stages("measure"):
+            measured = image_features(*images, run.smallest_lesions)
+    except Exception as problem:
+        if run.has_measured or any(answer.fallback is None for answer in heads):
+            raise
+        fault = f"the features cannot be measured ({type(problem).__name__})"
+        run.trace(fault, problem)
+        return None, fault
+    run.has_measured = True
+    return OnePatient({**measured, **clinical, **hooked}, seen.cubes), ""
+
+
+def _hooked(run: RunContext, hook: FeatureHook, images: FeatureImages) -> Features:
+    """The features of a hook, measured on the CPU if the GPU fails; if that fails too, empty with a notice."""
+    try:
+        if not hook.folds:
+            return hook.measured(images, run.deadline)
+        from algorithm.network.devices import as_inference, first_line
+
+        device = run.resident.device
+        with as_inference(device, limited=run.request.limits_card):
+            try:
+                return hook.measured(images, run.deadline, str(device))
+            except (RuntimeError, MemoryError) as problem:
+                if device.type == "cpu":
+                    raise
+                found = f"{device} failed ({first_line(problem)})"
+            run.notices.note(Finding(hook.title, found, action="going on with the CPU"))
+            return hook.measured(images, run.deadline)
+    except (RuntimeError, MemoryError, ModelPackageError) as problem:
+        found = "too little memory" if isinstance(problem, MemoryError) else str(problem)
+        run.notices.note(Finding(hook.title, found, action="the heads use their training medians"))
+        return {}
+
+
+def answer(run: RunContext, segmented: Segmented) -> CaseAnswers:
     """All answers of the algorithm, by their kinds.
 
     Raises:
         Exception: an answer without a fallback fails.
     """
     algorithm = run.request.algorithm
+    mask, of_mask = restore(run, segmented)
+    measured = measure(run, segmented)
     values: dict[str, HeadValue] = {}
     fallbacks: dict[str, Fallback] = {}
     notes: list[str] = []
     probabilities: dict[str, float] = {}
-    if algorithm.mask is not None and restored.fallback is not None:
-        fallbacks[algorithm.mask.name] = restored.fallback
-    possible = _classes_left(algorithm.heads, segmented, restored.mask, run.smallest_lesions)
+    if algorithm.mask is not None and of_mask is not None:
+        fallbacks[algorithm.mask.name] = of_mask
+    possible = _classes_left(algorithm.heads, segmented, mask, run.smallest_lesions)
     for declared in algorithm.heads:
         with run.stages("head"):
             left = possible.get(declared.name, declared.classes)
@@ -98,16 +153,16 @@ def answer(run: RunContext, segmented: Segmented, restored: Restored, measured: 
             except Exception as problem:
                 if not _may_fall_back(declared, problem):
                     raise
-                value, fallback = _fall_back(run, declared, measured.features, excluded, problem)
+                value, fallback = _fall_back(run, declared, measured[0], excluded, problem)
                 values[declared.name], fallbacks[declared.name] = value, fallback
             else:
                 values[declared.name] = given.value
-                if algorithm.mask is None and restored.fallback is not None:
-                    fallbacks[declared.name] = restored.fallback  # the head saw another mask than the network's
+                if algorithm.mask is None and of_mask is not None:
+                    fallbacks[declared.name] = of_mask  # the head saw another mask than the network's
                 notes += lines
                 if given.probability is not None:
                     probabilities[declared.name] = given.probability
-    return CaseAnswers(segmented, restored.mask, values, fallbacks, tuple(notes), probabilities)
+    return CaseAnswers(segmented, mask, values, fallbacks, tuple(notes), probabilities)
 
 
 def _check_mask(mask: _Mask, shape: tuple[int, ...]) -> None:
@@ -132,25 +187,29 @@ def _classes_left(
 
 
 def _by_head(
-    run: RunContext, declared: Answer, heads: Heads, measured: Measured, excluded: Collection[ClassValue]
+    run: RunContext,
+    declared: Answer,
+    heads: Heads,
+    measured: tuple[OnePatient | None, str],
+    excluded: Collection[ClassValue],
 ) -> tuple[HeadAnswer, list[str]]:
     """The head's answer, and lines: what it goes without, and what its days mean."""
-    if measured.features is None:
-        raise _NoFeaturesError(measured.fault)
-    head, lines = run.head(declared), []
-    if heads is not Heads.ALL and (custom := custom_heads(head)):
-        names = " and ".join(one.hook for one in custom)
-        if (left := without_code(head)) is None:
-            raise _NoFeaturesError(f"{names} has not answered yet")
-        head, lines = left, [f"{declared.name}: {names} has not answered, the ensemble goes without it"]
-    faults: Faults = []
-    given = head_answer(declared, head, measured.features, measured.cubes, excluded=excluded, faults=faults)
+    patient, fault_of_features = measured
+    if patient is None:
+        raise _NoFeaturesError(fault_of_features)
+    head, lines, faults = run.head(declared), list[str](), Faults()
+    if heads is not Heads.ALL:
+        head = before_code(head)
+    given = head_answer(declared, head, patient.features, patient.cubes, excluded=excluded, faults=faults)
     for fault in faults:
-        action = f"the ensemble of {declared.name} goes without it"
-        run.notices.note(Finding(fault.what, fault.found, fault.expected, action))
+        finding = Finding(fault.what, fault.found, fault.expected, f"the ensemble of {declared.name} goes without it")
+        if heads is Heads.ALL:
+            run.notices.note(finding)
+        else:  # a better answer may have it
+            lines.append(str(finding))
     if not _is_valid(declared, given.value):
         raise ModelPackageError(f"head {declared.head!r}", f"gives {given.value!r}", "a possible answer")
-    lines += _missing(declared.name, head, measured.features)
+    lines += _missing(declared.name, head, patient.features)
     return given, [*lines, *([given.note] if given.note else [])]
 
 
@@ -175,13 +234,13 @@ def _may_fall_back(declared: Answer, problem: Exception) -> bool:
 def _fall_back(
     run: RunContext,
     declared: Answer,
-    features: Features | None,
+    patient: OnePatient | None,
     excluded: Collection[ClassValue],
     problem: Exception,
 ) -> tuple[HeadValue, Fallback]:
     """The first possible value: by the rule, of the training, of the declaration, or any class that is left."""
     sources: list[tuple[FallbackSource, Callable[[], Any]]] = [
-        ("rule", lambda: staged(declared.rule, features) if declared.rule and features is not None else None),
+        ("rule", lambda: staged(declared.rule, patient.features) if declared.rule and patient is not None else None),
         ("training", lambda: run.resident.manifest.fallbacks.get(declared.head)),
         ("declaration", lambda: declared.fallback),
         ("declaration", lambda: next(value for value in declared.classes if value not in excluded)),

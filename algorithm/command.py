@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import SimpleITK as sitk
+
 from algorithm.case.inputs import LISTING, CaseFiles, plain_case
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
@@ -25,7 +27,6 @@ from algorithm.output import PROBABILITIES, remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.serve import serve
-from algorithm.threads import limit_image_threads
 from contract import platform
 from contract.editions import DEFAULT_EDITION, Algorithm
 from contract.entry import MarkedFormatter
@@ -34,6 +35,7 @@ from contract.images.volumes import image_suffix
 from contract.options import named_algorithm
 from contract.packages import chosen_edition, package_folder
 from contract.platform import NAMED_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.processes import usable_cpus
 
 LOGGER = logging.getLogger("hecktor")
 _IMAGES: Final = "images"
@@ -45,7 +47,8 @@ def run(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spent_s:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(MarkedFormatter("%(asctime)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    limit_image_threads()
+    threads = sitk.ProcessObject.GetGlobalDefaultNumberOfThreads()  # SimpleITK takes all of the host
+    sitk.ProcessObject.SetGlobalDefaultNumberOfThreads(min(threads, usable_cpus()))
     if arguments.record is None and (path := os.environ.get(platform.RUN_RECORD_VARIABLE)):
         arguments.record = Path(path)
     request = _request(parser, arguments, spent_s)

@@ -1,4 +1,4 @@
-"""The answers of a case on disk, always whole, and the watchdog over the thread that improves them."""
+"""The state of one case: its answers on disk, always whole, and the watchdog over the thread that improves them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,62 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
+from algorithm.case.notices import Notices
 from algorithm.deadline import Deadline, StoppedError, Termination
-from algorithm.masks.segmentation import Segmentation, softmax
+from algorithm.heads.documents import Head
+from algorithm.heads.values import check_head
+from algorithm.network.resident import Resident
 from algorithm.prediction import CaseAnswers, PredictRequest, Stages
-from contract import labels, platform
-from contract.editions import Algorithm
+from contract import platform
+from contract.editions import Algorithm, Answer
 from contract.errors import HecktorError, InputError, OutputError, TimeLimitError
-from contract.files import atomic_path, json_text, write_files
+from contract.files import json_text, write_files
 from contract.images.metaimage import unpacked
 from contract.images.volumes import packed_mask, write_mask
+from contract.packages import DEFAULT_SMALLEST, SmallestLesions
 
 LOGGER = logging.getLogger("hecktor")
 POLL_S: Final = 0.05
 PROBABILITIES: Final = "probabilities.npz"
 # Seconds to wait for better answers after SIGTERM; the platform kills 5 s after it.
 PATIENCE_S: Final = 3.0
+
+
+class RunContext:
+    """The request with everything that its steps share; the clock starts here."""
+
+    def __init__(self, request: PredictRequest, resident: Resident) -> None:
+        self.request, self.resident = request, resident
+        self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
+        self.stages, self.notices = Stages(), Notices(request.strict)
+        self.output = CaseOutput(request, self.stages)
+        self.has_measured = False  # features, of which answers are on disk
+        self._traced: set[str] = set()
+
+    @property
+    def smallest_lesions(self) -> SmallestLesions:
+        """Volumes below which a part of the mask is no lesion: the package's, or the defaults without one."""
+        return self.resident.manifest.smallest_lesions if self.request.uses_package else DEFAULT_SMALLEST
+
+    def head(self, answer: Answer) -> Head:
+        """The head of a risk or class answer. Raises `ModelPackageError` if it is missing or cannot give the answer."""
+        name = self.request.method.head_name(answer)
+        head = self.resident.package.head(name)
+        check_head(answer, head, name)
+        return head
+
+    @property
+    def asks_code(self) -> bool:
+        """True if an entrant's code answers or measures, which it does after all others."""
+        if not (self.request.uses_package and self.request.algorithm.heads):
+            return False
+        return bool(self.resident.manifest.code)  # which tells even if the rest of the package cannot be read
+
+    def trace(self, message: str, problem: BaseException | None = None) -> None:
+        """Log a warning with the trace of an exception; once, although the answers of a case are made several times."""
+        if message not in self._traced:
+            self._traced.add(message)
+            LOGGER.warning("%s", message, exc_info=problem)
 
 
 class CaseOutput:
@@ -129,30 +168,6 @@ def remove_earlier(option: str, path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as problem:
         raise OutputError(option, f"{path.name} cannot be replaced ({problem.strerror})", "a file") from None
-
-
-def write_probabilities(path: Path, segmentation: Segmentation) -> None:
-    """Write the probabilities of a segmentation as `.npz`, with the grid on which they are.
-
-    `probabilities` is float16 (label, z, y, x), the softmax of the averaged logits, of which the mask is the argmax;
-    `labels` are their names, `origin_mm` and `spacing_mm` (x, y, z) and `direction` (3, 3) the grid in LPS.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    logits, grid = segmentation.logits, segmentation.grid
-    probabilities = np.empty(logits.shape, np.float16)
-    for z in range(logits.shape[1]):
-        probabilities[:, z] = softmax(logits[:, z])
-    with atomic_path(path) as partial, partial.open("wb") as file:
-        np.savez_compressed(
-            file,
-            probabilities=probabilities,
-            labels=np.array([labels.NAMES[label] for label in sorted(labels.NAMES)]),
-            origin_mm=np.array(grid.origin_mm),
-            spacing_mm=np.array(grid.spacing_mm),
-            direction=np.array(grid.direction).reshape(3, 3),
-        )
 
 
 def watch(

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
-from algorithm.answers import answer, restore
-from algorithm.case.read import air_case
+import numpy as np
+
+from algorithm.answers import answer
+from algorithm.case.read import CT_ALONE, Case, air_case, covered_height, read_case
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
 from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy, by_contours
 from algorithm.masks.threshold import stand_in_of, threshold_segmentation
 from algorithm.network.resident import Resident
-from algorithm.output import watch
+from algorithm.output import RunContext, watch
 from algorithm.prediction import Prediction, PredictRequest
-from algorithm.steps import RunContext, by_networks, find_region, measure, read
+from algorithm.region.localise import Region, localise
 from contract import platform
 from contract.errors import Finding, HecktorError
 
 LOGGER = logging.getLogger("hecktor")
+
+# Shares of the region's height: a PET that covers less is named, or left out.
+COVERED_BY_PET: Final = 0.9
+LEAST_COVERED_BY_PET: Final = 0.2
+HEAD_OR_NECK: Final = "a head or neck in view, the head up (+z)"
+WITHOUT_LANDMARK: Final = "the region is unsure"
+WITH_NECK: Final = "the empty mask is kept, since a neck has physiologic uptake: look at the PET"
+WITHOUT_BODY: Final = "the mask stays empty, and image features use their training medians"
 
 
 def predict(request: PredictRequest, resident: Resident, termination: Termination | None = None) -> Prediction:
@@ -70,9 +82,7 @@ def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
     failed: Exception | None = None
     for segmented in better:
         try:
-            mask = restore(run, segmented)
-            features = measure(run, segmented)
-            run.output.write(answer(run, segmented, mask, features))
+            run.output.write(answer(run, segmented))
             failed = None
         except (HecktorError, StoppedError):
             raise
@@ -121,6 +131,94 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
         if segmenter == "network":
             for segmentation in by_networks(run, case, region, threshold):
                 yield Segmented(case, SegmentedBy.NETWORK, segmentation, region)
+
+
+def read(run: RunContext) -> Case:
+    """Read the case; without a PET or clinical variables if it must be answered anyway. Raises `InputError`."""
+    with run.stages("read"):
+        request = run.request
+        case = read_case(
+            request.source,
+            request.edition,
+            request.algorithm,
+            run.notices,
+            tolerant=request.always_answers,
+            contours=request.contours_path,
+        )
+    for name, scan in case.scans.items():
+        LOGGER.info("%s: %s", name, "none that can be used" if scan is None else scan.geometry.describe())
+    return case
+
+
+def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
+    """The case with the region of head and neck; a PET that covers little of its height is left out."""
+    with run.stages("localise"):
+        region = localise(case)
+        LOGGER.info("region: %s", region.summary())
+        name = next(iter(case.scans))
+        if region.is_empty:
+            run.notices.warn(Finding(name, "neither a body nor uptake", HEAD_OR_NECK, WITHOUT_BODY))
+        elif region.without_landmark:  # also a sound crop of a neck, so that strict mode does not refuse it
+            run.notices.note(Finding(name, "neither a brain nor lungs", HEAD_OR_NECK, WITHOUT_LANDMARK))
+        if case.pet is None or region.is_empty:
+            return case, region
+        covered = covered_height(case.pet.geometry, region.lower_mm, region.upper_mm)
+        if covered < COVERED_BY_PET:
+            found = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
+            enough = covered >= LEAST_COVERED_BY_PET
+            run.notices.warn(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
+            case = case if enough else replace(case, pet=None)
+        return case, region
+
+
+def by_networks(run: RunContext, case: Case, region: Region, threshold: Segmentation | None) -> Iterator[Segmentation]:
+    """Segmentations of the region by the package's networks: of the first pass, and of all that fit the time.
+
+    There is none if no pass fits, or no network sees a case without a PET: `threshold` stands, and the log says so.
+
+    Raises:
+        ModelPackageError: the package cannot be used.
+        NoPassFitsError: no pass fits, and there is no `threshold`.
+        StoppedError: the watchdog stopped the passes before the first one was complete.
+    """
+    run.deadline.check()
+    resident, segmentation = run.resident, None
+    with resident.in_use, ExitStack() as settings:
+        with run.stages("load"):
+            from algorithm.network import passes  # imports torch, which only a network needs
+            from algorithm.network.devices import as_inference
+
+            settings.enter_context(as_inference(resident.device, limited=run.request.limits_card))
+            resident.load()
+            for finding in resident.findings:
+                run.notices.note(finding)
+            networks, device = resident.networks, resident.device
+        with run.stages("segment"):
+            try:
+                given = case, region, networks, device, run.deadline, run.notices, threshold, run.request.most_passes
+                for segmentation in passes.segment(*given):
+                    if segmentation.is_first_of_several:
+                        yield segmentation
+            except passes.NoPassFitsError as reason:
+                if threshold is None:
+                    raise
+                stand_in = stand_in_of(case)
+                LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, stand_in)
+    if segmentation is None:
+        return
+    if case.pet is not None and threshold is not None and not segmentation.mask().any():
+        _note_uptake(run, threshold)
+    if not segmentation.is_first_of_several:
+        yield segmentation
+
+
+def _note_uptake(run: RunContext, threshold: Segmentation) -> None:
+    """Note that the network finds nothing where the PET threshold finds uptake, if it does."""
+    if (hot := threshold.mask() > 0).any():
+        volume_ml = np.count_nonzero(hot) * threshold.grid.voxel_volume_mm3 / 1000
+        suv_max = 0.0 if threshold.pet is None else float(threshold.pet[hot].max())
+        found = f"empty, though the PET shows {volume_ml:.1f} ml of uptake up to SUV {suv_max:.1f}"
+        run.notices.note(Finding("mask", found, "a lesion", WITH_NECK))
 
 
 def with_heads(run: RunContext, better: Iterable[Segmented]) -> Iterator[Segmented]:

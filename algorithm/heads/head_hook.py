@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -142,14 +143,14 @@ def custom_heads(head: Head) -> list[CustomHead]:
     return [one for one in parts if isinstance(one, CustomHead)]
 
 
-def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead | None]) -> Head:
-    """The head with `change` of every custom head in its place; experts for which this is None are left out."""
+def replace_custom(head: Head, change: Callable[[CustomHead], CustomHead]) -> Head:
+    """The head with `change` of every custom head in its place."""
     if isinstance(head, CustomHead):
-        return change(head) or head
+        return change(head)
     if isinstance(head, EnsembleHead) and custom_heads(head):
-        pairs = [(one, change(one.head) if isinstance(one.head, CustomHead) else one.head) for one in head.experts]
-        experts = tuple(one.model_copy(update={"head": part}) for one, part in pairs if part is not None)
-        return head.model_copy(update={"experts": experts})
+        parts = [change(one.head) if isinstance(one.head, CustomHead) else one.head for one in head.experts]
+        pairs = zip(head.experts, parts, strict=True)
+        return head.model_copy(update={"experts": tuple(one.model_copy(update={"head": part}) for one, part in pairs)})
     return head
 
 
@@ -158,10 +159,13 @@ def with_code(head: Head, code: Code, folder: Path) -> Head:
     return replace_custom(head, lambda custom: custom.bound(_Predictor(custom, code, folder)))
 
 
-def without_code(head: Head) -> Head | None:
-    """The head without its custom heads; None if there is no other."""
-    left = replace_custom(head, lambda _: None)
-    return None if isinstance(left, CustomHead) or not getattr(left, "experts", True) else left
+def before_code(head: Head) -> Head:
+    """The head as it is before entrants' code has answered: each custom head fails."""
+
+    def fail(hook: str, _patients: Patients) -> Floats:
+        raise ModelPackageError(f"head {hook}", "has not answered yet")
+
+    return replace_custom(head, lambda custom: custom.bound(partial(fail, custom.hook)))
 
 
 def folders_of_code(heads: Iterable[Head]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Final
 
@@ -97,10 +97,8 @@ class CaseImage(MemberImage):
         restoration: nnU-Net's way back to the scan, for a package that resamples as nnU-Net; else None.
     """
 
-    def __init__(
-        self, case: Case, region: Region, package: ModelPackage, lesions: Callable[[], Segmentation | None]
-    ) -> None:
-        """`lesions` returns suspected lesions, for the box of a smaller plan."""
+    def __init__(self, case: Case, region: Region, package: ModelPackage, lesions: Segmentation | None) -> None:
+        """`lesions` are suspected, for the box of a smaller plan."""
         self._case, self._package, self._lesions = case, package, lesions
         self._part = ScanPart(case, region, package) if package.resamples_as_nnunet else None
         corners = region.lower_mm, region.upper_mm
@@ -118,7 +116,7 @@ class CaseImage(MemberImage):
 
     def focus(self) -> Box | None:
         """Find the box around the suspected lesions."""
-        return focus_box(self._lesions(), self.grid)
+        return focus_box(self._lesions, self.grid)
 
 
 def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -58,15 +58,6 @@ class _TooSlowError(Exception):
 
 
 @dataclass(frozen=True)
-class Ensemble:
-    """Networks on a device, and the passes to make with them, most valuable first."""
-
-    networks: Networks
-    device: torch.device
-    passes: tuple[Pass, ...]
-
-
-@dataclass(frozen=True)
 class Progress:
     """Sum (label, z, y, x) over `done` passes of `planned`, made by `plan` on `backend`.
 
@@ -103,9 +94,6 @@ def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     return plan_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
-PassObserver = Callable[[Pass, _Float], None]
-
-
 @dataclass
 class _Member:
     """A member in one case: its backend and the fallbacks left, and the seconds of its longest pass.
@@ -123,9 +111,7 @@ class _Member:
 class Passes:
     """The passes of one case, most valuable first; the deadline may stop them after any tile.
 
-    `on_pass` is called with each pass and its own logits (label, z, y, x) on the image's grid, which it must not
-    change; it must not fail. `notices` take what differs from the intended way: networks that are left out, devices
-    that failed, a smaller plan.
+    `notices` take what differs from the intended way: networks that are left out, devices that failed, a smaller plan.
     """
 
     image: MemberImage
@@ -133,7 +119,6 @@ class Passes:
     networks: Networks
     deadline: Deadline
     device: torch.device
-    on_pass: PassObserver | None = None
     notices: Notices = field(default_factory=Notices)
 
     def __post_init__(self) -> None:
@@ -262,8 +247,6 @@ class Passes:
                     raise
                 reason = first_line(problem)
             else:
-                if self.on_pass is not None:
-                    self.on_pass(step, logits)
                 return logits
             self._turn_to_next(member, reason)
 
@@ -322,47 +305,43 @@ class Passes:
 def segment(
     case: Case,
     region: Region,
-    ensemble: Ensemble,
+    networks: Networks,
+    device: torch.device,
     deadline: Deadline,
+    notices: Notices,
     lesions: Segmentation | None = None,
-    on_pass: PassObserver | None = None,
-    notices: Notices | None = None,
+    most_passes: int | None = None,
 ) -> Iterator[Segmentation]:
-    """Segmentations by the ensemble's networks: of the first pass, if more are made, and of all that fit the deadline.
+    """Segmentations by the networks: of the first pass, if more are made, and of all that fit the deadline.
 
     `lesions` are suspected, for the box of a smaller plan, such as those of the PET threshold; None sees the whole
-    region alone. `on_pass` and `notices` are as in `Passes`.
+    region alone. `notices` are as in `Passes`.
 
     Raises:
         NoPassFitsError: not even the smallest plan fits, or networks of the PET alone have none.
         StoppedError: the deadline stopped the first pass.
     """
-    package, notices = ensemble.networks.package, notices or Notices()
-    passes = [one for one in ensemble.passes if case.pet is not None or not package.sees_pet_alone(one.fold)]
-    if without := len(ensemble.passes) - len(passes):
-        action = f"{without} of {len(ensemble.passes)} passes left out"
+    package = networks.package
+    planned = planned_passes(package)[:most_passes]
+    passes = [one for one in planned if case.pet is not None or not package.sees_pet_alone(one.fold)]
+    if without := len(planned) - len(passes):
+        action = f"{without} of {len(planned)} passes left out"
         notices.note(Finding("PET", "none that can be used", "one for networks that see it alone", action))
     if not passes:
         raise NoPassFitsError("none answers without a PET")
-    image = CaseImage(case, region, package, lambda: lesions)
+    image = CaseImage(case, region, package, lesions)
     ct, *others = image.scans
     pet = others[0] if not case.is_mr and others[0].any() else None
-    run = Passes(
-        image,
-        passes,
-        ensemble.networks,
-        deadline,
-        ensemble.device,
-        on_pass=on_pass,
-        notices=notices,
-    )
+    begun_s = deadline.clock()
 
     def segmentation(progress: Progress) -> Segmentation:
         made = progress.done, progress.planned, progress.plan, progress.backend
         raw = Segmentation(progress.logits, ct, pet, image.grid, *made, image.restoration)
         return postprocessed(raw, package.manifest.postprocessing)
 
-    for progress in run.progress():
+    for progress in Passes(image, passes, networks, deadline, device, notices).progress():
+        LOGGER.info("pass %d of %d: %.1f s", progress.done, progress.planned, deadline.clock() - begun_s)
+        begun_s = deadline.clock()
         if progress.done == 1:
             yield segmentation(progress)
     if progress.done > 1:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import steps
+from algorithm import answers
 from algorithm.cli import main
 from algorithm.heads.methods import METHODS
 from algorithm.network.resident import Resident
@@ -106,7 +106,7 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
     request_of: PredictRequest, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of the first pass, after those of the threshold, need no fallback."""
-    real, calls = steps.image_features, []
+    real, calls = answers.image_features, []
 
     def short_of_memory(*arguments: Any) -> Any:
         calls.append(1)
@@ -114,7 +114,7 @@ def test_a_late_lack_of_memory_leaves_the_answers_before(
             raise MemoryError
         return real(*arguments)
 
-    monkeypatch.setattr(steps, "image_features", short_of_memory)
+    monkeypatch.setattr(answers, "image_features", short_of_memory)
     record = predict(request_of, Resident(package, "cpu")).record
     assert (record.fallbacks, record.passes_done, len(calls)) == ((), 1, 3)
 

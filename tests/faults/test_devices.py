@@ -86,10 +86,10 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param(["raise algorithm.network.images:normalise 1 no-memory"], [], id="no memory for a moment"),
         pytest.param(["raise algorithm.network.images:normalise 0 no-memory"], ["segmentation"], id="no memory"),
         pytest.param([f"raise {TILE} 11 bug"], [], id="a bug in a later pass"),
-        pytest.param(["raise algorithm.steps:read_case 0 no-memory"], ALL, id="no memory while reading"),
+        pytest.param(["raise algorithm.pipeline:read_case 0 no-memory"], ALL, id="no memory while reading"),
         pytest.param(["raise algorithm.pipeline:find_region 0 bug"], ALL, id="a bug while localising"),
         pytest.param(["raise algorithm.region.grids:restore_labels 0 no-memory"], ["segmentation"], id="no mask"),
-        pytest.param(["raise algorithm.steps:image_features 0 no-memory"], ["t_stage", "rfs"], id="no features"),
+        pytest.param(["raise algorithm.answers:image_features 0 no-memory"], ["t_stage", "rfs"], id="no features"),
         pytest.param(["raise threading:Thread.start 1 lost"], ALL, id="no thread"),
     ],
 )

@@ -34,7 +34,7 @@ BEGINNINGS: Final = {
     "first pass": "algorithm.network.windows:_tile_logits 1",
     "later pass": "algorithm.network.windows:_tile_logits 9",
     "restore": "algorithm.region.grids:restore_labels 3",
-    "measure": "algorithm.steps:image_features 3",
+    "measure": "algorithm.answers:image_features 3",
     "head": "algorithm.pipeline:answer 3",
     "write": "contract.files:_give_name 3",
 }

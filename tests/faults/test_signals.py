@@ -25,7 +25,7 @@ STAGES: Final = {
     "first pass": "algorithm.network.windows:_tile_logits 3",
     "later pass": "algorithm.network.windows:_tile_logits 11",
     "restore": "algorithm.region.grids:restore_labels 3",
-    "measure": "algorithm.steps:image_features 3",
+    "measure": "algorithm.answers:image_features 3",
     "head": "algorithm.pipeline:answer 3",
     "write": "contract.files:_give_name 3",
 }
@@ -110,7 +110,7 @@ def test_sigterm_while_a_step_never_ends(run: Runs, task: Algorithm, stage: str)
     ("at", "written"),
     [
         ("algorithm.region.grids:restore_labels 1", "an empty mask and fallbacks are"),
-        ("algorithm.steps:image_features 1", "fallbacks are"),
+        ("algorithm.answers:image_features 1", "fallbacks are"),
     ],
 )
 def test_sigterm_while_the_first_step_of_four_answers_never_ends(run: Runs, at: str, written: str) -> None:

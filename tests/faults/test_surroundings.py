@@ -139,6 +139,6 @@ def test_a_wall_clock_that_is_not_there(run: Runs, task: Algorithm) -> None:
     """Without the log's own time stamps nobody asks for it; the package is named before."""
     broken = "[setattr(time, name, None) for name in ('time', 'time_ns', 'localtime', 'gmtime')]"
     silent = "sys.modules['logging'].disable()"
-    ended = run(task, f"run algorithm.steps:read_case 1 [{silent}, {broken}]").whole()
+    ended = run(task, f"run algorithm.pipeline:read_case 1 [{silent}, {broken}]").whole()
     assert ended.status == 0
     assert [line.split(" ", 2)[2].split(":")[0] for line in ended.said.splitlines()] == ["model package"]

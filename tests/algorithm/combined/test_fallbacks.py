@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm import answers, steps
+from algorithm import answers
 from algorithm.heads.values import HeadAnswer
 from contract.images.volumes import read_volume
 from tests.algorithm.combined.answered import (
@@ -200,7 +200,7 @@ def test_a_mask_of_another_shape_is_never_written(
     assert not read_volume(case.output / MASK).array.any()
 
 
-@pytest.mark.parametrize("where", ["steps.localise", "pipeline.threshold_segmentation"])
+@pytest.mark.parametrize("where", ["pipeline.localise", "pipeline.threshold_segmentation"])
 def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -218,7 +218,7 @@ def test_a_step_that_never_ends_costs_its_own_answers(
     case: CaseFolder, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The PET threshold's mask is restored before the features, which hang here, are measured: it is written."""
-    monkeypatch.setattr(steps, "image_features", lambda *_: time.sleep(60))
+    monkeypatch.setattr(answers, "image_features", lambda *_: time.sleep(60))
     begun = time.monotonic()
     record = answered(case, package, time_limit_s=8.0).record
     assert time.monotonic() - begun < 8

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from algorithm.answers import measure
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features
@@ -21,8 +22,8 @@ from algorithm.heads.parts import Survival
 from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
 from algorithm.network.resident import Resident
+from algorithm.output import RunContext
 from algorithm.prediction import PredictRequest
-from algorithm.steps import RunContext, measure
 from contract.code import Code
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
@@ -99,9 +100,9 @@ def measured(
     run: RunContext, case: Segmentation, by: SegmentedBy = SegmentedBy.NETWORK, heads: Heads = Heads.ALL
 ) -> Features:
     scan = Case(Volume(case.ct, case.grid), None, Patient())
-    features = measure(run, Segmented(scan, by, case, heads=heads)).features
-    assert features is not None
-    return features
+    patient, _ = measure(run, Segmented(scan, by, case, heads=heads))
+    assert patient is not None
+    return patient.features
 
 
 def of_hook(hook: FeatureHook, case: Segmentation, deadline: Deadline) -> Features:
@@ -178,7 +179,9 @@ def test_a_threshold_mask_is_measured_without_the_package(tmp_path: Path) -> Non
 def test_without_a_segmentation_a_head_that_sees_images_gets_nan(packed: Path, code: Path) -> None:
     """As in training for a patient without a PET or a tumour."""
     case = Case(Volume(segmentation().ct, segmentation().grid), None, Patient())
-    cubes = measure(run_of(packed, code), Segmented(case, SegmentedBy.NOTHING)).cubes
+    patient, _ = measure(run_of(packed, code), Segmented(case, SegmentedBy.NOTHING))
+    assert patient is not None
+    cubes = patient.cubes
     assert cubes is not None
     np.testing.assert_array_equal(cubes(3, 2.0), np.full((1, 4, 3, 3, 3), np.nan))
 

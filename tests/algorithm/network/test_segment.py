@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from algorithm.case.notices import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, segment
-from algorithm.network.windows import Pass
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
@@ -123,11 +124,10 @@ def test_networks_of_the_pet_alone_do_not_answer_without_one(
     plans["configurations"]["3d_fullres"]["architecture"]["sees"] = "PET"
     grid = Geometry((8, 8, 8), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
     ct = np.zeros((8, 8, 8), np.float32)
-    networks = SimpleNamespace(package=replace(package, plans=plans))
-    ensemble: Any = SimpleNamespace(networks=networks, passes=[Pass(0), Pass(1, (2,))], device=None)
+    networks: Any = SimpleNamespace(package=replace(package, plans=plans))
     case, region = Case(Volume(ct.astype(np.int16), grid), None, Patient()), Region((0.0,) * 3, (20.0,) * 3, "test")
     with pytest.raises(NoPassFitsError, match="none answers without a PET"):
-        next(segment(case, region, ensemble, Deadline(60)))
+        next(segment(case, region, networks, torch.device("cpu"), Deadline(60), Notices(), most_passes=2))
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         "PET: none that can be used, expected one for networks that see it alone; 2 of 2 passes left out",
     ]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.documents import NEVER, CustomHead, EnsembleHead, read_head
-from algorithm.heads.head_hook import custom_heads, with_code, without_code
+from algorithm.heads.head_hook import before_code, custom_heads, with_code
 from baseline.heads.cohort import HeadCohort, Outcomes
 from baseline.heads.cross_validation import cross_validated
 from baseline.heads.fitting import FittedHead, fit_all, fit_target
@@ -200,10 +200,11 @@ def test_an_expert_that_fails_is_left_out(tmp_path: Path) -> None:
     assert (score(head, {"x": None}), head.unavailable({"x": None})) == (1.0, ("own",))
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(head, {"x": 1.0})
-    early = without_code(head)
-    assert isinstance(early, EnsembleHead)
-    assert score(early, {}) == 1.0
-    assert without_code(failing) is None
+    faults.clear()
+    assert score(before_code(head), {"x": 1.0}, faults) == 1.0
+    assert list(map(str, faults)) == ["head my_code:Head: has not answered yet"]
+    with pytest.raises(ModelPackageError, match=r"^head my_code:Head: has not answered yet$"):
+        score(before_code(failing), {"x": 1.0})
     with pytest.raises(ModelPackageError, match="ZeroDivisionError"):
         score(failing, {"x": 1.0})
 
