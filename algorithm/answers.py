@@ -14,8 +14,7 @@ from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.features.structure import components
 from algorithm.heads.head_hook import before_code
 from algorithm.heads.measure import clinical_features, image_features
-from algorithm.heads.staging import classes_left, staged
-from algorithm.heads.values import HeadAnswer, head_answer
+from algorithm.heads.values import HeadAnswer, classes_left, head_answer, staged
 from algorithm.masks.segmentation import STAND_INS, Heads, Segmented, SegmentedBy
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import ndimage
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.heads.features.structure import components
 from algorithm.masks.segmentation import STAND_INS, Heads, Segmentation, SegmentedBy, expected_dsc, softmax
 from algorithm.output import RunContext

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.deadline import Deadline, StoppedError, Termination
 from algorithm.heads.documents import Head
 from algorithm.heads.values import check_head

@@ -21,15 +21,12 @@ from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask, write_volume
 from contract.platform import INPUTS_JSON
 from contract.predictions import socket_entry
-from convert.dicom.choice import choose_series
-from convert.dicom.dose import read_radiotherapy
-from convert.dicom.files import quiet_pydicom, read_folder, require_libraries
-from convert.dicom.headers import DicomHeader
-from convert.dicom.series import sort_objects
+from convert.dicom.files import DicomHeader, quiet_pydicom, read_folder, require_libraries
+from convert.dicom.series import choose_series, sort_objects
 from convert.dicom.slices import stack_slices
 from convert.dicom.structures import ReferenceMask, RoiNames, read_structures
 from convert.dicom.suv import suv_scale
-from convert.dicom.volumes import SeriesVolume, read_ct, read_pet, tilt_findings
+from convert.dicom.volumes import SeriesVolume, read_ct, read_pet, read_radiotherapy
 
 GROUND_TRUTH: Final = "ground_truth"
 _AGE: Final = re.compile(r"(\d{1,3})([DWMY])")
@@ -132,7 +129,6 @@ def _convert(request: ConvertRequest) -> ConvertedCase:
         ignored=(*folder.ignored, *study.ignored, *not_chosen, *unused_sets, *therapy.ignored),
         findings=(
             *chosen.findings,
-            *tilt_findings(ct_stack, pet_stack),
             *scale.findings,
             *ct_findings,
             *therapy.findings,

@@ -1,13 +1,13 @@
-"""Find the inputs of a case: at their declared paths, where `inputs.json` says, or as plain files."""
+"""Find the inputs of a case (declared paths, `inputs.json`, or plain files), and collect warnings about them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from algorithm.case.notices import Notices
 from contract.editions import Socket
 from contract.errors import Finding, InputError
 from contract.images.volumes import find_single_image, image_suffix, list_images
@@ -102,3 +102,29 @@ def _holds_input(path: Path, socket: Socket) -> bool:
     if not socket.is_image:
         return path.is_file()
     return bool(list_images(path)) if path.is_dir() else path.is_file() and image_suffix(path) is not None
+
+
+LOGGER = logging.getLogger("hecktor")
+
+
+@dataclass
+class Notices:
+    """Collects the findings about a case.
+
+    A degenerate but readable input is answered, since one failed case fails a whole submission; the log says what was
+    done about it. With `strict` the first finding is an `InputError` instead.
+    """
+
+    strict: bool = False
+    findings: list[Finding] = field(default_factory=list)
+
+    def warn(self, finding: Finding) -> None:
+        """Log a finding, or raise it in strict mode."""
+        if self.strict:
+            raise InputError(f"{finding} (strict mode)")
+        self.note(finding)
+
+    def note(self, finding: Finding) -> None:
+        """Log a finding that does not concern the input, in strict mode too."""
+        self.findings.append(finding)
+        LOGGER.warning("%s", finding)

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case import hounsfield, uptake
-from algorithm.case.inputs import CaseFiles, input_path, single_image
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import CaseFiles, Notices, input_path, single_image
 from contract import labels
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE

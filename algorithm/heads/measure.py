@@ -24,9 +24,8 @@ from algorithm.heads.features.intensity import (
     thresholded,
 )
 from algorithm.heads.features.location import distances, neighbours, nodal, spread_mm
-from algorithm.heads.features.shape import shape
-from algorithm.heads.features.structure import Structure, components, structure_of, without_specks
-from algorithm.heads.staging import stage_features
+from algorithm.heads.features.structure import Structure, components, shape, structure_of, without_specks
+from algorithm.heads.values import stage_features
 from contract import labels
 from contract.editions.clinical import CENTRE, ClinicalVariable
 from contract.images.geometry import Geometry

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from algorithm.case.read import PADDING_HU, Case
 from algorithm.region import grids
-from algorithm.region.lattice import Restoration, restored_labels, upright_grid
+from algorithm.region.grids import Restoration, restored_labels, upright_grid
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry

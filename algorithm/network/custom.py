@@ -17,8 +17,8 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from algorithm.network.devices import is_device_failure
-from algorithm.network.normalisation import KNOWN, HookFailedError, is_known
 from algorithm.network.package import CUSTOM_FUNCTION, HOOK, INTENSITIES, ModelPackage
+from algorithm.network.preprocessing import KNOWN, HookFailedError, is_known
 from contract import labels
 from contract.code import failure_of
 from contract.documents import Document, parse_document

@@ -12,12 +12,11 @@ import numpy.typing as npt
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.nnunet import ScanPart
-from algorithm.network.normalisation import Scale, normaliser, takes_own_scale
 from algorithm.network.package import ModelPackage
+from algorithm.network.preprocessing import Scale, ScanPart, normaliser, takes_own_scale
 from algorithm.network.windows import TILE_STEP, Box, PassPlan, whole
 from algorithm.region import grids
-from algorithm.region.lattice import box_corners, upright_grid
+from algorithm.region.grids import box_corners, upright_grid
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry

@@ -14,8 +14,8 @@ from torch import nn
 from algorithm.network.backbones import backbone_of, checked_architecture
 from algorithm.network.custom import CustomNetwork, declaration_of
 from algorithm.network.devices import GIB, Need, release, room_bytes
-from algorithm.network.nnunet import check_resampling
 from algorithm.network.package import HOOK, ModelPackage, is_custom
+from algorithm.network.preprocessing import check_resampling
 from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline, StoppedError
 from algorithm.masks.postprocessing import postprocessed
@@ -29,8 +29,8 @@ from algorithm.masks.segmentation import Segmentation, log_probabilities, softma
 from algorithm.network.devices import Backend, backends, first_line, is_device_failure, release
 from algorithm.network.images import CaseImage, MemberImage
 from algorithm.network.networks import Networks
-from algorithm.network.normalisation import HookFailedError
 from algorithm.network.package import ModelPackage
+from algorithm.network.preprocessing import HookFailedError
 from algorithm.network.windows import NotANumberError, Pass, PassPlan, slide, sum_bytes
 from algorithm.region.localise import Region
 from contract.errors import Finding, ModelPackageError

@@ -60,7 +60,7 @@ class Resident:
         If the device fails already now, the CPU takes its place in this step and all later ones. Raises
         `ModelPackageError`.
         """
-        from algorithm.network.normalisation import HookFailedError
+        from algorithm.network.preprocessing import HookFailedError
 
         with suppress(HookFailedError):  # the first pass meets it again and leaves the network out
             self._load_first()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from algorithm.heads.documents import Cubes, Features
-from algorithm.heads.staging import absent_structures, classes_left
+from algorithm.heads.values import absent_structures, classes_left
 from baseline.release.cases import ReleaseCase, event_key
 from contract.editions import Answer
 

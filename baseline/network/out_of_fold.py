@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.heads.documents import Features

@@ -12,13 +12,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, check_tissue, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
 from algorithm.network.images import network_channels
-from algorithm.region.grids import resample_mask
-from algorithm.region.lattice import upright_grid
+from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, load_cached, map_items
 from baseline.release.cases import ReleaseCase, image_path, image_paths, label_path

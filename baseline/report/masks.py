@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from baseline.heads.metrics import mask_metric_titles, mask_task
 from baseline.release.cases import ReleaseCase
 from baseline.work import WorkFolders

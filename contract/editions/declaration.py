@@ -45,7 +45,7 @@ Rule = Literal["", "t_stage_7th", "n_stage_7th"]
 ClassValue = bool | int | str
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)
-# Rules that give a class from the mask, defined in `algorithm.heads.staging`.
+# Rules that give a class from the mask, defined in `algorithm.heads.values`.
 RULES: Final = tuple(rule for rule in get_args(Rule) if rule)
 IMAGE_PREFIX: Final = "hecktor-"
 _CLASS_SOCKETS: Final[Mapping[type, str]] = {bool: "Bool", int: "Integer", str: "String"}

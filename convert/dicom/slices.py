@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from contract.errors import InputError
 from contract.images.geometry import Geometry
-from convert.dicom.headers import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, tag_name
 
 _Vector = npt.NDArray[np.float64]
 _DUPLICATE_MM: Final = 0.02
@@ -74,20 +74,10 @@ class SlicePlane:
 
 @dataclass(frozen=True)
 class SliceStack:
-    """Slices in ascending order along their normal, and their grid.
-
-    `tilt` is the shift of the slices along x and y of the array, in mm per mm along the normal. It is (0, 0) unless
-    the gantry was tilted; then `geometry` is the grid without the shift, and `tilt.untilted` puts the slices in place.
-    """
+    """Slices in ascending order along their normal, and their grid."""
 
     headers: tuple[DicomHeader, ...]
     geometry: Geometry
-    tilt: tuple[float, float] = (0.0, 0.0)
-
-    @property
-    def tilt_degrees(self) -> float:
-        """Angle between the table and the normal of the slices, 0 without tilt."""
-        return math.degrees(math.atan(math.hypot(*self.tilt)))
 
 
 def stack_slices(headers: Sequence[DicomHeader]) -> SliceStack:
@@ -111,8 +101,8 @@ def stack_slices(headers: Sequence[DicomHeader]) -> SliceStack:
         _triple(positions[0]),
         tuple(map(float, np.column_stack([first.x_axis, first.y_axis, first.normal]).ravel())),
     )
-    ordered = tuple(plane.header for plane in planes)
-    return SliceStack(ordered, geometry, _tilt(planes, positions - positions[0], heights))
+    _check_line(planes, positions - positions[0])
+    return SliceStack(tuple(plane.header for plane in planes), geometry)
 
 
 def _check_alike(first: SlicePlane, other: SlicePlane) -> None:
@@ -158,20 +148,15 @@ def _place(plane: SlicePlane) -> str:
     return "at (" + ", ".join(f"{value:.6g}" for value in plane.position_mm) + ") mm"
 
 
-def _tilt(planes: Sequence[SlicePlane], offsets: _Vector, heights: _Vector) -> tuple[float, float]:
-    """Shift of the slices in mm per mm along the normal, (0, 0) if it stays below a quarter of a pixel."""
+def _check_line(planes: Sequence[SlicePlane], offsets: _Vector) -> None:
+    """Check that the slices lie straight above each other, within a quarter of a pixel."""
     first = planes[0]
-    shifts = np.column_stack([offsets @ first.x_axis, offsets @ first.y_axis])
-    tolerance_mm = _SHIFT_TOLERANCE * min(first.spacing_mm)
-    if np.abs(shifts).max() <= tolerance_mm:
-        return (0.0, 0.0)
-    slope = shifts[-1] / heights[-1]
-    residuals = np.abs(shifts - np.outer(heights, slope)).max(axis=1)
-    worst = int(residuals.argmax())
-    if residuals[worst] > tolerance_mm:
-        found = f"found a slice {residuals[worst]:.3g} mm off the line of the others {_place(planes[worst])}"
-        raise InputError(planes[worst].header.name, found, "slices on one line")
-    return (float(slope[0]), float(slope[1]))
+    shifts = np.abs(np.column_stack([offsets @ first.x_axis, offsets @ first.y_axis])).max(axis=1)
+    worst = int(shifts.argmax())
+    if shifts[worst] > _SHIFT_TOLERANCE * min(first.spacing_mm):
+        found = f"found a slice {shifts[worst]:.3g} mm off the line along the normal {_place(planes[worst])}"
+        expected = "slices straight above each other; a tilted gantry must be resampled before"
+        raise InputError(planes[worst].header.name, found, expected)
 
 
 def _triple(vector: _Vector) -> tuple[float, float, float]:

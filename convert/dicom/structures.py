@@ -16,7 +16,7 @@ from contract import labels
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
 from convert.dicom.contours import Contour, drawn
-from convert.dicom.headers import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, tag_name
 from convert.dicom.series import ImageSeries
 
 # Names in small letters without blanks and signs, such as gtvp, gtvt1, gtvprimary, gtvn2, gtvnodeleft.

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from contract.errors import Finding, InputError
-from convert.dicom.headers import DicomHeader, tag_name
+from convert.dicom.files import DicomHeader, tag_name
 
 LONGEST_UPTAKE: Final = timedelta(hours=6)
 _DAY: Final = timedelta(days=1)

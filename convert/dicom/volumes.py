@@ -1,28 +1,29 @@
-"""Pixels of a series as volumes in HU and SUV."""
+"""Pixels as volumes: CT in HU, PET in SUV, and the dose of an RT plan in Gy with its planning CT."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import SimpleITK as sitk
 from tqdm import tqdm
 
+from contract.editions.inputs import CT_PLANNING, RT_DOSE
 from contract.errors import Finding, InputError
 from contract.images.geometry import Geometry
-from contract.images.volumes import MAX_VOXELS, Volume, to_sitk
-from convert.dicom.files import read_pixels
-from convert.dicom.headers import DicomHeader, tag_name
-from convert.dicom.slices import SliceStack
+from contract.images.volumes import MAX_VOXELS, Volume
+from convert.dicom.files import DicomHeader, read_pixels, tag_name
+from convert.dicom.series import ImageSeries
+from convert.dicom.slices import SlicePlane, SliceStack, stack_slices
 from convert.dicom.suv import SuvScale
 
-AIR_HU: Final = -1024
+PADDING_HU: Final = -1024
 # Padding is air or less; a padding value of soft tissue is a fault of the file.
 _HIGHEST_PADDING_HU: Final = -900
-_SMALLEST_TILT_DEGREES: Final = 0.1
+# Of distances of the dose's planes.
+_TOLERANCE_MM: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class SeriesVolume:
 
 
 def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
-    """CT in HU, int16, on a regular grid. Padding (0028,0120) becomes air, -1024 HU.
+    """CT in HU, int16. Padding (0028,0120) becomes air, -1024 HU.
 
     Raises:
         InputError: pixels that cannot be read, or no rescale slope and intercept.
@@ -47,16 +48,16 @@ def read_ct(stack: SliceStack) -> tuple[Volume, tuple[Finding, ...]]:
         hu = stored * slope + intercept
         padding = _padding(header, stored.dtype)
         if padding is not None and max(padding) * slope + intercept <= _HIGHEST_PADDING_HU:
-            hu[(stored >= padding[0]) & (stored <= padding[1])] = AIR_HU
+            hu[(stored >= padding[0]) & (stored <= padding[1])] = PADDING_HU
         elif padding is not None and not findings:
             found = f"{tag_name('PixelPaddingValue')} {padding[1]} is {max(padding) * slope + intercept:g} HU"
             findings.append(Finding(header.name, found, "air", "not taken as padding"))
         array[index] = np.rint(np.clip(hu, limits.min, limits.max))
-    return untilted(Volume(array, stack.geometry), stack.tilt, AIR_HU), tuple(findings)
+    return Volume(array, stack.geometry), tuple(findings)
 
 
 def read_pet(stack: SliceStack, scale: SuvScale) -> Volume:
-    """PET in SUV, float32, on a regular grid; `scale` has one factor a slice, in the order of `stack`.
+    """PET in SUV, float32; `scale` has one factor a slice, in the order of `stack`.
 
     Raises:
         InputError: pixels that cannot be read, or no rescale slope and intercept.
@@ -66,7 +67,7 @@ def read_pet(stack: SliceStack, scale: SuvScale) -> Volume:
     for index, (header, factor) in enumerate(zip(headers, scale.factors, strict=True)):
         stored, slope, intercept = _stored(header, stack)
         array[index] = (stored * slope + intercept) * factor
-    return untilted(Volume(array, stack.geometry), stack.tilt, 0.0)
+    return Volume(array, stack.geometry)
 
 
 def _shape(stack: SliceStack) -> tuple[int, int, int]:
@@ -106,61 +107,90 @@ def _wrapped(value: int, dtype: np.dtype[Any]) -> int:
     return value - (1 << bits) if dtype.kind == "i" and value >= 1 << (bits - 1) else value
 
 
-def tilt_findings(*stacks: SliceStack) -> list[Finding]:
-    """A warning for each series with a tilted gantry, by the positions of its slices or by the tag."""
-    return [finding for stack in stacks if (finding := _finding(stack)) is not None]
+@dataclass(frozen=True)
+class Radiotherapy:
+    """Images by the name of the input: the dose in Gy and the planning CT; empty without a dose."""
+
+    images: Mapping[str, SeriesVolume] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def dose_max_gy(self) -> float | None:
+        """Highest dose, None without a dose."""
+        return float(self.images[RT_DOSE].volume.array.max()) if RT_DOSE in self.images else None
 
 
-def untilted(volume: Volume, tilt: tuple[float, float], fill: float) -> Volume:
-    """Resample slices that are shifted along a tilted table onto a grid that holds all of them.
+def read_radiotherapy(
+    doses: Sequence[DicomHeader], ct: ImageSeries, other_ct: Sequence[ImageSeries], inputs: Set[str]
+) -> Radiotherapy:
+    """The dose of the plan, and the CT in its frame of reference if that is not `ct`; `inputs` are the edition's.
 
-    Slices keep their planes: pixels are interpolated within a slice only, by less than one pixel. `fill` is the value
-    outside the scan.
+    Raises:
+        InputError: several plans, or an unusable dose or planning CT.
     """
-    if tilt == (0.0, 0.0):
-        return volume
-    grid = volume.geometry
-    height_mm = (grid.size[2] - 1) * grid.spacing_mm[2]
-    size, start = list(grid.size), [0, 0, 0]
-    for axis, slope in enumerate(tilt):
-        pixels = math.ceil(abs(slope) * height_mm / grid.spacing_mm[axis] - 1e-6)
-        size[axis] += pixels
-        start[axis] = -pixels if slope < 0 else 0
-    target = grid.cropped((start[0], start[1], start[2]), (size[0], size[1], size[2]))
-    resampler = sitk.ResampleImageFilter()
-    resampler.SetSize(target.size)
-    resampler.SetOutputSpacing(target.spacing_mm)
-    resampler.SetOutputOrigin(target.origin_mm)
-    resampler.SetOutputDirection(target.direction)
-    resampler.SetTransform(_shear(grid, tilt))
-    resampler.SetInterpolator(sitk.sitkLinear)
-    resampler.SetDefaultPixelValue(fill)
-    # ITK truncates integers instead of rounding.
-    image = to_sitk(Volume(volume.array.astype(np.float32), grid))
-    array: npt.NDArray[Any] = sitk.GetArrayFromImage(resampler.Execute(image))
-    integer = np.issubdtype(volume.array.dtype, np.integer)
-    return Volume((np.rint(array) if integer else array).astype(volume.array.dtype), target)
+    if RT_DOSE not in inputs:
+        return Radiotherapy(ignored=tuple(f"RT dose {dose.name}: not an input of the edition" for dose in doses))
+    dose, ignored = _choose_dose(doses)
+    if dose is None:
+        return Radiotherapy(ignored=ignored)
+    images = {RT_DOSE: SeriesVolume(read_dose(dose), dose.text("SeriesInstanceUID"))}
+    frame = dose.text("FrameOfReferenceUID")
+    if frame == ct.frame_of_reference:
+        return Radiotherapy(images, ignored)
+    planning = [series for series in other_ct if series.frame_of_reference == frame]
+    if planning and CT_PLANNING in inputs:
+        series = max(planning, key=lambda one: len(one.headers))
+        images[CT_PLANNING] = SeriesVolume(read_ct(stack_slices(series.headers))[0], series.uid)
+    name = tag_name("FrameOfReferenceUID")
+    finding = Finding(
+        dose.name, f"found another {name} than that of the CT", "a dose aligned with the CT", "taken as such"
+    )
+    return Radiotherapy(images, ignored, (finding,))
 
 
-def _shear(grid: Geometry, tilt: tuple[float, float]) -> sitk.AffineTransform:
-    """From a point in the patient to the place of its pixel in the grid without the shift."""
-    axes = np.asarray(grid.direction).reshape(3, 3)
-    shift = axes[:, 0] * tilt[0] + axes[:, 1] * tilt[1]
-    matrix = np.eye(3) - np.outer(shift, axes[:, 2])
-    transform = sitk.AffineTransform(3)
-    transform.SetMatrix(matrix.ravel().tolist())
-    transform.SetCenter(grid.origin_mm)
-    return transform
+def _choose_dose(doses: Sequence[DicomHeader]) -> tuple[DicomHeader | None, tuple[str, ...]]:
+    """The dose of the whole plan, and a line for each ignored one."""
+    plans = [one for one in doses if one.text("DoseSummationType").upper() in ("PLAN", "MULTI_PLAN", "")]
+    if len(plans) > 1:
+        listed = ", ".join(f"{one.name} ({one.text('SeriesDescription') or 'no description'})" for one in plans)
+        raise InputError("input folder", f"found {len(plans)} RT doses: {listed}", "one")
+    lines = [
+        f"RT dose {one.name}: {tag_name('DoseSummationType')} {one.text('DoseSummationType')}"
+        for one in doses
+        if one not in plans
+    ]
+    return (plans[0] if plans else None), tuple(lines)
 
 
-def _finding(stack: SliceStack) -> Finding | None:
-    header = stack.headers[0]
-    if stack.tilt != (0.0, 0.0):
-        found = f"slices shifted as by a gantry tilt of {stack.tilt_degrees:.3g} degrees"
-        return Finding(header.name, found, action="resampled within the slices onto a regular grid")
-    degrees = header.optional_number("GantryDetectorTilt") or 0.0
-    is_straight = abs(stack.geometry.direction[8]) > math.cos(math.radians(_SMALLEST_TILT_DEGREES))
-    if abs(degrees) > _SMALLEST_TILT_DEGREES and is_straight:
-        found = f"found {tag_name('GantryDetectorTilt')} {degrees:g}, but the slices lie straight above each other"
-        return Finding(header.name, found, action="their positions are used")
-    return None
+def read_dose(header: DicomHeader) -> Volume:
+    """Dose in Gy, float32, on its own grid.
+
+    Raises:
+        InputError: not in Gy, planes at irregular distances, or pixels that cannot be read.
+    """
+    units = str(header.required("DoseUnits", "GY")).strip().upper()
+    if units != "GY":
+        raise InputError(header.name, f"found {tag_name('DoseUnits')} {units}", "GY")
+    scaling = header.number("DoseGridScaling", "the factor to Gy")
+    if scaling <= 0:
+        raise InputError(header.name, f"found {tag_name('DoseGridScaling')} {scaling:g}", "a number above 0")
+    stored = read_pixels(header)
+    if stored.ndim != 3:
+        raise InputError(header.name, f"found {stored.ndim} dimensions", "a dose of several planes")
+    plane = SlicePlane.of(header)
+    offsets = np.array(header.numbers("GridFrameOffsetVector", len(stored), f"{len(stored)} distances in mm"))
+    order = np.argsort(offsets)
+    gaps = np.diff(offsets[order])
+    if gaps.min() < _TOLERANCE_MM or np.ptp(gaps) > _TOLERANCE_MM:
+        found = f"{tag_name('GridFrameOffsetVector')} has distances from {gaps.min():g} to {gaps.max():g} mm"
+        raise InputError(header.name, found, "equal distances")
+    # The first offset is 0 or the plane's own height.
+    origin = plane.position_mm + (offsets[order[0]] - offsets[0]) * plane.normal
+    geometry = Geometry(
+        (*plane.size, len(stored)),
+        (*plane.spacing_mm, round(float(gaps.mean()), 6)),
+        (float(origin[0]), float(origin[1]), float(origin[2])),
+        tuple(map(float, np.column_stack([plane.x_axis, plane.y_axis, plane.normal]).ravel())),
+    )
+    return Volume((stored[order] * scaling).astype(np.float32), geometry)

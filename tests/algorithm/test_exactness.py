@@ -22,18 +22,18 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 from torch import nn
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
 from algorithm.network import windows
 from algorithm.network.images import CaseImage
 from algorithm.network.networks import Networks, build_network, load_weights
-from algorithm.network.nnunet import ScanPart
 from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.preprocessing import ScanPart
 from algorithm.network.resident import Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
-from algorithm.region.lattice import upright_grid
+from algorithm.region.grids import upright_grid
 from algorithm.region.localise import localise
 from contract import labels, platform
 from contract.files import read_json, write_json

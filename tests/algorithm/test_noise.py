@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from algorithm.answers import _missing
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import CaseVolumes, read_case
 from algorithm.command import _check_case_folder
 from algorithm.conclude import peak_memory_mib, reset_peaks

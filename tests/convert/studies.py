@@ -86,20 +86,16 @@ class StudyFolder:
         signed: bool = False,
         description: str = "CT WB",
         edit: Callable[[Dataset, int], None] = lambda dataset, index: None,
-        shear_mm: tuple[float, float] = (0.0, 0.0),
         **changes: Any,
     ) -> list[Path]:
-        """A CT with intercept -1024, or 0 if `signed`; files by slice in ascending order of z.
-
-        `shear_mm` shifts each slice against the one before, along x and y of the array.
-        """
+        """A CT with intercept -1024, or 0 if `signed`; files by slice in ascending order of z."""
         volume = ct_volume() if volume is None else volume
         intercept = 0 if signed else -1024
         stored = (volume.array.astype(np.int32) - intercept).astype(np.int16 if signed else np.uint16)
         rescale = [(1.0, float(intercept))] * len(stored)
         common = {"Modality": "CT", "SOPClassUID": CTImageStorage, "SeriesDescription": description}
         common |= {"ImageType": ["ORIGINAL", "PRIMARY", "AXIAL"], "RescaleType": "HU"}
-        return self._slices(stored, volume.geometry, rescale, common | changes, edit, shear_mm)
+        return self._slices(stored, volume.geometry, rescale, common | changes, edit)
 
     def ct_and_pet(self) -> list[Path]:
         """Both with their defaults; the files of the CT."""
@@ -129,7 +125,7 @@ class StudyFolder:
         common |= {"SeriesDescription": description, "ImageType": ["ORIGINAL", "PRIMARY"]}
         common |= {"Units": "BQML", "DecayCorrection": "START", "CorrectedImage": ["DECY", "ATTN", "SCAT"]}
         common["RadiopharmaceuticalInformationSequence"] = Sequence([radiopharmaceutical(**(tracer or {}))])
-        return self._slices(stored, volume.geometry, rescale, common | changes, edit, (0.0, 0.0))
+        return self._slices(stored, volume.geometry, rescale, common | changes, edit)
 
     def structures(self, ct_files: list[Path], rois: Mapping[str, list[np.ndarray]], **changes: Any) -> Path:
         """A structure set of the CT; contours are arrays of points (n, 3) in mm."""
@@ -170,13 +166,13 @@ class StudyFolder:
         change(dataset, changes)
         return self._save(dataset)
 
-    def _slices(self, stored, geometry, rescale, attributes, edit, shear_mm) -> list[Path]:
+    def _slices(self, stored, geometry, rescale, attributes, edit) -> list[Path]:
         series, axes = generate_uid(), np.asarray(geometry.direction).reshape(3, 3)
         paths = []
         for index, pixels in enumerate(stored):
             dataset = self._dataset({"SeriesInstanceUID": series})
             set_pixels(dataset, pixels)
-            shift = np.array([index * shear_mm[0], index * shear_mm[1], index * geometry.spacing_mm[2]])
+            shift = np.array([0.0, 0.0, index * geometry.spacing_mm[2]])
             set_plane(dataset, geometry, np.asarray(geometry.origin_mm) + axes @ shift)
             slope, intercept = rescale[index]
             dataset.RescaleSlope, dataset.RescaleIntercept = numbers([slope, intercept])

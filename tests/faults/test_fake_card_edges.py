@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from algorithm import Predictor
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.cli import main
 from algorithm.deadline import Deadline
 from algorithm.network import devices, networks, passes, windows

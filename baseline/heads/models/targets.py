@@ -10,7 +10,7 @@ from typing import Final, Literal
 import numpy as np
 
 from algorithm.heads.measure import clinical_names
-from algorithm.heads.staging import staged
+from algorithm.heads.values import staged
 from baseline.heads.cohort import HeadCohort, Numbers
 from baseline.heads.models.classes import fit_logistic, fit_multinomial, predicted
 from baseline.heads.models.kinds import BinaryTarget, ClassRule, ManyClassesTarget, RiskTarget, Target

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from algorithm.case.hounsfield import find_peaks
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import clean_ct
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, read_volume

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.case.inputs import input_path
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices, input_path
 from tests.algorithm.edition import EDITION_2026
 
 CT, EHR = EDITION_2026.inputs["ct"], EDITION_2026.inputs["ehr"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import clean_ct, clean_pet, overlap, reaches_into, read_case
 from contract.errors import InputError
 from contract.images.geometry import Geometry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, CaseVolumes, WrongScanError, read_case
 from algorithm.conclude import _note_implausible
 from contract.editions import load_edition

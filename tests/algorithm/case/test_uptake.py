@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import clean_ct, clean_pet
 from algorithm.case.uptake import (
     TissueUptake,

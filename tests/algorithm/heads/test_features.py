@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from algorithm.heads.features.intensity import dose_on, dose_volume, intensity_peak, thresholded
 from algorithm.heads.features.location import neighbours
-from algorithm.heads.features.shape import shape
-from algorithm.heads.features.structure import components, structure_of
+from algorithm.heads.features.structure import components, shape, structure_of
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from algorithm.heads.features.shape import axis_lengths_mm, mesh, mesh_volume_mm3
-from algorithm.heads.features.structure import Structure, structure_of
+from algorithm.heads.features.structure import Structure, axis_lengths_mm, mesh, mesh_volume_mm3, structure_of
 from algorithm.heads.measure import image_features
 from contract.images.geometry import Geometry
 from contract.images.volumes import read_volume

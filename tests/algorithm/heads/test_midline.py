@@ -9,7 +9,7 @@ import pytest
 
 from algorithm.heads.features.location import offset_mm
 from algorithm.heads.measure import image_features
-from algorithm.heads.staging import staged
+from algorithm.heads.values import staged
 from contract import labels
 from contract.editions import load_edition
 from contract.images.geometry import Geometry

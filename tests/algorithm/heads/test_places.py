@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from algorithm.heads.features.location import contralateral, distances, heights, nodal, offset_mm, spread_mm
-from algorithm.heads.features.shape import shape
-from algorithm.heads.features.structure import components, structure_of
+from algorithm.heads.features.structure import components, shape, structure_of
 from contract.images.geometry import Geometry
 from tests.algorithm.heads.structures import WIDE, Array, found, grid_of
 

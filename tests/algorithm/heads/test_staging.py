@@ -11,7 +11,7 @@ from algorithm.answers import _classes_left
 from algorithm.case.read import Case
 from algorithm.heads.documents import Features
 from algorithm.heads.measure import image_features
-from algorithm.heads.staging import absent_structures, classes_left, staged
+from algorithm.heads.values import absent_structures, classes_left, staged
 from algorithm.masks.segmentation import Segmentation, Segmented, SegmentedBy
 from contract.editions import load_edition
 from contract.editions.declaration import RULES

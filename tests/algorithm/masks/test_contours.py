@@ -11,8 +11,7 @@ import pytest
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import by_contours
-from algorithm.region.grids import resample_mask
-from algorithm.region.lattice import upright_grid
+from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, write_mask

@@ -18,12 +18,11 @@ from nnunetv2.preprocessing.preprocessors.default_preprocessor import DefaultPre
 from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
-from algorithm.network import nnunet
+from algorithm.network import preprocessing
 from algorithm.network.images import CaseImage
-from algorithm.network.nnunet import ScanPart
 from algorithm.network.package import ModelPackage
-from algorithm.region.grids import slices
-from algorithm.region.lattice import first_voxel, oriented, restored_labels
+from algorithm.network.preprocessing import ScanPart
+from algorithm.region.grids import first_voxel, oriented, restored_labels, slices
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -157,7 +156,7 @@ def test_the_image_of_a_part_is_nnunets(resampling: dict[str, Any], grid: Geomet
 @pytest.mark.parametrize("scheme", ["ZScoreNormalization", "RescaleTo01Normalization"])
 def test_a_part_has_the_scale_of_the_whole_scan(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the scan's own spacing nothing is resampled; slabs of 2 planes, the last of 22 x 26 voxels alone."""
-    monkeypatch.setattr(nnunet, "_AT_ONCE", 22 * 26 * 2)
+    monkeypatch.setattr(preprocessing, "_AT_ONCE", 22 * 26 * 2)
     case = case_of(Geometry((22, 26, 19), (2.0, 2.0, 3.0), (0.0, 0.0, 0.0)))
     package = package_of(STOCK, scheme, scheme)
     whole = on_the_part(case, ScanPart(case, everything(case), package))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation

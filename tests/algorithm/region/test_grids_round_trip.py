@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
 from algorithm.network.images import network_channels
-from algorithm.region.grids import grid_over, restore_labels
-from algorithm.region.lattice import upright_grid
+from algorithm.region.grids import grid_over, restore_labels, upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

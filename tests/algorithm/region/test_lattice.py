@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nnunetv2.preprocessing.resampling.default_resampling import compute_new_shape
 
-from algorithm.region.grids import grid_over
-from algorithm.region.lattice import cropped_over, first_voxel, oriented, upright_grid, whole_lattice
+from algorithm.region.grids import cropped_over, first_voxel, grid_over, oriented, upright_grid, whole_lattice
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from tests.algorithm.region.oriented_grids import DIRECTIONS, SPACINGS, points_mm

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet
 from algorithm.region.localise import LONGEST_UNSURE_MM, Region, localise
 from contract.images.geometry import Geometry

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from algorithm.case.notices import Notices
+from algorithm.case.inputs import Notices
 from baseline.release.cases import ReleaseCase
 from baseline.release.data_set import PreparedCase, read_training_case, smallest_lesions
 from contract.images.geometry import Geometry

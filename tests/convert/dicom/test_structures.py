@@ -64,16 +64,6 @@ def test_primary_covers_node(study: StudyFolder, convert: Convert, order: tuple[
     assert [(mask == label).sum() for label in (1, 2)] == [16, 8]
 
 
-def test_contours_on_a_tilted_gantry(study: StudyFolder, convert: Convert) -> None:
-    """Slice 5 lies 15 mm along y: the voxels 5 to 8 of the slice are 10 to 13 of the grid without tilt."""
-    paths = study.ct(shear_mm=(0.0, 3.0))
-    study.pet()
-    study.structures(paths, {"GTVp": [rectangle((4, 8), (5, 8), 5) + np.array([0, 15.0, 0])]})
-    mask = convert().mask().array
-    assert mask.sum() == 20
-    assert mask[5, 10:14, 4:9].all()
-
-
 OFF_SLICE = rectangle((4, 8), (5, 8), 3) + np.array([0, 0, 2.0])
 
 
