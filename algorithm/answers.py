@@ -52,7 +52,7 @@ def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallba
                 mask = segmentation.mask_on(grid)
             _check_mask(mask, grid.array_shape)
         except Exception as problem:
-            if not request.always_answers or _has_mask(run):
+            if not request.algorithm.always_answers or _has_mask(run):
                 raise
             why = f"the mask cannot be restored ({type(problem).__name__})"
             run.trace(why, problem)
@@ -250,11 +250,7 @@ def _fall_back(
         why = type(problem).__name__
         run.trace(f"{declared.name}: the head fails ({why})", problem)
     for source, value_of in sources:
-        try:
-            value = value_of()
-        except Exception as fault:  # noqa: BLE001  the next source follows
-            run.trace(f"{declared.name}: no value by the {source}", fault)
-            continue
+        value = value_of()
         if _is_valid(declared, value) and value not in excluded:
             break
         if value is not None and value not in excluded:

@@ -104,7 +104,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default="baseline",
         help="the model (baseline), or a comparator: PET threshold, clinical variables alone (default: %(default)s)",
     )
-    parser.add_argument("--strict", action="store_true", help="stop on degenerate input instead of warning")
     parser.add_argument(
         "--serve",
         action=argparse.BooleanOptionalAction,

@@ -108,7 +108,6 @@ def _request(parser: argparse.ArgumentParser, arguments: argparse.Namespace, spe
         mask_path=mask_path,
         device=arguments.device,
         time_limit_s=algorithm.time_limit_s if arguments.time_limit is None else arguments.time_limit,
-        strict=arguments.strict,
         spent_s=spent_s,
         most_passes=arguments.passes,
         probabilities_path=None if arguments.probabilities is None else arguments.probabilities / PROBABILITIES,
@@ -212,42 +211,30 @@ def _check_outputs(arguments: argparse.Namespace, request: PredictRequest) -> No
     if arguments.serve and (request.mask_path is not None or isinstance(source, CaseFiles)):
         raise HecktorError("--serve", "found with plain files", "the platform's folders: a server answers many cases")
     if request.mask_path is not None:
-        _check_not_an_input(request.mask_path, inputs)
+        _check_outside("--output", request.mask_path, inputs)
     _check_contours(arguments, request)
     if arguments.probabilities is not None and arguments.serve:
         raise HecktorError("--probabilities", "found with --serve", "one of them: a server answers many cases")
     if arguments.port is not None and not arguments.serve:
         raise HecktorError("--port", "found without --serve", "both")
-    for option in () if request.method.segmenter == "network" else ("passes", "probabilities"):
-        if getattr(arguments, option) is not None:
-            raise HecktorError(f"--{option}", f"method {arguments.method!r} makes no passes", "'baseline'")
-    if request.probabilities_path is not None:
-        _check_outside_sockets("--probabilities", request.probabilities_path, inputs, arguments.output)
-        remove_earlier("--probabilities", request.probabilities_path)
-    if arguments.record is not None:
-        _check_outside_sockets("--record", arguments.record, inputs, arguments.output)
-        remove_earlier("--record", arguments.record)
+    for name in () if request.method.segmenter == "network" else ("passes", "probabilities"):
+        if getattr(arguments, name) is not None:
+            raise HecktorError(f"--{name}", f"method {arguments.method!r} makes no passes", "'baseline'")
+    roots = (arguments.output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR)
+    for option, path in (("--probabilities", request.probabilities_path), ("--record", arguments.record)):
+        if path is not None:
+            _check_outside(option, path, roots)
+            remove_earlier(option, path)
 
 
-def _check_outside_sockets(option: str, path: Path, inputs: Sequence[Path], output: Path) -> None:
-    """Raise `OutputError` if a path lies in a folder of the platform's sockets.
-
-    `inputs` and `output` are folders, or files that the path must not name.
-    """
-    for root in (output, *inputs, platform.OUTPUT_DIR, platform.INPUT_DIR):
+def _check_outside(option: str, path: Path, roots: Sequence[Path]) -> None:
+    """Raise `OutputError` if a path is one of the files, or lies in one of the folders, of the case."""
+    for root in roots:
         if root.is_file() and path.resolve() == root.resolve():
             raise OutputError(option, f"{path} is a file of the case", "another file")
         if path.resolve().is_relative_to(root.resolve()):
             fault = f"{path} lies within {root}, which may hold the platform's sockets only"
             raise OutputError(option, fault, "a path outside")
-
-
-def _check_not_an_input(mask: Path, inputs: Sequence[Path]) -> None:
-    for path in inputs:
-        if mask.resolve() == path.resolve():
-            raise OutputError("--output", f"{mask.name} is an input of the case", "another file")
-        if mask.resolve().is_relative_to(path.resolve()):
-            raise OutputError("--output", f"{mask.name} lies within the input folder", "a path outside")
 
 
 def _check_contours(arguments: argparse.Namespace, request: PredictRequest) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 from scipy import ndimage
 
-from algorithm.case.inputs import Notices
 from algorithm.heads.features.structure import components
 from algorithm.masks.segmentation import STAND_INS, Heads, Segmentation, SegmentedBy, expected_dsc, softmax
 from algorithm.output import RunContext
@@ -25,8 +24,6 @@ from contract.images.geometry import Geometry
 
 LOGGER = logging.getLogger("hecktor")
 
-# Training's median GTVp is 7 to 11 ml; no tumour of head and neck, and no patient's nodes together, reach this volume.
-LARGEST_PLAUSIBLE_ML: Final = 500.0
 _WITHOUT_MASK: Final = (SegmentedBy.HEADER, SegmentedBy.NOTHING)
 
 
@@ -37,7 +34,7 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
         return answers
     if segmented.heads is Heads.DECLARED:
         what = "an empty mask and fallbacks" if segmented.by is SegmentedBy.HEADER else "fallbacks"
-        run.notices.warn(Finding("answers", reason, action=f"{what} are written"))
+        run.notices.note(Finding("answers", reason, action=f"{what} are written"))
     elif segmented.by in STAND_INS:
         LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
     elif segmentation is None or segmented.by is SegmentedBy.NOTHING:
@@ -50,7 +47,6 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
 def conclude(run: RunContext, answers: CaseAnswers) -> Prediction:
     """The prediction with its run record, which is written if requested; a failure to write it goes to the log."""
     lesions = _lesions(answers)
-    _note_implausible(lesions, run.notices)
     record = _record(run, answers, lesions)
     segmentation = answers.segmented.segmentation
     if segmentation is not None and segmentation.postprocessed is not None:
@@ -108,18 +104,6 @@ def write_probabilities(path: Path, segmentation: Segmentation) -> None:
             spacing_mm=np.array(grid.spacing_mm),
             direction=np.array(grid.direction).reshape(3, 3),
         )
-
-
-def _note_implausible(lesions: Mapping[str, Mapping[str, float]], notices: Notices) -> None:
-    """Note the labels that are larger than any tumour, in one line."""
-    large = [f"{name} {one['volume_ml']:.0f} ml" for name, one in lesions.items() if _is_too_large(one)]
-    if large:
-        expected = f"at most {LARGEST_PLAUSIBLE_ML:g} ml"
-        notices.note(Finding("mask", ", ".join(large), expected, "look at the mask, and at the input's units"))
-
-
-def _is_too_large(lesions: Mapping[str, float]) -> bool:
-    return lesions["volume_ml"] > LARGEST_PLAUSIBLE_ML
 
 
 def _fallback_lines(run: RunContext, answers: CaseAnswers) -> Iterator[str]:

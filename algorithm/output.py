@@ -39,7 +39,7 @@ class RunContext:
     def __init__(self, request: PredictRequest, resident: Resident) -> None:
         self.request, self.resident = request, resident
         self.deadline = Deadline(request.time_limit_s, spent_s=request.spent_s)
-        self.stages, self.notices = Stages(), Notices(request.strict)
+        self.stages, self.notices = Stages(), Notices()
         self.output = CaseOutput(request, self.stages)
         self.has_measured = False  # features, of which answers are on disk
         self._traced: set[str] = set()

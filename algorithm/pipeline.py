@@ -95,7 +95,7 @@ def answer_each(run: RunContext, better: Iterable[Segmented]) -> None:
 
 def before_reading(run: RunContext) -> Iterator[Segmented]:
     """The empty mask on the grid of the CT's header, where the edition declares a value for every other answer."""
-    if run.request.always_answers:
+    if run.request.algorithm.always_answers:
         case = air_case(run.request.source, run.request.edition)
         yield Segmented(case, SegmentedBy.HEADER, heads=Heads.DECLARED)
 
@@ -142,7 +142,7 @@ def read(run: RunContext) -> Case:
             request.edition,
             request.algorithm,
             run.notices,
-            tolerant=request.always_answers,
+            tolerant=request.algorithm.always_answers,
             contours=request.contours_path,
         )
     for name, scan in case.scans.items():
@@ -157,8 +157,8 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         LOGGER.info("region: %s", region.summary())
         name = next(iter(case.scans))
         if region.is_empty:
-            run.notices.warn(Finding(name, "neither a body nor uptake", HEAD_OR_NECK, WITHOUT_BODY))
-        elif region.without_landmark:  # also a sound crop of a neck, so that strict mode does not refuse it
+            run.notices.note(Finding(name, "neither a body nor uptake", HEAD_OR_NECK, WITHOUT_BODY))
+        elif region.without_landmark:
             run.notices.note(Finding(name, "neither a brain nor lungs", HEAD_OR_NECK, WITHOUT_LANDMARK))
         if case.pet is None or region.is_empty:
             return case, region
@@ -166,7 +166,7 @@ def find_region(run: RunContext, case: Case) -> tuple[Case, Region]:
         if covered < COVERED_BY_PET:
             found = f"covers {covered:.0%} of the height of the head and neck that the CT shows"
             enough = covered >= LEAST_COVERED_BY_PET
-            run.notices.warn(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
+            run.notices.note(Finding("PET", found, action="no uptake beyond" if enough else CT_ALONE))
             case = case if enough else replace(case, pet=None)
         return case, region
 
@@ -225,7 +225,7 @@ def with_heads(run: RunContext, better: Iterable[Segmented]) -> Iterator[Segment
     """Each of `better`, the first one with declared values before, and the last one with an entrant's code after it."""
     segmented: Segmented | None = None
     for number, segmented in enumerate(better):
-        if number == 0 and run.request.always_answers:  # should the features or a head never end
+        if number == 0 and run.request.algorithm.always_answers:  # should the features or a head never end
             yield replace(segmented, heads=Heads.DECLARED)
         yield segmented
     if segmented is not None and run.asks_code:

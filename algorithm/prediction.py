@@ -39,7 +39,6 @@ class PredictRequest:
         output_dir: the platform's `/output` folder; None writes no files there.
         device: "auto", "cpu" or "cuda".
         time_limit_s: seconds for the case, of which `spent_s` are already used.
-        strict: degenerate input is an error, not a warning.
         most_passes: limit on the passes of the network; None makes all that fit the time.
         probabilities_path: file for the class probabilities (`algorithm.output.write_probabilities`); None writes none.
         record_path: JSON file for the run record; None writes none.
@@ -57,7 +56,6 @@ class PredictRequest:
     output_dir: Path | None
     device: str
     time_limit_s: float
-    strict: bool = False
     spent_s: float = 0.0
     most_passes: int | None = None
     probabilities_path: Path | None = None
@@ -72,11 +70,6 @@ class PredictRequest:
     def uses_package(self) -> bool:
         """True if the method needs a model package for this algorithm."""
         return self.method.segmenter == "network" or bool(self.algorithm.heads)
-
-    @property
-    def always_answers(self) -> bool:
-        """True if fallbacks replace all answers that a fault of the case prevents; strict mode refuses such a case."""
-        return self.algorithm.always_answers and not self.strict
 
 
 @dataclass(frozen=True)

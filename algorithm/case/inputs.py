@@ -14,6 +14,7 @@ from contract.images.volumes import find_single_image, image_suffix, list_images
 from contract.platform import NAMED_IMAGE_SUFFIXES
 from contract.predictions import read_inputs
 
+LOGGER = logging.getLogger("hecktor")
 LISTING: Final = "inputs.json"
 # Channel numbers in nnU-Net's file names.
 _NNUNET_CT, _NNUNET_PET = "_0000", "_0001"
@@ -75,10 +76,10 @@ def input_path(root: Path, socket: Socket, notices: Notices) -> Path:
         except (OSError, RuntimeError, ValueError):  # too long or otherwise no path, or links in a circle
             continue
         if not is_inside:
-            notices.warn(Finding(LISTING, f"{path!r} of {socket.slug} leads out of the input folder", action="ignored"))
+            notices.note(Finding(LISTING, f"{path!r} of {socket.slug} leads out of the input folder", action="ignored"))
         elif holds_input:
             action = f"the input is read from {path}"
-            notices.warn(Finding(LISTING, f"{path!r} as path of {socket.slug}", repr(socket.relative_path), action))
+            notices.note(Finding(LISTING, f"{path!r} as path of {socket.slug}", repr(socket.relative_path), action))
             return root / path
     return declared
 
@@ -93,7 +94,7 @@ def _listed_paths(root: Path, socket: Socket, notices: Notices) -> Iterator[str]
     try:
         entries = read_inputs(root / LISTING, error=InputError)
     except InputError as problem:
-        notices.warn(Finding(problem.what, problem.found, problem.expected, "ignored"))
+        notices.note(Finding(problem.what, problem.found, problem.expected, "ignored"))
         return
     yield from (entry.relative_path for entry in entries if entry.slug == socket.slug and entry.relative_path)
 
@@ -104,27 +105,13 @@ def _holds_input(path: Path, socket: Socket) -> bool:
     return bool(list_images(path)) if path.is_dir() else path.is_file() and image_suffix(path) is not None
 
 
-LOGGER = logging.getLogger("hecktor")
-
-
 @dataclass
 class Notices:
-    """Collects the findings about a case.
+    """Collects the findings about a case, which is answered all the same: one failed case fails a whole submission."""
 
-    A degenerate but readable input is answered, since one failed case fails a whole submission; the log says what was
-    done about it. With `strict` the first finding is an `InputError` instead.
-    """
-
-    strict: bool = False
     findings: list[Finding] = field(default_factory=list)
 
-    def warn(self, finding: Finding) -> None:
-        """Log a finding, or raise it in strict mode."""
-        if self.strict:
-            raise InputError(f"{finding} (strict mode)")
-        self.note(finding)
-
     def note(self, finding: Finding) -> None:
-        """Log a finding that does not concern the input, in strict mode too."""
+        """Log a finding and keep it for the record."""
         self.findings.append(finding)
         LOGGER.warning("%s", finding)

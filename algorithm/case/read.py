@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case import hounsfield, uptake
 from algorithm.case.inputs import CaseFiles, Notices, input_path, single_image
+from algorithm.case.units import PADDING_HU, implausible_hu, in_suv, is_a_ct
 from contract import labels
 from contract.editions import Algorithm, Edition
 from contract.editions.inputs import CONTOURS, CT, EHR, MR, PET, RT_DOSE
@@ -27,9 +27,7 @@ from contract.patient import Patient, PatientRecord, parse_ehr, read_ehr
 
 LOGGER = logging.getLogger("hecktor")
 
-PADDING_HU: Final = hounsfield.PADDING_HU
 BODY_HU: Final = -300
-_NECK_MM: Final = 120.0
 SMALLEST_SIZE: Final = (16, 16, 4)
 CT_ALONE: Final = "going on with the CT alone; expect an empty mask"
 _WITHOUT_DOSE: Final = "going on without it"
@@ -38,7 +36,7 @@ _WITHOUT_CLINICAL: Final = "going on without clinical variables"
 
 
 class WrongScanError(InputError):
-    """The image given as CT is not a CT, but the PET or another scan."""
+    """CT and PET are in each other's place."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def _clean_mr(image: Volume, name: str, notices: Notices) -> Volume:
     checked = _checked(image, name)
     array = _finite(Volume(checked.array.astype(np.float32), checked.geometry), 0.0, name, "zero", notices).array
     if not array.any():
-        notices.warn(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
+        notices.note(Finding(f"MR {name}", "all voxels are zero", action="going on with it"))
     return Volume(array, image.geometry)
 
 
@@ -205,7 +203,6 @@ class _Reader:
             with self._or_without(CT_ALONE):
                 image = _checked(read_volume(pet_path), pet_path.name)
                 pet = clean_pet(image, ct, f"PET {pet_path.name}", self.notices, suv_factor)
-        check_tissue(ct, f"CT {ct_path.name}")
         return Case(ct, pet, patient)
 
     def from_memory(self, scans: CaseVolumes) -> Case:
@@ -215,7 +212,6 @@ class _Reader:
         pet: Volume | None = None
         with self._or_without(CT_ALONE):
             pet = clean_pet(_checked(scans.pet, "PET"), ct, "PET", self.notices, suv_factor)
-        check_tissue(ct, "CT")
         return Case(ct, pet, patient)
 
     def contours(self, source: CaseSource, ct: Geometry, given: Path | None) -> Volume | None:
@@ -244,7 +240,7 @@ class _Reader:
         """The content of `ehr.json`; its absence is a warning for an algorithm that answers a mask alone."""
         record: PatientRecord | None = None
         if path is None or (not self.algorithm.heads and not path.exists()):
-            self.notices.warn(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
+            self.notices.note(Finding("ehr.json", "absent", "the clinical variables", _WITHOUT_CLINICAL))
         else:
             with self._or_without(_WITHOUT_CLINICAL):
                 record = read_ehr(path, self.edition.clinical, self.edition.suv_factor)
@@ -255,7 +251,7 @@ class _Reader:
             return Patient(dict.fromkeys(variable.name for variable in self.edition.clinical)), None
         for finding in record.warnings:
             if self.algorithm.heads or finding is not record.missing:  # a mask needs no clinical variables
-                self.notices.warn(finding)
+                self.notices.note(finding)
         return record.patient, record.suv_factor
 
     @contextmanager
@@ -266,7 +262,7 @@ class _Reader:
         except InputError as problem:
             if not self.tolerant or isinstance(problem, WrongScanError):  # no image is left to go on with
                 raise
-            self.notices.warn(Finding(problem.what, problem.found, problem.expected, action))
+            self.notices.note(Finding(problem.what, problem.found, problem.expected, action))
 
 
 def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
@@ -275,8 +271,8 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
     A missing rescale intercept gives a notice, too.
     """
     array = _finite(ct, PADDING_HU, name, "air", notices).array
-    if finding := hounsfield.implausible_hu(array, name):
-        notices.warn(finding)
+    if finding := implausible_hu(array, name):
+        notices.note(finding)
     low = array[array < PADDING_HU]
     if array.dtype == np.int16 and not low.size:
         return ct
@@ -287,22 +283,14 @@ def clean_ct(ct: Volume, name: str, notices: Notices) -> Volume:
     return Volume(np.rint(np.clip(array, PADDING_HU, np.iinfo(np.int16).max)).astype(np.int16), ct.geometry)
 
 
-def check_tissue(ct: Volume, name: str) -> None:
-    """Raise `WrongScanError` for a CT as wide as a neck that shows neither air nor fat: no neck is without them."""
-    columns, rows, _ = (size * spacing for size, spacing in zip(ct.geometry.size, ct.geometry.spacing_mm, strict=True))
-    if min(columns, rows) >= _NECK_MM and hounsfield.is_without_air_and_fat(ct.array):
-        found = f"no air and no fat (values from {ct.array.min()} to {ct.array.max()})"
-        raise WrongScanError(name, found, "a CT in HU, and not the PET or another scan")
-
-
 def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: float | None = None) -> Volume | None:
     """PET as float32 SUV, or None if only the CT can be used; every change gives a notice.
 
     `suv_factor` is the factor from Bq/ml to SUV that the case gives. Raises `InputError` for a CT in place of the PET.
     """
-    if uptake.is_a_ct(pet.array):
+    if is_a_ct(pet.array):
         found = f"the values of a CT (air near -1000, lowest {float(np.nanmin(pet.array)):.6g})"
-        if uptake.is_a_ct(ct.array):
+        if is_a_ct(ct.array):
             raise InputError(name, found, "uptake in SUV")
         raise WrongScanError(name, found, "uptake in SUV; CT and PET are swapped")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite and are counted below
@@ -310,19 +298,19 @@ def clean_pet(pet: Volume, ct: Volume, name: str, notices: Notices, suv_factor: 
     array = _finite(Volume(array, pet.geometry), 0.0, name, "zero", notices).array
     negative = int(np.count_nonzero(array < 0))
     if negative:
-        notices.warn(Finding(name, f"{negative} voxels below zero", action="set to zero"))
+        notices.note(Finding(name, f"{negative} voxels below zero", action="set to zero"))
         array = np.maximum(array, np.float32(0))
     cleaned = Volume(array, pet.geometry)
     if not array.any():
-        notices.warn(Finding(name, "all voxels are zero", action=CT_ALONE))
+        notices.note(Finding(name, "all voxels are zero", action=CT_ALONE))
         return None
     if not overlap(ct.geometry, pet.geometry):
         apart = f"does not overlap the CT ({pet.geometry.describe()} against {ct.geometry.describe()})"
-        notices.warn(Finding(name, apart, action=CT_ALONE))
+        notices.note(Finding(name, apart, action=CT_ALONE))
         return None
-    cleaned, findings = uptake.in_suv(cleaned, ct, name, suv_factor)
+    cleaned, findings = in_suv(cleaned, ct, name, suv_factor)
     for finding in findings:
-        notices.warn(finding)
+        notices.note(finding)
     return cleaned
 
 
@@ -354,11 +342,11 @@ def _read_dose(folder: Path, notices: Notices) -> Volume | None:
     try:
         dose = read_volume(find_single_image(folder), "float32")
     except InputError as problem:
-        notices.warn(Finding(f"RT dose {problem.what}", problem.found, problem.expected, _WITHOUT_DOSE))
+        notices.note(Finding(f"RT dose {problem.what}", problem.found, problem.expected, _WITHOUT_DOSE))
         return None
     if np.isfinite(dose.array).all() and float(dose.array.min()) >= 0:
         return dose
-    notices.warn(Finding("RT dose", "values below zero, NaN or infinite", "Gy", _WITHOUT_DOSE))
+    notices.note(Finding("RT dose", "values below zero, NaN or infinite", "Gy", _WITHOUT_DOSE))
     return None
 
 
@@ -371,5 +359,5 @@ def _checked(volume: Volume, name: str) -> Volume:
 def _finite(image: Volume, fill: float, name: str, fill_name: str, notices: Notices) -> Volume:
     cleaned, count = finite(image, fill)
     if count:
-        notices.warn(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
+        notices.note(Finding(name, f"{count} voxels are NaN or infinite", action=f"set to {fill_name}"))
     return cleaned

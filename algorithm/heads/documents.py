@@ -14,11 +14,9 @@ from typing import Annotated, Any, Final, Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 from pydantic import (
-    Discriminator,
     Field,
     PrivateAttr,
     SerializerFunctionWrapHandler,
-    Tag,
     field_validator,
     model_serializer,
     model_validator,
@@ -92,7 +90,7 @@ def transformed(values: Floats, transform: Transform) -> Floats:
 
 
 class _Head(Document):
-    """What heads of all kinds may have; absent parts are not written.
+    """Parts that heads of all kinds may have; absent ones are not written.
 
     Attributes:
         threshold: the second of two classes is given from this score on.
@@ -197,7 +195,7 @@ class CustomHead(_Head):
         return head
 
     def scores(self, patients: Patients, _faults: Faults | None = None) -> Floats:
-        """What the code returns, shape (patients,) or (patients, classes).
+        """Scores that the code returns, shape (patients,) or (patients, classes).
 
         Raises:
             ModelPackageError: it fails or is not there.
@@ -220,27 +218,13 @@ def _check_classes(classes: Sequence[str]) -> None:
         raise ValueError("two different classes or more")
 
 
-_KINDS: Final = "a head of kind linear, custom or ensemble"
-
-
-def _kind(content: Any) -> str:
-    return f"({content.get('kind') if isinstance(content, dict) else getattr(content, 'kind', None)})"
-
-
-_Linear = Annotated[LinearHead, Tag("(linear)")]
-_Custom = Annotated[CustomHead, Tag("(custom)")]
-
-
 class Expert(Document):
     """One head of an ensemble; `mean` and `sd` standardise its scores."""
 
     name: Annotated[str, Field(min_length=1)]
     mean: Number
     sd: PositiveNumber
-    head: Annotated[
-        _Linear | _Custom,
-        Discriminator(_kind, custom_error_type="kind", custom_error_message="a head of kind linear or custom"),
-    ]
+    head: Annotated[LinearHead | CustomHead, Field(discriminator="kind")]
 
 
 class EnsembleHead(_Head):
@@ -316,10 +300,7 @@ class EnsembleHead(_Head):
         return tuple({term.feature: term for one in experts for term in one.head.missing(features)}.values())
 
 
-Head = Annotated[
-    _Linear | _Custom | Annotated[EnsembleHead, Tag("(ensemble)")],
-    Discriminator(_kind, custom_error_type="kind", custom_error_message=_KINDS),
-]
+Head = Annotated[LinearHead | CustomHead | EnsembleHead, Field(discriminator="kind")]
 _MODELS: Final = {"linear": LinearHead, "custom": CustomHead, "ensemble": EnsembleHead}
 
 
@@ -332,7 +313,7 @@ def read_head(content: Any, name: str) -> Head:
     kind = content.get("kind") if isinstance(content, dict) else None
     if kind not in _MODELS:
         found = f"found kind {kind!r:.40}" if isinstance(content, dict) else f"found {content!r:.40}"
-        raise ModelPackageError(name, found, _KINDS)
+        raise ModelPackageError(name, found, "a head of kind linear, custom or ensemble")
     model: Any = _MODELS[kind]
     head: Head = parse_document(content, model, name, error=ModelPackageError)
     return head

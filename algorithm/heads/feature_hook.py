@@ -202,7 +202,7 @@ class FeatureHook:
         return {f"{self.prefix}{name}": _as_float(values[name]) for name in names}
 
     def call(self, step: str, function: Any, *values: Any, passes: Callable[[BaseException], bool]) -> Any:
-        """What a function of the code returns; failures that `passes` accepts are raised as they are."""
+        """Call a function of the code; failures that `passes` accepts are raised as they are."""
         return call_code(f"{_KIND} {self.reference}: {step}", "values", function, *values, passes=passes)
 
     def _call(self, step: str, device: str, function: Any, *values: Any) -> Any:

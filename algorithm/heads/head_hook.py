@@ -39,7 +39,7 @@ _LARGEST: Final = 1e50
 
 @dataclass(frozen=True)
 class HeadTarget:
-    """What a head of an entrant predicts.
+    """The target of an entrant's head.
 
     Attributes:
         name: of the answer, such as "rfs".
@@ -89,7 +89,7 @@ def cubes_for(model: Any, reference: str, cubes: Cubes | None) -> tuple[Any, ...
 
 
 def call(reference: str, step: str, function: Callable[..., Any], *values: Any) -> Any:
-    """What a function of the entrant's head returns. Raises `ModelPackageError` if it fails."""
+    """Call a function of the entrant's head. Raises `ModelPackageError` if it fails."""
     return call_code(f"head {reference}: {step}", "an answer", function, *values)
 
 
@@ -101,7 +101,7 @@ def table(patients: Patients, features: Sequence[str]) -> Any:
 
 
 def predictions(reference: str, model: Any, frame: Any, scores: int, cubes: Cubes | None) -> Floats:
-    """What the model predicts, (patients,), or (patients, scores) for several scores.
+    """Predictions of the model, (patients,), or (patients, scores) for several scores.
 
     Raises:
         ModelPackageError: it fails, or returns another shape, NaN or something else than numbers.

@@ -38,7 +38,7 @@ def check_head(answer: Answer, head: Head, name: str) -> None:
 
 @dataclass(frozen=True)
 class HeadAnswer:
-    """What a head answers.
+    """The answer of a head.
 
     Attributes:
         value: the risk, the days or the class.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
+from algorithm.case.units import LARGEST_PLAUSIBLE_SUV, LEAST_HIGHEST_SUV
 from algorithm.masks.segmentation import (
     ANY_CORNER,
     REMOVED,

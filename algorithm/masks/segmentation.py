@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.read import PADDING_HU, Case
+from algorithm.case.read import Case
+from algorithm.case.units import PADDING_HU
 from algorithm.region import grids
 from algorithm.region.grids import Restoration, restored_labels, upright_grid
 from algorithm.region.localise import Region
@@ -39,7 +40,7 @@ class SegmentedBy(StrEnum):
     NETWORK = "network"
 
 
-# What answers where no network does, in this order: of PET/CT, of MR with a mask of the earlier visit, of other MR.
+# Masks that replace a network's: of PET/CT, of MR with a mask of the earlier visit, of other MR.
 STAND_INS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
 
 

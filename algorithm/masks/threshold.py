@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.read import PADDING_HU, Case
+from algorithm.case.read import Case
+from algorithm.case.units import PADDING_HU
 from algorithm.masks.segmentation import ANY_CORNER, Segmentation, SegmentedBy
 from algorithm.region import grids
 from algorithm.region.localise import Region

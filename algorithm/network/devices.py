@@ -21,7 +21,7 @@ GIB: Final = 2**30
 GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
 # Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
 LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
-# What torch 2.10 with CUDA 12.8 and cuDNN 9.19, and torch 2.13, say of a lack of memory: the CUDA runtime and driver;
+# Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 on a lack of memory: the CUDA runtime and driver;
 # torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
 # tried all; cuDNN 9, and cuBLAS or an earlier cuDNN.
 _NO_MEMORY: Final = (

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.backbones import backbone_of, checked_architecture
+from algorithm.network.backbones import backbone_of
 from algorithm.network.custom import CustomNetwork, declaration_of
 from algorithm.network.devices import GIB, Need, release, room_bytes
 from algorithm.network.package import HOOK, ModelPackage, is_custom
@@ -20,7 +20,7 @@ from contract.errors import ModelPackageError
 
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
 LARGEST_CACHE_BYTES: Final = 3 * GIB
-# What libraries raise for arguments that make no network.
+# Errors of libraries for arguments that make no network.
 _NOT_BUILT: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -114,7 +114,7 @@ class Networks:
             release(device)
 
     def _fits(self, fold: int, device: torch.device) -> bool:
-        """Whether a network fits beside those that are kept; one of unknown size is made alone."""
+        """True if a network fits beside those that are kept; one of unknown size is made alone."""
         if device.type == "cuda":
             size = self._sizes.get(self.package.fold_configurations[fold])
             return size is not None and size + self.need.bytes <= room_bytes(device)
@@ -185,7 +185,7 @@ def untrained_network(
     Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
     """
     try:
-        architecture = checked_architecture(configuration)
+        architecture = configuration["architecture"]
         seen = architecture.get("sees")
         if seen is not None and seen not in _SEEN:
             raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")

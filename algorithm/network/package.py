@@ -22,7 +22,6 @@ from typing import Any, Final
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
-from algorithm.network.backbones import checked_architecture
 from contract import platform
 from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
@@ -50,7 +49,7 @@ RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
 _ORDER: Final = [0, 1, 2]  # the network's axes are (z, y, x)
 _CONFIGURED: Final = ("spacing", "patch_size", "normalization_schemes", "architecture")
 _OF_CT_NORMALISATION: Final = ("mean", "std", "percentile_00_5", "percentile_99_5")
-# What a package whose networks see different images is told.
+# Expected of a package whose networks see different images.
 ONE_IMAGE: Final = "one spacing and preprocessing for all networks of a package; train them alike, or pack one alone"
 
 
@@ -103,12 +102,12 @@ class ModelPackage:
         return tuple(self.configuration.get("channels", range(len(self.manifest.channels))))
 
     def sees_pet_alone(self, fold: int) -> bool:
-        """Whether this fold's network uses the PET alone."""
+        """True if this fold's network uses the PET alone."""
         images = {self.manifest.channels[number] for number in self.channel_sources}
         return images == {"PET"} or self.configuration_of(fold)["architecture"].get("sees") == "PET"
 
     def in_half_precision(self, fold: int) -> bool:
-        """Whether this fold's network computes in half precision where the device has it: an entrant's own may not."""
+        """True if this fold's network computes in half precision where the device has it: an entrant's may not."""
         return bool(self.configuration_of(fold)["architecture"].get("half_precision", True))
 
     @property
@@ -293,7 +292,8 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
-    checked_architecture(chosen)
+    if not isinstance(architecture := chosen["architecture"], dict):
+        raise ModelPackageError(PLANS, f"architecture {architecture!r:.80}", "an object")
     if is_custom(chosen):
         _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
     for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):

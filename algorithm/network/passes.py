@@ -39,7 +39,7 @@ LOGGER = logging.getLogger("hecktor")
 # A measured pass or tile may take this much longer the next time.
 SLOWER: Final = 1.2
 
-# What costs the member of a pass, and not the others.
+# Faults that cost the member of a pass, and not the others.
 _OF_MEMBER: Final = (HookFailedError, NotANumberError)
 
 _Float = npt.NDArray[np.float32]

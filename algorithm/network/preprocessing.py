@@ -123,7 +123,7 @@ def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], 
 _Reader = Callable[[Geometry], _Float]
 # Voxels of a whole scan that are read at once: 64 MB in float32.
 _AT_ONCE: Final = 2**24
-# What nnU-Net raises for options that make no sense.
+# Errors of nnU-Net for options that make no sense.
 _NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import ndimage
 
-from algorithm.case.read import BODY_HU, PADDING_HU, Case
+from algorithm.case.read import BODY_HU, Case
+from algorithm.case.units import PADDING_HU
 from algorithm.region import grids
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

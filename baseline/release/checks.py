@@ -10,9 +10,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from algorithm.case.hounsfield import missing_intercept
-from algorithm.case.read import PADDING_HU, SMALLEST_SIZE, overlap
-from algorithm.case.uptake import LARGEST_PLAUSIBLE_SUV, MOST_FACTOR_RATIO, factor_fault, in_suv, tissue_uptake
+from algorithm.case.read import SMALLEST_SIZE, overlap
+from algorithm.case.units import (
+    LARGEST_PLAUSIBLE_SUV,
+    MOST_FACTOR_RATIO,
+    PADDING_HU,
+    factor_fault,
+    in_suv,
+    missing_intercept,
+    tissue_uptake,
+)
 from baseline.release.cases import Release, ReleaseCase
 from baseline.release.problems import ProblemReporter
 from contract import labels

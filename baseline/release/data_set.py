@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from algorithm.case.inputs import Notices
-from algorithm.case.read import Case, check_tissue, clean_ct, clean_pet, mr_case
+from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
 from algorithm.network.images import network_channels
@@ -150,7 +150,7 @@ def read_training_case(case: ReleaseCase, notices: Notices) -> tuple[Case, Regio
     images = read_training_images(case, notices)
     region = localise(images)
     if region.is_empty or region.without_landmark:
-        notices.warn(Finding(case.ct.name, "neither a brain nor lungs", "a head or neck in view, the head up (+z)"))
+        notices.note(Finding(case.ct.name, "neither a brain nor lungs", "a head or neck in view, the head up (+z)"))
     return images, region
 
 
@@ -162,10 +162,9 @@ def read_training_images(case: ReleaseCase, notices: Notices) -> Case:
     if case.pet is None:
         return mr_case({case.channels[0]: case.ct, **case.registered}, case.channels, notices)
     ct = clean_ct(read_volume(case.ct), case.ct.name, notices)
-    check_tissue(ct, case.ct.name)
     scaled, finding = scaled_by_factor(read_volume(case.pet), ct, case.suv_factor, case.pet.name)
     if finding is not None:
-        notices.warn(finding)
+        notices.note(finding)
     return Case(ct, clean_pet(scaled, ct, case.pet.name, notices), case.patient)
 
 

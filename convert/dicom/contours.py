@@ -107,7 +107,7 @@ def _nested(areas: Sequence[_Area]) -> list[_Area]:
 
 
 def _is_inside(inner: _Area, outer: _Area) -> bool:
-    """Whether a contour lies wholly inside another one, without touching it."""
+    """True if a contour lies wholly inside another one, without touching it."""
     from skimage.measure import points_in_poly
 
     points = inner.contour.points

@@ -112,7 +112,7 @@ def _objects(series: Iterable[ImageSeries]) -> tuple[DicomHeader, ...]:
 
 
 def _unusable(header: DicomHeader) -> str:
-    """Why an object is ignored, empty if it is used."""
+    """The reason to ignore an object, empty if it is used."""
     modality, sop_class = header.text("Modality"), header.text("SOPClassUID")
     if modality not in _SOP_CLASSES:
         return f"modality {modality or 'absent'}"
@@ -124,7 +124,7 @@ def _unusable(header: DicomHeader) -> str:
 
 
 def _no_volume(header: DicomHeader) -> str:
-    """Why a CT or PET image is no slice of a volume, empty if it is one."""
+    """The reason why a CT or PET image is no slice of a volume, empty if it is one."""
     words = {token for word in header.words("ImageType") for token in re.split(r"[ _]", word)}
     if words & _SCOUTS:
         return "localizer"

@@ -161,7 +161,7 @@ def _closed(contours: Sequence[DicomHeader], roi: str, grid: Geometry) -> tuple[
 
 
 def _off_slices(heights: npt.NDArray[np.float64], grid: Geometry) -> str:
-    """Where a contour lies that is on no slice of the grid, in slices; empty for one on a slice."""
+    """Heights, in slices, of a contour that is on no slice of the grid; empty for one on a slice."""
     slice_index = round(float(heights.mean()))
     if np.abs(heights - slice_index).max() <= _OFF_PLANE and 0 <= slice_index < grid.size[2]:
         return ""

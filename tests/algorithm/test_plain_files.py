@@ -88,9 +88,6 @@ def test_absent_clinical_variables_are_a_warning_for_a_mask_alone(
         run(tiny_package, "--task", "rfs", "--input", case_folder.input, "--output", case_folder.output)
     with pytest.raises(InputError, match=r"--ehr: not given"):
         run(tiny_package, "--task", "rfs", "--ct", files / CT, "--output", tmp_path / "out")
-    with pytest.raises(InputError, match=r"ehr\.json: absent.*strict"):
-        run(tiny_package, "--strict", "--ct", files / CT, "--output", tmp_path / "strict.mha")
-    assert not (tmp_path / "strict.mha").exists()
 
 
 def test_a_folder_as_output_gets_the_platforms_layout(
@@ -105,11 +102,11 @@ def test_a_folder_as_output_gets_the_platforms_layout(
 def test_no_input_is_overwritten(case_folder: Any, files: Path, tiny_package: Path) -> None:
     before = {path: path.read_bytes() for path in files.iterdir()}
     for output in (files / CT, files / ".." / "images" / PET):
-        with pytest.raises(OutputError, match=r"--output: .* is an input of the case"):
+        with pytest.raises(OutputError, match=r"--output: .* is a file of the case"):
             run(tiny_package, "--ct", files / CT, "--output", output)
     with pytest.raises(OutputError, match=r"--record: .* is a file of the case"):
         run(tiny_package, "--ct", files / CT, "--output", files / "mask.mha", "--record", files / PET)
-    with pytest.raises(OutputError, match=r"--output: .* lies within the input folder"):
+    with pytest.raises(OutputError, match=r"--output: .* lies within .*input"):
         run(tiny_package, "--input", case_folder.input, "--output", case_folder.ct_path)
     assert {path: path.read_bytes() for path in files.iterdir()} == before
 

@@ -83,7 +83,7 @@ def distances(
 
 
 def heights(primary: Structure | None, nodes: Sequence[Structure], grid: Geometry) -> dict[str, Feature]:
-    """How far the highest node lies above the primary and the lowest one below it, in mm between centres.
+    """Height of the highest node above the primary and depth of the lowest one below it, in mm between centres.
 
     Negative for nodes that are all on the other side; None without primary or nodes.
     """

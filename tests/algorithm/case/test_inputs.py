@@ -84,4 +84,5 @@ def test_an_unusable_listing_is_ignored(tmp_path: Path, content: str) -> None:
 
 
 def test_no_listing_and_no_input(tmp_path: Path) -> None:
-    assert input_path(tmp_path, CT, Notices(strict=True)) == tmp_path / "images" / "ct"
+    notices = Notices()
+    assert (input_path(tmp_path, CT, notices), notices.findings) == (tmp_path / "images" / "ct", [])

@@ -131,15 +131,6 @@ def test_the_first_possible_fallback_of_a_time(
     assert (values(case)["rfs"], record.fallback_by) == (expected, {"rfs": by})
 
 
-def test_a_failing_rule_is_left_out(
-    case: CaseFolder, package: Path, sign_package: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_heads(package, sign_package, t_stage=None, fallbacks={"t_stage": "T3"})
-    monkeypatch.setattr(answers, "staged", bug)
-    assert answered(case, package).record.fallback_by == {"t_stage": "training"}
-    assert values(case)["t-stage"] == "T3"
-
-
 # A fault costs one answer
 
 

@@ -190,7 +190,7 @@ RISING = "expected ascending days and hazards above 0"
         (changed(ENSEMBLE, ("experts", 0, "sd"), -1.0), r"\.experts\[0\]\.sd: found -1.0"),
         (changed(ENSEMBLE, ("experts", 0, "name"), ""), r'\.experts\[0\]\.name: found ""'),
         (changed(ENSEMBLE, ("experts", 0, "name"), "network"), r"\.experts: .* not 'network' twice"),
-        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.experts\[0\]\.head: .* linear or custom"),
+        (changed(ENSEMBLE, ("experts", 0, "head"), ENSEMBLE.as_json()), r"\.experts\[0\]\.head: .* 'linear', 'custom'"),
         (
             changed(CLASSES, ("experts", 1, "head"), LINEAR.as_json()),
             "the classes of the first expert, T1, T2, in 'by b'",
