@@ -131,7 +131,7 @@ def test_a_case_waits_for_the_network_of_the_case_before_it(
     request = request_for(RFS, 3.0)
     with resident.in_use:
         predict(request, resident)
-    assert "*** FALLBACK *** time is nearly up: no pass is made yet" in caplog.text
+    assert "*** FALLBACK *** time is nearly up: no pass has been made yet" in caplog.text
     assert "passes over the whole region" in predict(request_for(RFS), resident).record.summary()
 
 

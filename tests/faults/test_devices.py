@@ -40,7 +40,7 @@ Runs = Callable[..., Any]
         pytest.param(
             SEGMENTATION,
             ["raise algorithm.network.passes:backends 1 lost"],
-            [("*** FALLBACK *** RuntimeError: no pass is made yet", 1)],
+            [("*** FALLBACK *** RuntimeError: no pass has been made yet", 1)],
             "no pass, by PET threshold",
             id="lost between loading and the first pass",
         ),

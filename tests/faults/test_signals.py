@@ -73,7 +73,7 @@ def test_sigterm(run: Runs, task: Algorithm, stage: str) -> None:
         return
     assert ended.status == 0, ended.said
     assert f"{task.name} answered by package tiny: " in ended.last
-    assert ("*** FALLBACK *** asked to end: no pass is made yet" in ended.said) == (stage in BY_THRESHOLD)
+    assert ("*** FALLBACK *** asked to end: no pass has been made yet" in ended.said) == (stage in BY_THRESHOLD)
     assert ("*** EARLY END *** asked to end" in ended.said) == (stage == "later pass")
     passes = {"load": "no pass", "first pass": "no pass", "later pass": "1 of 4 passes"}.get(stage, "4 of 4 passes")
     assert passes in ended.last
