@@ -287,7 +287,7 @@ def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: py
 
 def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
-    with pytest.raises(NoPassFitsError, match="answers NaN"):
+    with pytest.raises(NoPassFitsError, match="returns NaN"):
         made(noise((8, 8, 8)), (Pass(0),), package)
 
 
