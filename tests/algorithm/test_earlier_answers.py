@@ -48,7 +48,7 @@ def test_a_named_mask_of_an_earlier_run_goes(case_folder: CaseFolder, failure: s
     assert answer(case_folder, "segmentation", mask) == 0
     assert mask.is_file()
     more = (
-        ("--edition", "hecktor2025", "--method", "baseline", "--model", str(case_folder.root / "none"))
+        ("--edition", "hecktor2025", "--method", "baseline", "--model", str(case_folder.root))
         if failure == "model"
         else ()
     )
@@ -75,6 +75,7 @@ def test_an_earlier_answer_that_cannot_be_removed_is_named(case_folder: CaseFold
 
 @pytest.mark.skipif(OUTPUT_DIR.is_dir(), reason="this machine has the platform's output folder")
 def test_outside_a_container_an_output_is_named(case_folder: CaseFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    case_folder.write()
     with pytest.raises(SystemExit, match="2"):
         main(["--task", "rfs", "--method", "clinical", "--input", str(case_folder.input)])
     assert "--output not given" in capsys.readouterr().err

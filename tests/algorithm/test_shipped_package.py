@@ -72,7 +72,9 @@ def test_a_required_model_refuses_to_answer(
 def test_a_package_that_the_method_does_not_use_is_an_error(
     case_folder: Any, tiny_package: Path, tmp_path: Path, root_logger: None
 ) -> None:
-    command = ["--task", "1", "--method", "threshold", "--input", str(tmp_path), "--output", str(tmp_path / "out")]
+    case_folder.write()
+    case = ["--input", str(case_folder.input), "--output", str(tmp_path / "out")]
+    command = ["--task", "1", "--method", "threshold", *case]
     with pytest.raises(HecktorError, match=r"^--model: found with method 'threshold'"):
         main([*command, "--model", str(tiny_package)])
     with pytest.raises(HecktorError, match=r"^--passes: method 'threshold' makes no passes"):

@@ -79,7 +79,7 @@ def test_from_masks_to_a_package_that_answers(
     assert reference not in document["hpv"]["nested"]["comparators"]
     assert fitted["hpv"] == before["hpv"]
     assert fitted["rfs"]["experts"][:-1] == before["rfs"]["experts"]
-    assert document["own"] == {reference: Code.of([forest]).digest(FOREST)}
+    assert document["custom"] == {reference: Code.of([forest]).digest(FOREST)}
     written = work.heads_json.stat().st_mtime_ns
     heads(work, masks, "--code", str(forest))
     assert (work.heads_json.stat().st_mtime_ns, heads_are_current(work)) == (written, True)
