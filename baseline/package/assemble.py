@@ -305,5 +305,5 @@ def _notes(trained: Sequence[_Trained], custom: CustomMember | None, normalised_
     used += [channel.normalisation for channel in custom.declaration.channels] if custom else []
     schemes = dict.fromkeys(scheme for scheme in used if scheme in _OWN_SCALE)
     taken_from = "the whole scan" if normalised_over == "scan" else "the region of head and neck"
-    reason = f"because of --normalised-over {normalised_over} (docs/own-model.md)"
-    return (f"{' and '.join(schemes)}: normalised over {taken_from}, {reason}",) if schemes else ()
+    option = f"--normalised-over {normalised_over}; docs/own-model.md"
+    return (f"{' and '.join(schemes)}: normalised over {taken_from} ({option})",) if schemes else ()

@@ -54,7 +54,7 @@ def as_text(problems: Sequence[Problem]) -> str:
         if some:
             lines += [f"{title} ({len(some)})", *_rows(some), ""]
     errors = sum(problem.is_error for problem in problems)
-    return "\n".join([*lines, f"{errors} errors, {len(problems) - errors} warnings"])
+    return "\n".join([*lines, f"release: {errors} errors, {len(problems) - errors} warnings"])
 
 
 def write_problems(folder: Path, problems: Sequence[Problem]) -> None:

@@ -74,7 +74,7 @@ def test_files_that_prepare_writes(release: Release, capsys: pytest.CaptureFixtu
     assert (done["left_out"], done["mask_outside_region"]) == ([], {})
     printed = capsys.readouterr().out
     assert printed.startswith(
-        "0 errors, 0 warnings\n4 patients of 2 centres: 4 with mask, 4 with rfs, 0 relapses, 4 with hpv"
+        "release: 0 errors, 0 warnings\n4 patients of 2 centres: 4 with mask, 4 with rfs, 0 relapses, 4 with hpv"
     )
     assert [case.patient_id for case in read_cases(WorkFolders(release.root.parent / "work"))] == list(PATIENTS)
 
@@ -145,7 +145,7 @@ def test_errors_stop_before_anything_is_made(release: Release, capsys: pytest.Ca
     assert " ".join(capsys.readouterr().out.split()) == (
         "Errors (1) MDA-003 suv Task 1/MDA-003/MDA-003__PT.nii.gz: all voxels are zero, expected SUV: zero or more, "
         "highest above 1 and up to 500 Warnings (1) CHUM-002 labels Task 1/CHUM-002/CHUM-002.nii.gz: an empty mask, "
-        "expected a GTVp or a GTVn 1 errors, 1 warnings"
+        "expected a GTVp or a GTVn release: 1 errors, 1 warnings"
     )
 
 
