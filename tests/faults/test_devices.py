@@ -104,7 +104,7 @@ def test_four_answers_are_written_all_the_same(
     assert [name for name in read_json(record)["fallbacks"] if name != "n_stage"] == fallbacks
 
 
-@pytest.mark.parametrize("at", ["algorithm.pipeline:find_region", "algorithm.pipeline:measure"])
+@pytest.mark.parametrize("at", ["algorithm.pipeline:find_region", "algorithm.answers:measure"])
 def test_a_bug_that_leaves_no_answer(run: Runs, at: str) -> None:
     """Before the region is known, and where every answer would go through it."""
     ended = run(RFS, f"raise {at} 0 bug").whole()
