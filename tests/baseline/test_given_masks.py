@@ -145,7 +145,7 @@ def test_unusable_masks_are_refused_by_name(prepared: tuple[WorkFolders, Path], 
     other.unlink()
     with pytest.raises(HecktorError, match=rf"--masks: no mask of {name} in masks, expected .* all 8 prepared"):
         heads(work, masks)
-    with pytest.raises(HecktorError, match="--masks: no folder .*nothing"):
+    with pytest.raises(HecktorError, match=r"--masks: no folder .*nothing"):
         heads(work, tmp_path / "nothing")
     with pytest.raises(HecktorError, match="--masks: found with --networks"):
         main(["heads", "--work", str(work.root), "--masks", str(masks), "--networks", str(masks)])

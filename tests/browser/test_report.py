@@ -308,7 +308,9 @@ def test_charts_fit_on_paper_when_printed(page: Page, report: str) -> None:
 def test_hostile_names_are_text(browser: Browser, tmp_path: Path) -> None:
     """Names that end scripts, open comments and hold markup are shown and run nothing."""
     hostile = ['<img src=x onerror="window.hacked=1">', "<!--<script>", "a&b=c 'd' \"e\""]
-    (tmp_path / "r.html").write_text(build_page(content(hostile, cases(12), title="</script><i>x</i>")), encoding="utf-8")
+    (tmp_path / "r.html").write_text(
+        build_page(content(hostile, cases(12), title="</script><i>x</i>")), encoding="utf-8"
+    )
     page = opened(browser.new_page(), (tmp_path / "r.html").as_uri())
     assert sorted(leaders(page)) == sorted(hostile)
     page.locator("#task1 tbody button.choice").nth(2).click()
