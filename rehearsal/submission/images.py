@@ -6,13 +6,14 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from contract.editions import Algorithm, Edition
 from contract.errors import EngineError
 from contract.files import write_json
+from rehearsal.images import upload_problems
 from rehearsal.runners.containers import ContainerEngine, ContainerRunner, find_engine
 from rehearsal.runners.runner import Runner, code_options
 
@@ -62,9 +63,13 @@ class BuiltImages:
     def load(self, archive: Path) -> Runner:
         """Load an archive and run its image by its identity, since another build may reuse the name.
 
-        Raises EngineError if the engine cannot load it.
+        Raises EngineError if the engine cannot load it, or the platform would refuse it.
         """
-        return ContainerRunner(self.engine, self.engine.load(archive), with_gpus=self.with_gpus)
+        image = self.engine.load(archive)
+        problems = upload_problems(replace(self.engine.image_facts(image), name=archive.name))
+        if problems:
+            raise EngineError(problems[0])
+        return ContainerRunner(self.engine, image, with_gpus=self.with_gpus)
 
     def _build(self, edition: Edition, images: Sequence[str], flags: Sequence[str], log: Path) -> None:
         label = ("--revision", self.revision) if self.revision else ()

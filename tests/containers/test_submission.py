@@ -14,7 +14,7 @@ pytestmark = pytest.mark.container
 
 
 def test_an_image_as_root_is_refused(engine: ContainerEngine, root_image: str, tmp_path: Path) -> None:
-    """Saved like any other; the check before loading says no."""
+    """Saved like any other, and refused as soon as it is loaded."""
     built = find_images(None, "cpu", with_gpus=False, level=1)
     archive = tmp_path / "root.tar"
     engine.command("save", "--output", str(archive), root_image)
