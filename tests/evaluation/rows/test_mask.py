@@ -177,8 +177,8 @@ def no_image(path, mask, grid):
         (lambda path, *_: path.write_bytes(b"no image at all" * 50), "not a readable image"),
         (pixels(lambda mask: mask + np.uint8(3) * (mask == 2)), "labels from 0 to 5, expected only 0, 1, 2"),
         (pixels(lambda mask: -mask.astype(np.int16)), "labels from -2 to 0"),
-        (pixels(lambda mask: mask.astype(np.float32) / 2), "0.5 in a floating mask"),
-        (pixels(lambda mask: np.where(mask == 2, np.nan, mask).astype(np.float32)), "nan in a floating mask"),
+        (pixels(lambda mask: mask.astype(np.float32) / 2), "0.5 is not an integer label"),
+        (pixels(lambda mask: np.where(mask == 2, np.nan, mask).astype(np.float32)), "nan is not an integer label"),
         (pixels(lambda mask: mask.astype(np.float64) * 2), "labels from 0 to 4"),
         (header(b"ElementSpacing", b"nan nan nan"), "finite|spacing|not a readable image"),
         # The second axis leans into the first.
