@@ -13,10 +13,9 @@ from contract.platform import PREDICTIONS_JSON
 from evaluation.editions.profile import TaskProfile
 from evaluation.inputs.tables import TABLE_SUFFIXES
 from evaluation.pipeline import evaluate_together
-from evaluation.ranking.pipeline import check_folder_names
 from evaluation.request import EvaluationRequest
 from evaluation.results.documents import MetricsJson
-from evaluation.results.teams import check_team_names
+from evaluation.results.teams import check_folder_names, check_team_names
 
 _OF_A_TEAM: Final = (*TABLE_SUFFIXES, ".zip")
 _NOTES: Final = (".md", ".txt")

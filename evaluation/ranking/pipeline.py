@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from evaluation.ranking.out_of_competition import (
 )
 from evaluation.ranking.printed import WITHOUT_ROWS, read_methods, read_printed
 from evaluation.ranking.rank import rank_teams, values_of
-from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns, team_name
+from evaluation.results.board import BEST_MEDIAN_WORST, BestMedianWorst, Leaderboard, RunFigures, TeamRuns
 from evaluation.results.documents import MAX_METRICS_BYTES, MetricFigures, MetricsJson
 from evaluation.results.metrics_json import parse_metrics, source_of
 from evaluation.results.task import TaskResults
-from evaluation.results.teams import Source, check_team_names, load_teams
+from evaluation.results.teams import Source, check_folder_names, check_team_names, load_teams
 from evaluation.results.validation import identical_answers
 
 
@@ -101,15 +101,6 @@ def _rank_files(request: RankingRequest) -> Leaderboard:
         "identical_answers": identical_answers(shown.answers),
     }
     return board.model_copy(update=added)
-
-
-def check_folder_names(names: Iterable[str]) -> None:
-    """Raise HecktorError for a name that cannot be that of a team and its folder."""
-    for name in names:
-        try:
-            team_name(name)
-        except ValueError as expected:
-            raise HecktorError("team", f"found {name!r}", str(expected)) from None
 
 
 def _rank_printed(request: RankingRequest, table: Path) -> Leaderboard:

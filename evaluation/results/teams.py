@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -10,7 +10,7 @@ from contract.editions import content_digest, edition_from, known_editions
 from contract.errors import HecktorError
 from contract.patient import listed
 from evaluation.editions.profile import EvaluationProfile, TaskProfile, load_profile, profile_of
-from evaluation.results.board import file_in_folder
+from evaluation.results.board import file_in_folder, team_name
 from evaluation.results.documents import MetricFigures, MetricsJson
 from evaluation.results.metrics_json import parse_metrics, read_metrics, source_of
 from evaluation.results.task import TaskResults
@@ -102,6 +102,15 @@ def check_team_names(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise HecktorError(f"team {twice[0]!r} appears twice, expected a name for each team (--names)")
+
+
+def check_folder_names(names: Iterable[str]) -> None:
+    """Raise HecktorError for a name that cannot be that of a team and its folder."""
+    for name in names:
+        try:
+            team_name(name)
+        except ValueError as expected:
+            raise HecktorError("team", f"found {name!r}", str(expected)) from None
 
 
 def _read(source: Source, name: str) -> tuple[MetricsJson, str]:

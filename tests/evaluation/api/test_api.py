@@ -121,6 +121,14 @@ def test_importing_the_package_is_light():
     assert done.stdout == "set()\n"
 
 
+def test_scoring_imports_no_scipy_stats(tables, tmp_path):
+    """Half a second of each run, which the rankings alone need."""
+    files = ["--ground-truth", str(tables / "truth.csv"), "--predictions", str(tables / "good.csv")]
+    command = ["--task", "rfs", *files, "--output", str(tmp_path / "scored")]
+    code = "import sys; from evaluation.cli import main; main(sys.argv[1:]); sys.exit('scipy.stats' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code, *command], capture_output=True, check=True)
+
+
 def test_a_ranking_with_rows_beside_it_is_that_of_the_command(tables):
     """The same rows, and mean as `--out-of-competition` and `--mean`; results may be files, contents or objects."""
     results = {}
