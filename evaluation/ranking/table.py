@@ -83,7 +83,7 @@ def identical_lines(board: Leaderboard) -> list[str]:
 
 
 def _tau_text(tau: KendallTau) -> str:
-    return f"Kendall's tau {tau.mean:.3f} [{tau.ci95_low:.3f}, {tau.ci95_high:.3f}]"
+    return f"Kendall's tau with this ranking {tau.mean:.3f} [{tau.ci95_low:.3f}, {tau.ci95_high:.3f}]"
 
 
 def _stability_lines(board: Leaderboard, width: int) -> list[str]:
