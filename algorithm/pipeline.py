@@ -16,7 +16,7 @@ from algorithm.case.read import CT_ALONE, Case, air_case, covered_height, read_c
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
 from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy, by_contours
-from algorithm.masks.threshold import stand_in_of, threshold_segmentation
+from algorithm.masks.threshold import fallback_of, threshold_segmentation
 from algorithm.network.resident import Resident
 from algorithm.output import RunContext, watch
 from algorithm.prediction import Prediction, PredictRequest
@@ -125,9 +125,9 @@ def segmentations(run: RunContext) -> Iterator[Segmented]:
         except Exception as problem:
             if segmenter == "threshold":
                 raise
-            run.trace(f"no {stand_in_of(case)} ({type(problem).__name__})", problem)
+            run.trace(f"no {fallback_of(case)} ({type(problem).__name__})", problem)
         else:
-            yield Segmented(case, stand_in_of(case), threshold, region)
+            yield Segmented(case, fallback_of(case), threshold, region)
         if segmenter == "network":
             for segmentation in by_networks(run, case, region, threshold):
                 yield Segmented(case, SegmentedBy.NETWORK, segmentation, region)
@@ -202,8 +202,8 @@ def by_networks(run: RunContext, case: Case, region: Region, threshold: Segmenta
             except passes.NoPassFitsError as reason:
                 if threshold is None:
                     raise
-                stand_in = stand_in_of(case)
-                LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, stand_in)
+                fallback = fallback_of(case)
+                LOGGER.warning("*** FALLBACK *** no pass of the network (%s): the %s answers", reason, fallback)
     if segmentation is None:
         return
     if case.pet is not None and threshold is not None and not segmentation.mask().any():

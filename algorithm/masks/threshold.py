@@ -32,7 +32,7 @@ _Float = npt.NDArray[np.float32]
 _Mask = npt.NDArray[np.bool_]
 
 
-def stand_in_of(case: Case) -> SegmentedBy:
+def fallback_of(case: Case) -> SegmentedBy:
     """The source of the mask of `threshold_segmentation` for a case."""
     if not case.is_mr:
         return SegmentedBy.PET_THRESHOLD
