@@ -26,6 +26,22 @@ _MODULES: Final = (
 _SEGRESNET_ARGUMENTS: Final = (
     "act", "blocks_down", "blocks_up", "dropout_prob", "init_filters", "norm", "upsample_mode",
 )  # fmt: skip
+# The lowest and highest value of the numbers in `arch_kwargs`, beyond those of any network that a card holds. Each is
+# one number, or a list by stage, in which a number may be three, (z, y, x).
+_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    "n_stages": (2, 12),
+    "features_per_stage": (1, 4096),
+    "stem_channels": (1, 4096),
+    "bottleneck_channels": (1, 4096),
+    "kernel_sizes": (1, 31),
+    "strides": (1, 16),
+    "n_conv_per_stage": (1, 64),
+    "n_blocks_per_stage": (1, 64),
+    "n_conv_per_stage_decoder": (1, 64),
+    "init_filters": (1, 4096),
+    "blocks_down": (1, 64),
+    "blocks_up": (1, 64),
+}
 # Residual blocks of SegResNet's encoder at each resolution, as in MONAI.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
 
@@ -63,6 +79,29 @@ def backbone_of(architecture: Mapping[str, Any]) -> Backbone:
 
 def _class_name(architecture: Mapping[str, Any]) -> str:
     return str(architecture["network_class_name"]).rsplit(".", 1)[-1]
+
+
+def checked_architecture(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """The `architecture` of a configuration, an object whose numbers are within bounds. Raises `ModelPackageError`."""
+    architecture = configuration["architecture"]
+    if not isinstance(architecture, dict):
+        raise ModelPackageError("plans.json", f"architecture {architecture!r:.80}", "an object")
+    arguments = architecture.get("arch_kwargs", {})
+    if not isinstance(arguments, dict):
+        raise ModelPackageError("plans.json", f"arch_kwargs {arguments!r:.80}", "an object")
+    for name, (low, high) in _BOUNDS.items():
+        value = arguments.get(name)
+        if value is not None and not _is_within(value, low, high):
+            expected = f"whole numbers from {low} to {high}, at most {_BOUNDS['n_stages'][1]} stages"
+            raise ModelPackageError("plans.json", f"{name} {value!r:.80}", expected)
+    return architecture
+
+
+def _is_within(value: Any, low: int, high: int) -> bool:
+    if isinstance(value, list):
+        most = _BOUNDS["n_stages"][1]
+        return 0 < len(value) <= most and all(_is_within(one, low, high) for one in value)
+    return type(value) is int and low <= value <= high
 
 
 def _unet(configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool) -> nn.Module:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.backbones import backbone_of
+from algorithm.network.backbones import backbone_of, checked_architecture
 from algorithm.network.custom import CustomNetwork, declaration_of
 from algorithm.network.devices import GIB, Need, release, room_bytes
 from algorithm.network.package import HOOK, ModelPackage, is_custom
@@ -185,7 +185,7 @@ def untrained_network(
     Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
     """
     try:
-        architecture = configuration["architecture"]
+        architecture = checked_architecture(configuration)
         seen = architecture.get("sees")
         if seen is not None and seen not in _SEEN:
             raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")

@@ -22,6 +22,7 @@ from typing import Any, Final
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
+from algorithm.network.backbones import checked_architecture
 from contract import platform
 from contract.code import Code, installed_code
 from contract.editions import DEFAULT_EDITION
@@ -292,8 +293,7 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
-    if not isinstance(architecture := chosen["architecture"], dict):
-        raise ModelPackageError(PLANS, f"architecture {architecture!r:.80}", "an object")
+    checked_architecture(chosen)
     if is_custom(chosen):
         _check_keys(chosen["architecture"], ("labels", "returns", "half_precision"), PLANS, "an entrant's own network")
     for key, whole in (("spacing", ""), ("patch_size", ", whole ones")):

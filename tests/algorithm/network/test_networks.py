@@ -182,7 +182,7 @@ def test_segresnet_is_monais(package: ModelPackage, segresnet: dict[str, Any]) -
         ({"blocks_down": [1, 1, 1, 1]}, "4 entries of blocks_down and 2 of blocks_up"),
         ({"blocks_down": [1] * 6, "blocks_up": [1] * 5}, r"patch_size \[16, 16, 16\]"),
         ({"init_filters": 12}, "not an architecture"),
-        ({"init_filters": "os.system"}, "not an architecture"),
+        ({"init_filters": "os.system"}, "init_filters 'os.system'"),
         ({"norm": ["os.system", {}]}, "not an architecture"),
         ({"act": 3}, "not an architecture"),
     ],
