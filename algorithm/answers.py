@@ -15,7 +15,7 @@ from algorithm.heads.features.structure import components
 from algorithm.heads.head_hook import before_code
 from algorithm.heads.measure import clinical_features, image_features
 from algorithm.heads.values import HeadAnswer, classes_left, head_answer, staged
-from algorithm.masks.segmentation import STAND_INS, Heads, Segmented, SegmentedBy
+from algorithm.masks.segmentation import FALLBACK_MASKS, Heads, Segmented, SegmentedBy
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Fallback, FallbackSource, HeadValue
 from contract import labels
@@ -33,7 +33,7 @@ class _NoFeaturesError(Exception):
 
 
 def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallback | None]:
-    """The mask on the scan's grid, None if the algorithm has none, and what stands in for the network, if anything.
+    """The mask on the scan's grid, None if the algorithm has none, and the fallback that made it in place of the network.
 
     The mask is empty if there is no segmentation or it cannot be restored.
 
@@ -41,8 +41,8 @@ def restore(run: RunContext, segmented: Segmented) -> tuple[_Mask | None, Fallba
         Exception: the mask cannot be restored, and an earlier one stands or the edition declares no fallbacks.
     """
     request, grid, segmentation = run.request, segmented.case.scan.geometry, segmented.segmentation
-    stands_in = request.method.segmenter == "network" and segmented.by in STAND_INS
-    fallback = Fallback(segmented.by, "no pass of the network") if stands_in else None
+    is_fallback = request.method.segmenter == "network" and segmented.by in FALLBACK_MASKS
+    fallback = Fallback(segmented.by, "no pass of the network") if is_fallback else None
     if request.algorithm.mask is None:
         return None, fallback
     why = "" if request.method.segmenter else "the method makes no mask"
@@ -86,7 +86,7 @@ def measure(run: RunContext, segmented: Segmented) -> tuple[OnePatient | None, s
         images = segmentation.mask(), segmentation.ct, segmentation.pet, segmentation.grid, case.dose
         seen, hooked = FeatureImages(*images, clinical), dict[str, float | None]()
         for hook in run.resident.package.features if segmented.heads is Heads.ALL else ():
-            if not (hook.folds and segmented.by in STAND_INS):
+            if not (hook.folds and segmented.by in FALLBACK_MASKS):
                 with run.stages(hook.title):
                     hooked |= _hooked(run, hook, seen)
         with run.stages("measure"):

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import ndimage
 
 from algorithm.heads.features.structure import components
-from algorithm.masks.segmentation import STAND_INS, Heads, Segmentation, SegmentedBy, expected_dsc, softmax
+from algorithm.masks.segmentation import FALLBACK_MASKS, Heads, Segmentation, SegmentedBy, expected_dsc, softmax
 from algorithm.output import RunContext
 from algorithm.prediction import CaseAnswers, Prediction, RunRecord
 from contract import labels
@@ -35,7 +35,7 @@ def log_early_end(run: RunContext, answers: CaseAnswers, reason: str) -> CaseAns
     if segmented.heads is Heads.DECLARED:
         what = "an empty mask and fallbacks" if segmented.by is SegmentedBy.HEADER else "fallbacks"
         run.notices.note(Finding("answers", reason, action=f"{what} are written"))
-    elif segmented.by in STAND_INS:
+    elif segmented.by in FALLBACK_MASKS:
         LOGGER.warning("*** FALLBACK *** %s: no pass has been made yet, the %s answers", reason, segmented.by)
     elif segmentation is None or segmented.by is SegmentedBy.NOTHING:
         LOGGER.warning("*** EARLY END *** %s", reason)

@@ -41,7 +41,7 @@ class SegmentedBy(StrEnum):
 
 
 # Masks that replace a network's: of PET/CT, of MR with a mask of the earlier visit, of other MR.
-STAND_INS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
+FALLBACK_MASKS: Final = (SegmentedBy.PET_THRESHOLD, SegmentedBy.EARLIER_MASK, SegmentedBy.EMPTY_MASK)
 
 
 class Heads(Enum):

@@ -119,7 +119,7 @@ def test_an_unusable_model_is_refused_before_anything_is_written(rehearse_toy: R
 
 
 FOUR = {"task": None, "edition": "hecktor2026"}
-STAND_INS = {
+FALLBACKS = {
     "fallbacks": ["t_stage", "n_stage"],
     "fallback_by": {"t_stage": "rule", "n_stage": "training"},
     "fallback_why": {"t_stage": "no head 't_stage'"},
@@ -132,7 +132,7 @@ def test_fallbacks_and_notices_are_counted_for_each_answer(
     rehearse_toy: Rehearse, tmp_path: Path, api_method: str
 ) -> None:
     """T and N of both cases by a fallback; a notice concerns all answers of its case."""
-    result = rehearse_toy(**FOUR, arguments=("--four-answers", *recorded(STAND_INS)), api_method=api_method)
+    result = rehearse_toy(**FOUR, arguments=("--four-answers", *recorded(FALLBACKS)), api_method=api_method)
     assert result.succeeded
     document = read_json(tmp_path / "out" / "rehearsal.json")
     both = ["A-1", "B-2"]
@@ -194,7 +194,7 @@ def test_the_summary_names_package_fallbacks_and_notices(
     left.mkdir(parents=True)
     command = ["--edition", "hecktor2026", "--cases", str(cohort), "--output", str(tmp_path / "out")]
     command += ["--command", f"python {TOY} --four-answers", "--model", str(model)]
-    assert main([*command, f"--arguments={shlex.join(recorded(STAND_INS))}"]) == 0
+    assert main([*command, f"--arguments={shlex.join(recorded(FALLBACKS))}"]) == 0
     printed = capsys.readouterr()
     named = "(given by --model, named in 2 of 2 run records)"
     assert f"model package: mine, manifest sha256 {SHA256[:12]} {named}\n" in printed.out
