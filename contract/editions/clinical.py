@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator
 
-from contract.documents import Document, Name, Text, UniqueTexts, Word, expect_keys
+from contract.documents import Document, Name, Text, UniqueTexts, Word
 
-ClinicalType = Literal["years", "number", "code", "stage", "centre"]
 ClinicalValue = float | int | str | None
 CENTRE: Final = "centre"
 
@@ -19,14 +18,6 @@ _MISSING_WORDS: Final = frozenset({"", "nan", "na", "n/a", "none", "null", "unkn
 _WHOLE_NUMBER: Final = re.compile(r"(\d+)\.0*")
 _PERHAPS_THOUSANDS: Final = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")
 _MAX_AGE_YEARS: Final = 120
-# Keys of each type beside name, key, type and aliases.
-_KEYS_OF_TYPE: Final[Mapping[ClinicalType, tuple[str, ...]]] = {
-    "years": ("feature",),
-    "number": ("feature", "unit", "range"),
-    "code": ("feature", "codes", "words"),
-    "stage": ("feature", "stages"),
-    "centre": (),
-}
 
 
 class ImpossibleValueError(ValueError):
@@ -41,44 +32,71 @@ class TextForNumberError(ImpossibleValueError):
     fault = " is not a number"
 
 
-class ClinicalVariable(Document):
-    """One clinical variable.
+class _Variable(Document):
+    """Shared by clinical variables of all types.
 
     Attributes:
         name: key in `Patient.values`.
         key: the challenge's key in `ehr.json` and in the tables.
-        type: "years" (a number above 0, at most 120), "number" (of any unit), "code" (a whole number), "stage" (such as
-            M0) or "centre".
+        type: chooses the model.
         aliases: further spellings of the key.
-        unit: unit of a number, such as kg.
-        range: lowest and highest value of a number, both possible.
-        codes: lowest and highest value of a code.
-        words: lower-case texts that stand for a code.
-        stages: values of a stage in ascending order.
-        feature: name of the head feature, `name` by default.
     """
 
     name: Name
     key: Text
-    type: ClinicalType
+    type: str
     aliases: UniqueTexts = ()
-    unit: Text = "1"
-    range: tuple[float, float] = (0.0, 1.0)
-    codes: tuple[int, int] = (0, 1)
-    words: dict[Word, int] = Field(default_factory=dict)
-    stages: UniqueTexts = ()
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The key and its aliases."""
+        return (self.key, *self.aliases)
+
+    def read(self, raw: object) -> ClinicalValue:
+        """Read a value; None if it is missing (null, NaN, an empty text or a word such as "unknown").
+
+        Raises:
+            ImpossibleValueError: the value cannot be true.
+        """
+        return None if is_missing(raw) else self._read(raw)
+
+    def _read(self, raw: object) -> ClinicalValue:
+        raise NotImplementedError
+
+    def as_feature(self, value: ClinicalValue) -> float | None:
+        """The value as a number for a head; None if missing."""
+        return None if value is None else float(value)
+
+
+class _Measured(_Variable):
+    """A variable with a value for heads; `feature` is its name there, `name` by default."""
+
     feature: Name = Field(default_factory=lambda fields: fields.get("name", ""))
 
-    @model_validator(mode="after")
-    def _check_type(self) -> ClinicalVariable:
-        expect_keys(self, ("name", "key", "type"), ("aliases", *_KEYS_OF_TYPE[self.type]))
-        if (self.type == "centre") != (self.name == CENTRE):
-            raise ValueError(f"the name {CENTRE!r} for the centre alone, not {self.name!r} of type {self.type!r}")
-        if self.type == "number" and not {"unit", "range"} <= self.model_fields_set:
-            raise ValueError("the unit of a number as `unit`, and its lowest and highest value as `range`")
-        if self.type == "stage" and not self.stages:
-            raise ValueError("the values of a stage in ascending order as `stages`")
-        return self
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        if name == CENTRE:
+            raise ValueError(f"another name than {CENTRE!r}, which is that of the centre")
+        return name
+
+
+class Years(_Measured):
+    """Years above 0, at most 120."""
+
+    type: Literal["years"]
+
+    def _read(self, raw: object) -> float:
+        expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
+        return _number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
+
+
+class FreeNumber(_Measured):
+    """A number in `unit`, such as kg; `range` holds the lowest and the highest possible value."""
+
+    type: Literal["number"]
+    unit: Text
+    range: tuple[float, float]
 
     @field_validator("range")
     @classmethod
@@ -86,6 +104,19 @@ class ClinicalVariable(Document):
         if limits[0] >= limits[1]:
             raise ValueError("two numbers, the lowest and the highest")
         return limits
+
+    def _read(self, raw: object) -> float:
+        low, high = self.range
+        expected = f"a number from {low:g} to {high:g} {self.unit}"
+        return _number(raw, expected, lambda number: low <= number <= high)
+
+
+class CodedNumber(_Measured):
+    """A whole number in `codes`, the lowest and the highest; `words` are lower-case texts that stand for a code."""
+
+    type: Literal["code"]
+    codes: tuple[int, int] = (0, 1)
+    words: dict[Word, int] = Field(default_factory=dict)
 
     @field_validator("codes")
     @classmethod
@@ -103,30 +134,74 @@ class ClinicalVariable(Document):
         refuse_missing(words)
         return words
 
+    def _read(self, raw: object) -> int:
+        low, high = self.codes
+        expected = f"a whole number from {low} to {high}"
+        word = raw.strip().lower() if isinstance(raw, str) else None
+        if word is not None and word in self.words:
+            return self.words[word]
+        raw = int(raw) if isinstance(raw, bool) else raw
+        return int(_number(raw, expected, lambda number: number == round(number) and low <= number <= high))
+
+
+class Stage(_Measured):
+    """A stage such as M0; `stages` are its values in ascending order."""
+
+    type: Literal["stage"]
+    stages: Annotated[UniqueTexts, Field(min_length=1)]
+
     @field_validator("stages")
     @classmethod
     def _check_stages(cls, stages: tuple[str, ...]) -> tuple[str, ...]:
         refuse_missing(stages)
         return stages
 
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        """The key and its aliases."""
-        return (self.key, *self.aliases)
-
-    def read(self, raw: object) -> ClinicalValue:
-        """Read a value; None if it is missing (null, NaN, an empty text or a word such as "unknown").
-
-        Raises:
-            ImpossibleValueError: the value cannot be true.
-        """
-        return None if is_missing(raw) else _READERS[self.type](self, raw)
+    def _read(self, raw: object) -> str:
+        text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
+        for stage in self.stages:
+            if text in (stage.upper(), stage[1:].upper()):
+                return stage
+        raise ImpossibleValueError(" or ".join(self.stages))
 
     def as_feature(self, value: ClinicalValue) -> float | None:
-        """The value as a number for a head: the index of a stage; None if missing."""
-        if value is None:
-            return None
-        return float(self.stages.index(str(value)) if self.type == "stage" else value)
+        """The index of the stage; None if missing."""
+        return None if value is None else float(self.stages.index(str(value)))
+
+
+class Centre(_Variable):
+    """The patient's centre, which is no feature of a head."""
+
+    name: Literal["centre"]
+    type: Literal["centre"]
+
+    @property
+    def feature(self) -> str:
+        """Its name."""
+        return self.name
+
+    def _read(self, raw: object) -> str:
+        if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+            raise ImpossibleValueError("a centre's code or number")
+        return centre_code(str(raw))
+
+
+def _tag(variable: Any) -> str | None:
+    kind = variable.get("type") if isinstance(variable, Mapping) else getattr(variable, "type", None)
+    return f"({kind})"
+
+
+ClinicalVariable: TypeAlias = Annotated[
+    Annotated[Years, Tag("(years)")]
+    | Annotated[FreeNumber, Tag("(number)")]
+    | Annotated[CodedNumber, Tag("(code)")]
+    | Annotated[Stage, Tag("(stage)")]
+    | Annotated[Centre, Tag("(centre)")],
+    Discriminator(
+        _tag,
+        custom_error_type="clinical_type",
+        custom_error_message="a clinical variable of type years, number, code, stage or centre",
+    ),
+]
 
 
 def centre_code(text: str) -> str:
@@ -179,47 +254,3 @@ def _with_point(text: str) -> str:
     if _PERHAPS_THOUSANDS.fullmatch(text):
         raise ValueError(text)
     return text.replace(",", ".")
-
-
-def _code(variable: ClinicalVariable, raw: object) -> int:
-    low, high = variable.codes
-    expected = f"a whole number from {low} to {high}"
-    word = raw.strip().lower() if isinstance(raw, str) else None
-    if word is not None and word in variable.words:
-        return variable.words[word]
-    raw = int(raw) if isinstance(raw, bool) else raw
-    return int(_number(raw, expected, lambda number: number == round(number) and low <= number <= high))
-
-
-def _years(_: ClinicalVariable, raw: object) -> float:
-    expected = f"an age from 0 to {_MAX_AGE_YEARS} years"
-    return _number(raw, expected, lambda number: 0 < number <= _MAX_AGE_YEARS)
-
-
-def _free_number(variable: ClinicalVariable, raw: object) -> float:
-    low, high = variable.range
-    expected = f"a number from {low:g} to {high:g} {variable.unit}"
-    return _number(raw, expected, lambda number: low <= number <= high)
-
-
-def _stage(variable: ClinicalVariable, raw: object) -> str:
-    text = str(raw).strip().upper().removeprefix("C").removeprefix("P").removesuffix(".0")
-    for stage in variable.stages:
-        if text in (stage.upper(), stage[1:].upper()):
-            return stage
-    raise ImpossibleValueError(" or ".join(variable.stages))
-
-
-def _centre(_: ClinicalVariable, raw: object) -> str:
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
-        raise ImpossibleValueError("a centre's code or number")
-    return centre_code(str(raw))
-
-
-_READERS: Final[dict[ClinicalType, Callable[[ClinicalVariable, Any], ClinicalValue]]] = {
-    "years": _years,
-    "number": _free_number,
-    "code": _code,
-    "stage": _stage,
-    "centre": _centre,
-}

@@ -68,8 +68,12 @@ def clinical_texts(edition: Edition, record: PatientRecord | None, row: Row) -> 
 def _clinical_text(variable: ClinicalVariable, value: ClinicalValue) -> str:
     if value is None:
         return "missing"
-    unit = {"years": " years", "number": f" {variable.unit}"}.get(variable.type, "")
-    return _word(variable.words, value) or (f"{value}" if isinstance(value, str) else f"{value:g}{unit}")
+    if isinstance(value, str):
+        return value
+    if variable.type == "code":
+        return _word(variable.words, value) or f"{value:g}"
+    unit = f" {variable.unit}" if variable.type == "number" else " years"
+    return f"{value:g}{unit}"
 
 
 def _word(words: Mapping[str, Any], value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contract.editions import load_edition
-from contract.editions.clinical import ClinicalVariable
+from contract.editions.clinical import CodedNumber
 from convert.dicom.files import read_folder
 from convert.pipeline import clinical_values
 from tests.convert.conftest import Convert
@@ -46,6 +46,6 @@ def test_invalid_age_counts_as_missing_without_a_warning(study: StudyFolder, con
 
 
 def test_weight_if_the_edition_declares_it(study: StudyFolder) -> None:
-    weight = ClinicalVariable(name="weight_kg", key="Weight", type="code", codes=(20, 300))
+    weight = CodedNumber(name="weight_kg", key="Weight", type="code", codes=(20, 300))
     study.pet()
     assert clinical_values(read_folder(study.root).headers[0], [weight]) == {"Weight": 75}

@@ -7,14 +7,28 @@ from typing import Any
 
 import pytest
 
-from contract.documents import parse_document
-from contract.editions.clinical import ClinicalVariable, ImpossibleValueError, centre_code, normalised_key
+from contract.documents import Document, parse_document
+from contract.editions.clinical import (
+    ClinicalVariable,
+    CodedNumber,
+    FreeNumber,
+    ImpossibleValueError,
+    Stage,
+    centre_code,
+    normalised_key,
+)
 from contract.errors import InputError
 from contract.patient import parse_ehr
 
-T_STAGE = ClinicalVariable(name="t_stage", key="T-stage", type="stage", stages=("T1", "T2", "T4a", "T4b"))
-WEIGHT = ClinicalVariable(name="weight_kg", key="Weight", type="number", unit="kg", range=(20.5, 300))
-GRADE = ClinicalVariable(name="grade", key="Grade", type="code", codes=(1, 3), words={"low": 1, "high": 3})
+T_STAGE = Stage(name="t_stage", key="T-stage", type="stage", stages=("T1", "T2", "T4a", "T4b"))
+WEIGHT = FreeNumber(name="weight_kg", key="Weight", type="number", unit="kg", range=(20.5, 300))
+
+
+class Declaration(Document):
+    weight: ClinicalVariable
+
+
+GRADE = CodedNumber(name="grade", key="Grade", type="code", codes=(1, 3), words={"low": 1, "high": 3})
 
 
 @pytest.mark.parametrize(
@@ -73,14 +87,16 @@ def test_a_word_for_a_free_number_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"range": [9, 9]}, r"x\.range: found \[9, 9\]"),
-        ({"range": [1, "2"]}, r'x\.range\[1\]: found "2"'),
-        ({"unit": ""}, 'x.unit: found ""'),
-        ({"codes": [0, 1]}, "expected name, key, type, aliases, feature, unit, range, not an object with codes"),
-        ({"type": "years"}, "expected name, key, type, aliases, feature, not an object with range, unit"),
+        ({"range": [9, 9]}, r"x\.weight\.range: found \[9, 9\]"),
+        ({"range": [1, "2"]}, r'x\.weight\.range\[1\]: found "2"'),
+        ({"unit": ""}, r'x\.weight\.unit: found ""'),
+        ({"codes": [0, 1]}, r"x\.weight\.codes: found \[0, 1\]"),
+        ({"type": "years"}, r'x\.weight\.unit: found "kg"'),
+        ({"type": "size"}, r"x\.weight: found .*, expected a clinical variable of type years, number, code, stage or"),
+        ({"name": "centre"}, r'x\.weight\.name: found "centre", expected another name'),
     ],
 )
 def test_invalid_declarations_of_a_number(changes: dict[str, Any], message: str) -> None:
     declared = {"name": "weight_kg", "key": "Weight", "type": "number", "unit": "kg", "range": [20, 300], **changes}
     with pytest.raises(InputError, match=message):
-        parse_document(declared, ClinicalVariable, "x")
+        parse_document({"weight": declared}, Declaration, "x")
