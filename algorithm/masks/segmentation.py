@@ -1,8 +1,9 @@
-"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and what made it."""
+"""A segmentation: logits on the segmenter's own grid, with the images they were computed from, and its source."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from algorithm.case.read import Case
 from algorithm.case.units import PADDING_HU
 from algorithm.region import grids
-from algorithm.region.grids import Restoration, restored_labels, upright_grid
+from algorithm.region.grids import upright_grid
 from algorithm.region.localise import Region
 from contract import labels
 from contract.images.geometry import Geometry
@@ -26,6 +27,8 @@ _SMALLEST_PROBABILITY: Final = np.finfo(np.float32).tiny
 
 _Float = npt.NDArray[np.float32]
 _Labels = npt.NDArray[np.uint8]
+# From logits (label, z, y, x) on the segmenter's grid to the labels on the CT's.
+Restore = Callable[[_Float, Geometry], _Labels]
 
 
 class SegmentedBy(StrEnum):
@@ -85,7 +88,7 @@ class Postprocessed:
 class Segmentation:
     """Logits (label, z, y, x) on `grid`, with CT (HU) and PET (SUV, or None) on the same grid.
 
-    `plan` and `device` describe the passes of the network; both are empty without one. `restoration` is nnU-Net's
+    `plan` and `device` describe the passes of the network; both are empty without one. `restore` is nnU-Net's
     way back to the scan, None for linear interpolation. `postprocessed` holds the removed lesions, None for a
     package without rules; the logits are those of the postprocessed mask.
     """
@@ -98,7 +101,7 @@ class Segmentation:
     passes_planned: int = 1
     plan: str = ""
     device: str = ""
-    restoration: Restoration | None = None
+    restore: Restore | None = None
     postprocessed: Postprocessed | None = None
 
     @property
@@ -123,8 +126,8 @@ class Segmentation:
 
     def mask_on(self, ct: Geometry) -> npt.NDArray[np.uint8]:
         """The label of each voxel of the CT's grid, (z, y, x); background beyond the segmenter's grid."""
-        if self.restoration is not None:
-            return restored_labels(self.logits, self.restoration, ct)
+        if self.restore is not None:
+            return self.restore(self.logits, ct)
         return grids.restore_labels(self.logits, self.grid, ct)
 
 

@@ -1,4 +1,4 @@
-"""An entrant's own network: what its class declares, and the network as the passes use it.
+"""An entrant's own network: what its class declares, its normalisation, and the network as the passes use it.
 
 The class is made from a folder of files and a device, and called with a batch of patches. It is found in code that was
 given or built into the image (`contract.code`), never in a package.
@@ -6,7 +6,7 @@ given or built into the image (`contract.code`), never in a package.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -17,8 +17,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from algorithm.network.devices import is_device_failure
-from algorithm.network.package import CUSTOM_FUNCTION, HOOK, INTENSITIES, ModelPackage
-from algorithm.network.preprocessing import KNOWN, HookFailedError, is_known
+from algorithm.network.package import CUSTOM_FUNCTION, HOOK, INTENSITIES, KNOWN, ModelPackage, is_known
 from contract import labels
 from contract.code import failure_of
 from contract.documents import Document, parse_document
@@ -29,6 +28,10 @@ _Size = Annotated[int, Field(gt=0, le=1024)]
 _Step = Annotated[float, Field(ge=0.1, le=50)]
 # Probabilities of 0 become this logarithm, not minus infinity.
 _LEAST: Final = 1e-7
+
+
+class HookFailedError(Exception):
+    """An entrant's network or normalisation fails on a case; the message is one line."""
 
 
 class CustomChannel(Document):
@@ -106,6 +109,26 @@ def declaration_of(network: Any, reference: str, channels: Sequence[str]) -> Net
             what = f"network {reference}.channels[{number}].image"
             raise ModelPackageError(what, f"found {channel.image!r}", f"one of {', '.join(channels)}")
     return declaration
+
+
+def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
+    """The entrant's own normalisation of a channel; what it returns is checked."""
+    reference = package.configuration["architecture"][HOOK]
+    network = package.code.find(reference, "network")
+
+    def normalise(channel: _Float) -> _Float:
+        try:
+            normalised = np.asarray(network.channels[number][1](channel.copy()))
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as problem:
+            raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
+        if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
+            found = f"{normalised.dtype} of shape {normalised.shape}"
+            raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
+        return normalised.astype(np.float32, copy=False)
+
+    return normalise
 
 
 class CustomNetwork(nn.Module):

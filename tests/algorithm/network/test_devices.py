@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.network.devices import GIB, Backend, backends, device_named, is_device_failure, is_out_of_memory
+from algorithm.network.devices import GIB, device_named, is_device_failure, is_out_of_memory
+from algorithm.network.tiles import Backend, backends
 from contract.errors import HecktorError
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.network.images import ReadyImage
+from algorithm.network.tiles import NetworkImage
 
 
 def row(*values: float) -> np.ndarray:
@@ -21,7 +21,7 @@ def test_plans_shrink_to_the_images_own_box(monkeypatch: pytest.MonkeyPatch, has
         asked.append(True)
         return box if has_lesions else None
 
-    image = ReadyImage(np.zeros((2, 40, 24, 24), np.float32))
+    image = NetworkImage.of(np.zeros((2, 40, 24, 24), np.float32))
     monkeypatch.setattr(image, "focus", focus)
     plans = image.plans((16, 16, 16))
     whole = [next(plans) for _ in range(3)]
@@ -39,6 +39,6 @@ def test_plans_shrink_to_the_images_own_box(monkeypatch: pytest.MonkeyPatch, has
 
 
 def test_a_smaller_plan_answers_background_around_its_box() -> None:
-    image = ReadyImage(np.zeros((2, 1, 1, 3), np.float32))
+    image = NetworkImage.of(np.zeros((2, 1, 1, 3), np.float32))
     found = image.answer(np.stack([row(1), row(2), row(3)]), (slice(0, 1), slice(0, 1), slice(1, 2)))
     assert found.tolist() == [[[[20.0, 1.0, 20.0]]], [[[-20.0, 2.0, -20.0]]], [[[-20.0, 3.0, -20.0]]]]

@@ -19,9 +19,8 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
 from algorithm.network import preprocessing
-from algorithm.network.images import CaseImage
 from algorithm.network.package import ModelPackage
-from algorithm.network.preprocessing import ScanPart
+from algorithm.network.preprocessing import CaseImage, ScanPart
 from algorithm.region.grids import first_voxel, oriented, restored_labels, slices
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry

@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 
 from algorithm.network.networks import Networks
-from algorithm.network.package import (
-    DEFAULT_PACKAGE,
-    DEFAULT_PACKAGES,
-    INTENSITIES,
-    ONE_IMAGE,
-    load_package,
-    shipped_package,
-    uploaded_package,
-)
+from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
+from algorithm.network.resident import DEFAULT_PACKAGE, DEFAULT_PACKAGES, shipped_package, uploaded_package
 from contract.errors import ModelPackageError
 
 
@@ -168,7 +161,7 @@ def test_plans_that_do_not_fit(
 
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
-    assert package.fold_configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
+    assert package.manifest.configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
     assert [package.patch_of(fold) for fold in range(3)] == [(16, 16, 16), (24, 16, 20), (16, 16, 16)]
     assert package.configuration_of(1)["architecture"]["network_class_name"].endswith(".SegResNet")
     assert package.spacing_mm == (9.0, 9.0, 9.0)
@@ -261,7 +254,7 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
     """The wheel has none; where there are some, another edition has none."""
     with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
         shipped_package("hntsmrg2024")
-    monkeypatch.setattr("algorithm.network.package.DEFAULT_PACKAGES", tmp_path / "default_model")
+    monkeypatch.setattr("algorithm.network.resident.DEFAULT_PACKAGES", tmp_path / "default_model")
     with pytest.raises(ModelPackageError, match=r"expected --model PACKAGE or, .*: pip install \./models"):
         shipped_package()
 
@@ -298,7 +291,7 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
         return root
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
-    assert load_package(signed(cubic, cubic)).resamples_as_nnunet
+    assert load_package(signed(cubic, cubic)).manifest.resampling == "nnunet"
     with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
         load_package(signed(cubic, torch))
     for functions in (("mine", "mine"), (cubic, "mine")):

@@ -20,13 +20,11 @@ from torch import nn
 
 from algorithm.deadline import Deadline
 from algorithm.network import passes as module
-from algorithm.network import windows
-from algorithm.network.devices import Backend
-from algorithm.network.images import BACKGROUND_LOGIT, ReadyImage
+from algorithm.network import tiles
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes, StoppedError, plan_passes
-from algorithm.network.windows import Pass
+from algorithm.network.passes import NoPassFitsError, Passes, StoppedError
+from algorithm.network.tiles import BACKGROUND_LOGIT, Backend, NetworkImage, Pass, plan_passes
 
 CPU = torch.device("cpu")
 
@@ -39,7 +37,7 @@ def package(tiny_package: Path) -> ModelPackage:
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both sides in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(
         predict_from_raw_data, "compute_gaussian", functools.partial(compute_gaussian, dtype=torch.float32)
@@ -50,7 +48,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(ReadyImage(data), passes, Networks(package), Deadline(600), CPU).run()
+    found = Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).run()
     return found.logits, found.done
 
 
@@ -140,10 +138,10 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
 
     def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
-        monkeypatch.setattr(windows, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = ReadyImage(noise((24, 24, 24)))
+        image = NetworkImage.of(noise((24, 24, 24)))
         if "focus" in options:
             monkeypatch.setattr(image, "focus", options.pop("focus"))
         return Passes(image, plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
@@ -192,7 +190,7 @@ def test_smaller_plans_have_coarser_steps_first(
     """
     tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(ReadyImage(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
+    found = Passes(NetworkImage.of(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
     assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
     assert ("using a smaller plan, " in caplog.text) == (tiles_run < 32)
 
@@ -279,14 +277,14 @@ def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
 def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer is infinite, the second, in float32, is what counts."""
     monkeypatch.setattr(
-        windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0)
+        tiles, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0)
     )
     part = torch.zeros(1, 2, 4, 4, 4)
-    assert windows._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
+    assert tiles._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
 
 
 def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
+    monkeypatch.setattr(tiles, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
     with pytest.raises(NoPassFitsError, match="returns NaN"):
         made(noise((8, 8, 8)), (Pass(0),), package)
 
@@ -315,7 +313,7 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_p
 
 def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        windows,
+        tiles,
         "_tile_logits",
         lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
             3, *part.shape[2:]

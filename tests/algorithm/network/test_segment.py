@@ -19,9 +19,10 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, segment
+from algorithm.network.preprocessing import network_channels, normalise, scan_channels
+from algorithm.network.tiles import focus_box
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
 from contract.errors import ModelPackageError

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.networks import untrained_network
-from algorithm.network.windows import PassPlan, whole
+from algorithm.network.backbones import untrained_network
+from algorithm.network.tiles import PassPlan, whole
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import write_plans
 from baseline.network.plans import NetworkPlan
