@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,11 +20,11 @@ from algorithm import Predictor
 from algorithm.case.inputs import Notices
 from algorithm.cli import main
 from algorithm.deadline import Deadline
-from algorithm.network import devices, networks, passes, tiles
+from algorithm.network import devices, networks, tiles
 from algorithm.network.networks import Networks, build_network, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes
-from algorithm.network.tiles import MemberImage, NetworkImage, Pass, plan_passes
+from algorithm.network.tiles import NetworkImage, Pass, plan_passes
 from contract.errors import run_main
 from tests.conftest import but_of_toys, write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard, fake_card
@@ -178,33 +179,31 @@ def test_a_failed_device_holds_neither_network_nor_image(
         held.append((sum(one() is not None for one in built), run._tensor is None))
 
     monkeypatch.setattr(networks, "build_network", build)
-    monkeypatch.setattr(passes, "release", release)
+    monkeypatch.setattr(networks, "_release", release)
     card.full_at(1, 2)
     run = Passes(NetworkImage.of(noise()), [Pass(0)], ready, Deadline(600), CARD)
     assert run.run().done == 1
     assert held == [(0, True), (0, True)]
 
 
-class ImageWithoutMemory(MemberImage):
+def image_without_memory(failures: int) -> NetworkImage:
     """An image whose first attempts lack memory."""
+    attempts = itertools.count()
 
-    def __init__(self, failures: int) -> None:
-        super().__init__((16, 16, 16))
-        self.failures = failures
-
-    def channels(self) -> np.ndarray:
-        self.failures -= 1
-        if self.failures >= 0:
+    def channels() -> np.ndarray:
+        if next(attempts) < failures:
             raise MemoryError
         return noise()
+
+    return NetworkImage((16, 16, 16), channels)
 
 
 def test_an_image_without_memory_turns_to_the_next_device(card: FakeCard, tiny_package: Path) -> None:
     """Twice leaves the CPU; three times is a case without a pass, which the PET threshold answers."""
     ready = Networks(load_package(tiny_package))
-    assert Passes(ImageWithoutMemory(2), [Pass(0)], ready, Deadline(600), CARD).run().backend.startswith("cpu (")
+    assert Passes(image_without_memory(2), [Pass(0)], ready, Deadline(600), CARD).run().backend.startswith("cpu (")
     with pytest.raises(NoPassFitsError):
-        Passes(ImageWithoutMemory(3), [Pass(0)], ready, Deadline(600), CARD).run()
+        Passes(image_without_memory(3), [Pass(0)], ready, Deadline(600), CARD).run()
 
 
 # Networks on the card
@@ -330,16 +329,16 @@ def test_bfloat16_is_for_cpus_that_multiply_it(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    assert devices.cpu_has_bfloat16() is expected
+    assert tiles.cpu_has_bfloat16() is expected
     monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")
-    assert devices.cpu_has_bfloat16() is amx
+    assert tiles.cpu_has_bfloat16() is amx
 
 
 def test_a_network_in_float32_is_recorded_as_such(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cpu_has_bfloat16", lambda: True)
-    ways = [str(one) for one in devices.backends(CARD, 0, half=False)]
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: True)
+    ways = [str(one) for one in tiles.backends(CARD, 0, half=False)]
     assert ways == [f"{NAME} (float32, sums on cuda)", f"{NAME} (float32, sums on cpu)", "cpu (float32)"]
-    assert str(devices.backends(CPU, 0)[0]) == "cpu (bfloat16)"
+    assert str(tiles.backends(CPU, 0)[0]) == "cpu (bfloat16)"
 
 
 # What the record says

@@ -20,7 +20,7 @@ from torch import nn
 from algorithm.deadline import Deadline
 from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
-from algorithm.network import tiles
+from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
@@ -39,7 +39,7 @@ def package(pair_package: Path) -> ModelPackage:
 
 @pytest.fixture
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
 
 
 def noise(shape: tuple[int, ...]) -> np.ndarray:
@@ -191,7 +191,7 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
     def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
-        monkeypatch.setattr(tiles, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
         return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
 
@@ -233,9 +233,11 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
     devices = (Backend(CPU, CPU), Backend(CPU, CPU))
     used: list[tuple[type, int]] = []
 
-    def slide(data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any) -> torch.Tensor:
+    def slide(
+        data: Any, axes: Any, network: nn.Module, plan: Any, patch: Any, backend: Backend, deadline: Deadline
+    ) -> np.ndarray:
         used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
-        return tiles.slide(data, axes, network, plan, backend, done)
+        return tiles_module.slide(data, axes, network, plan, patch, backend, deadline)
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)

@@ -20,7 +20,7 @@ from torch import nn
 
 from algorithm.deadline import Deadline
 from algorithm.network import passes as module
-from algorithm.network import tiles
+from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, Passes, StoppedError
@@ -37,7 +37,7 @@ def package(tiny_package: Path) -> ModelPackage:
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both sides in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
-    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(
         predict_from_raw_data, "compute_gaussian", functools.partial(compute_gaussian, dtype=torch.float32)
@@ -138,12 +138,10 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
 
     def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
-        monkeypatch.setattr(tiles, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = NetworkImage.of(noise((24, 24, 24)))
-        if "focus" in options:
-            monkeypatch.setattr(image, "focus", options.pop("focus"))
+        image = replace(NetworkImage.of(noise((24, 24, 24))), focus=options.pop("focus", None))
         return Passes(image, plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
@@ -199,7 +197,7 @@ def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes
     """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
     tiles = Tiles(20.0)
     box = (slice(2, 18), slice(4, 20), slice(8, 24))
-    found = timed(tiles, 100.0, focus=lambda: box).run()
+    found = timed(tiles, 100.0, focus=box).run()
     assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
     assert (found.done, tiles.done) == (2, 2 + 1 + 1)
     mask = found.logits.argmax(0)
@@ -212,7 +210,7 @@ def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes
 @pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
 def test_nothing_fits(timed: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
     with pytest.raises(NoPassFitsError, match="s a tile, "):
-        timed(Tiles(tile_s), limit_s, focus=lambda: (slice(0, 16),) * 3).run()
+        timed(Tiles(tile_s), limit_s, focus=(slice(0, 16),) * 3).run()
 
 
 # Devices that fail
@@ -277,14 +275,18 @@ def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
 def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer is infinite, the second, in float32, is what counts."""
     monkeypatch.setattr(
-        tiles, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0)
+        tiles_module,
+        "_forward",
+        lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0),
     )
     part = torch.zeros(1, 2, 4, 4, 4)
-    assert tiles._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
+    assert tiles_module._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
 
 
 def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiles, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
+    monkeypatch.setattr(
+        tiles_module, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan"))
+    )
     with pytest.raises(NoPassFitsError, match="returns NaN"):
         made(noise((8, 8, 8)), (Pass(0),), package)
 
@@ -313,7 +315,7 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_p
 
 def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        tiles,
+        tiles_module,
         "_tile_logits",
         lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
             3, *part.shape[2:]

@@ -25,7 +25,6 @@ from algorithm.network.preprocessing import network_channels, normalise, scan_ch
 from algorithm.network.tiles import focus_box
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
-from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -61,18 +60,6 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     ct, pet = network_channels(case, grid)
     assert (ct[4, 4, 0], pet[4, 4, 0], ct[4, 4, -1], pet[4, 4, -1]) == (-1024.0, 0.0, 40.0, 1.0)
     assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
-
-
-def test_an_unknown_normalisation(package: ModelPackage) -> None:
-    plans = copy.deepcopy(dict(package.plans))
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "Whitening"]
-    odd = ModelPackage(package.root, package.manifest, plans, package.fold_files, package.heads)
-    zero = np.zeros((2, 2, 2), np.float32)
-    with pytest.raises(ModelPackageError, match="normalisation 'Whitening'"):
-        normalise((zero, zero), odd)
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization"]
-    with pytest.raises(ModelPackageError, match="1 channels, expected 2"):
-        normalise((zero, zero), odd)
 
 
 def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
