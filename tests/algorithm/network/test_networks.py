@@ -147,7 +147,7 @@ def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPac
     assert any(not torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
     assert networks.of(0, CPU) is first
     assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
-    networks.forget()
+    networks.forget(CPU)
     assert networks.of(0, CPU) is not first
 
 

@@ -159,6 +159,27 @@ def test_plans_that_do_not_fit(
         load_package(root)
 
 
+@pytest.mark.parametrize(
+    ("schemes", "message"),
+    [
+        (["CTNormalization", "Whitening"], "normalisation 'Whitening', expected a window"),
+        (["CTNormalization", [240, -160]], r"normalisation \[240, -160\], expected a window"),
+        (["CTNormalization"], r"1 channels, expected 2 \(CT and PET\)"),
+        ("CTNormalization", "normalization_schemes 'CTNormalization', expected 2"),
+    ],
+    ids=str,
+)
+def test_a_normalisation_that_inference_cannot_compute(
+    root: Path, sign_package: Callable[..., None], schemes: Any, message: str
+) -> None:
+    plans = json.loads((root / "plans.json").read_text())
+    plans["configurations"]["3d_fullres"]["normalization_schemes"] = schemes
+    (root / "plans.json").write_text(json.dumps(plans))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
     assert package.manifest.configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")

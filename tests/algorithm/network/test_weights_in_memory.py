@@ -103,6 +103,6 @@ def test_kept_weights_outlive_their_file(half_package: ModelPackage) -> None:
     before = [tensor.clone() for _, tensor in own_tensors(ready.of(0, CPU))]
     ready.of(1, CPU)
     half_package.fold_files[0].write_bytes(b"")
-    ready.forget()
+    ready.forget(CPU)
     after = [tensor for _, tensor in own_tensors(ready.of(0, CPU))]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
