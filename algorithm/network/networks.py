@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import torch
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
@@ -140,6 +141,7 @@ class Networks:
     def forget(self, device: torch.device) -> None:
         """Drop the networks after `device` failed, and free its memory: the next of a configuration is built anew."""
         self._kept.clear()
+        compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
         _release(device)
 
 

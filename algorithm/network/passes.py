@@ -9,6 +9,7 @@ member that is too slow or too large is left out, and the passes of the others g
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import torch
-from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
@@ -28,7 +28,7 @@ from algorithm.masks.segmentation import Segmentation, log_probabilities, softma
 from algorithm.network.custom import HookFailedError
 from algorithm.network.devices import first_line, is_device_failure
 from algorithm.network.networks import Networks
-from algorithm.network.preprocessing import case_image
+from algorithm.network.preprocessing import case_image, focus_box
 from algorithm.network.tiles import (
     Backend,
     NetworkImage,
@@ -37,7 +37,6 @@ from algorithm.network.tiles import (
     PassPlan,
     TooSlowError,
     backends,
-    focus_box,
     pass_plans,
     planned_passes,
     slide,
@@ -130,8 +129,8 @@ class Passes:
                 members[name] = _Member(name, package.patch_of(fold), at)
         self._members = [members[name] for name in package.manifest.configurations]  # by fold
         self._plan = next(pass_plans(self.image.shape, self.image.focus))
-        self._data: _Float | None = None  # the image, once a pass needs it
-        self._tensor: torch.Tensor | None = None  # the image on the device of the last pass
+        self._channels = functools.cache(self.image.channels)
+        self._tensor: torch.Tensor | None = None  # the channels on the device of the last pass
 
     def run(self) -> Progress:
         """The last of `progress`."""
@@ -160,7 +159,9 @@ class Passes:
                 if progress is None and isinstance(problem, StoppedError | ModelPackageError):
                     raise
                 reason = first_line(problem)
-                self._leave_out(step, member, reason)
+                found = f"pass {self.passes.index(step) + 1} of {len(self.passes)} left out: {reason}"
+                self.notices.note(Finding(f"network {member.name}", found, action="the network makes no further pass"))
+                member.is_left_out = True
                 continue
             except Exception as bug:
                 if progress is None:
@@ -174,11 +175,6 @@ class Passes:
         if progress.done < progress.planned:
             left_s = self.deadline.left_s()
             LOGGER.info("stopped after %d of %d passes: %.1f s left", progress.done, progress.planned, left_s)
-
-    def _leave_out(self, step: Pass, member: _Member, reason: str) -> None:
-        found = f"pass {self.passes.index(step) + 1} of {len(self.passes)} left out: {reason}"
-        self.notices.note(Finding(f"network {member.name}", found, action="the network makes no further pass"))
-        member.is_left_out = True
 
     def _is_worth_beginning(self, member: _Member) -> bool:
         """True if a pass would end in time at the cost of the longest pass of its member.
@@ -213,18 +209,17 @@ class Passes:
             try:
                 return self._whole_pass(step, member)
             except TooSlowError as slow:
-                self._use_smaller_plan(plans, member.patch, slow.tile_s)
+                self._plan = self._smaller_plan(plans, member.patch, slow.tile_s)
 
-    def _use_smaller_plan(self, plans: Iterator[PassPlan], patch: tuple[int, int, int], tile_s: float) -> None:
-        """Take the best of the plans left with fewer tiles than the present one that fits the time left."""
+    def _smaller_plan(self, plans: Iterator[PassPlan], patch: tuple[int, int, int], tile_s: float) -> PassPlan:
+        """The best of the plans left with fewer tiles than the present one that fits the time left."""
         tiles = len(self._plan.tiles(patch))
         for plan in plans:
             count = len(plan.tiles(patch))
             if count < tiles and self.deadline.fits(SLOWER * count * tile_s):
-                self._plan = plan
                 found = f"{tile_s:.2f} s a tile and {self.deadline.left_s():.1f} s left"
                 self.notices.note(Finding("passes", found, action=f"using a smaller plan, {plan.name}"))
-                return
+                return plan
         raise NoPassFitsError(f"{tile_s:.2f} s a tile, {self.deadline.left_s():.1f} s left")
 
     def _whole_pass(self, step: Pass, member: _Member) -> _Float:
@@ -236,7 +231,13 @@ class Passes:
                 if not is_device_failure(problem):
                     raise
                 reason = first_line(problem)
-            self._turn_to_next(member, reason)
+            failed, *left = member.backends
+            self._tensor = None
+            self.networks.forget(failed.device)  # after the failed pass has let go of network and image
+            if not left:
+                raise NoPassFitsError(f"{failed} failed: {reason}")
+            member.backends = tuple(left)
+            self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
 
     def _attempt(self, step: Pass, member: _Member) -> _Float:
         """One pass on the present backend; its frame holds the network, so that a failed pass leaves none on the card.
@@ -244,9 +245,7 @@ class Passes:
         The image is not part of the pass: later ones of the member have it ready.
         """
         backend = member.backends[0]
-        if self._data is None:
-            self._data = self.image.channels()
-        tensor = torch.from_numpy(self._data) if self._tensor is None else self._tensor
+        tensor = torch.from_numpy(self._channels()) if self._tensor is None else self._tensor
         ready_s = self.deadline.clock()
         network = self.networks.of(step.fold, backend.device)
         with self.networks.measured(backend.device):
@@ -254,17 +253,6 @@ class Passes:
             logits = slide(tensor, step.axes, network, self._plan, member.patch, backend, self.deadline)
         member.longest_s = max(member.longest_s, self.deadline.clock() - ready_s)
         return logits
-
-    def _turn_to_next(self, member: _Member, reason: str) -> None:
-        """Free all that lies on the failed device before its memory is given back, and take the next one."""
-        failed, *left = member.backends
-        self._tensor = None
-        compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
-        self.networks.forget(failed.device)
-        if not left:
-            raise NoPassFitsError(f"{failed} failed: {reason}")
-        member.backends = tuple(left)
-        self.notices.note(Finding(str(failed), f"failed ({reason})", action=f"going on with {left[0]}"))
 
 
 def segment(
@@ -295,7 +283,8 @@ def segment(
     if not passes:
         raise NoPassFitsError("none answers without a PET")
     seen = case_image(case, region, package)
-    image = NetworkImage(seen.grid.array_shape, seen.channels, focus_box(lesions, seen.grid))
+    focus = None if lesions is None else focus_box(lesions.mask(), lesions.grid, seen.grid)
+    image = NetworkImage(seen.grid.array_shape, seen.channels, focus)
     ct, *others = seen.scans
     pet = others[0] if not case.is_mr and others[0].any() else None
     begun_s = deadline.clock()

@@ -16,15 +16,10 @@ from torch import nn
 from torch.nn import functional
 
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import Segmentation
 from algorithm.network.package import ModelPackage
-from algorithm.region.grids import box_corners
-from contract.images.geometry import Geometry
 
 TILE_STEP: Final = 0.5
 COARSER_STEPS: Final = (0.75, 1.0)
-# Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
-FOCUS_MARGIN_MM: Final = 25.0
 # Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
 LARGEST_SUM_ON_GPU_BYTES: Final = 4 * 2**30
 # Logit of the background, and minus that of the lesions, outside the box of a smaller plan.
@@ -163,21 +158,6 @@ def pass_plans(shape: Sequence[int], focus: Box | None) -> Iterator[PassPlan]:
     if focus is not None:
         for step in (TILE_STEP, *COARSER_STEPS):
             yield PassPlan(focus, step, f"the PET-avid part, tiles {step:g} of a patch apart")
-
-
-def focus_box(lesions: Segmentation | None, grid: Geometry) -> Box | None:
-    """The box of `grid` (z, y, x) around all lesions, with a margin, or None; the lesions' grid is axis-aligned."""
-    if lesions is None or not len(hot := np.argwhere(lesions.mask())[:, ::-1]):
-        return None
-    spacing, origin = np.asarray(lesions.grid.spacing_mm), np.asarray(lesions.grid.origin_mm)
-    low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
-    high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
-    matrix = grid.physical_to_index_matrix()
-    corners = box_corners(low_mm, high_mm) @ matrix[:3, :3].T + matrix[:3, 3]
-    first = np.clip(np.floor(corners.min(0)), 0, np.asarray(grid.size) - 1).astype(int)
-    last = np.clip(np.ceil(corners.max(0)), first, np.asarray(grid.size) - 1).astype(int)
-    x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
-    return (z, y, x)
 
 
 @torch.inference_mode()

@@ -18,11 +18,9 @@ import torch
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import Segmentation
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, segment
-from algorithm.network.preprocessing import network_channels, normalise, scan_channels
-from algorithm.network.tiles import focus_box
+from algorithm.network.preprocessing import focus_box, network_channels, normalise, scan_channels
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
@@ -69,12 +67,10 @@ def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
     """
     coarse = Geometry((20, 20, 20), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
     mask = np.zeros((20, 20, 20), np.uint8)
-    nothing = np.zeros(mask.shape, np.float32)
     fine = Geometry((40, 40, 25), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-    assert focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine) is None
+    assert focus_box(mask, coarse, fine) is None
     mask[10, 10, 10] = 1
-    found = focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine)
-    assert found == (slice(1, 25), slice(1, 30), slice(1, 30))
+    assert focus_box(mask, coarse, fine) == (slice(1, 25), slice(1, 30), slice(1, 30))
 
 
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:
