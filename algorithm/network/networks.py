@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from algorithm.network.backbones import untrained_network
-from algorithm.network.custom import CustomNetwork, declaration_of
+from algorithm.network.custom import CustomNetwork
 from algorithm.network.devices import first_line
 from algorithm.network.package import HOOK, ModelPackage, is_custom
 from algorithm.network.preprocessing import check_resampling
@@ -51,9 +51,7 @@ class Networks:
         for name in dict.fromkeys(named):
             fold = named.index(name)
             if is_custom(configuration := self.package.configuration_of(fold)):
-                reference = configuration["architecture"][HOOK]
-                network = self.package.code.find(reference, "network")
-                declaration_of(network, reference, self.package.manifest.channels)
+                self.package.code.find(configuration["architecture"][HOOK], "network")
             else:
                 self._waiting[name] = [self._without_memory(fold)]
         if self.package.manifest.resampling == "nnunet":
