@@ -118,7 +118,7 @@ class Pass:
     axes: tuple[int, ...] = ()
 
 
-def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
+def mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
     """All passes, most valuable first: the folds as they are, then one mirror after the other, each over all folds."""
     mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
     return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
@@ -126,7 +126,7 @@ def plan_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
 
 def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
     """All passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
-    return plan_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
+    return mirrored_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
 
 
 @dataclass(frozen=True)

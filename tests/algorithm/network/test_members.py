@@ -25,7 +25,7 @@ from algorithm.network.networks import Networks, build_network, load_weights, ow
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import Passes, Progress
 from algorithm.network.resident import Resident
-from algorithm.network.tiles import Backend, NetworkImage, Pass, plan_passes
+from algorithm.network.tiles import Backend, NetworkImage, Pass, mirrored_passes
 from contract.errors import ModelPackageError
 
 CPU = torch.device("cpu")
@@ -78,8 +78,8 @@ def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -
 def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packages: dict[str, Path]) -> None:
     """All folds and mirrors, on a grid that is smaller than one patch and larger than the other along z."""
     data = noise((20, 18, 24))
-    both = logits_of(package, data, plan_passes(4, (2,)))
-    apart = [logits_of(load_package(root), data, plan_passes(2, (2,))) for root in single_packages.values()]
+    both = logits_of(package, data, mirrored_passes(4, (2,)))
+    apart = [logits_of(load_package(root), data, mirrored_passes(2, (2,))) for root in single_packages.values()]
     assert np.abs(apart[0] - apart[1]).max() > 0.1
     np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
 
@@ -111,7 +111,8 @@ def test_each_configuration_is_built_once_and_one_network_has_memory(
     networks = Networks(package)
     networks.check()
     assert (
-        Passes(NetworkImage.of(noise((24, 24, 24))), plan_passes(4, (2,)), networks, Deadline(600), CPU).run().done == 8
+        Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU).run().done
+        == 8
     )
     assert [type(network) for network in built] == [PlainConvUNet, SegResNet]
     assert moves == [0] * 8
@@ -131,7 +132,7 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
     """The sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
-        run = Passes(NetworkImage.of(noise((24, 24, 24))), plan_passes(4, (2,)), networks, Deadline(600), CPU)
+        run = Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
         progresses = list(run.progress())
         return [one.total.tobytes() for one in progresses], progresses[-1].logits.argmax(0).tobytes()
 
@@ -190,7 +191,7 @@ class Tiles:
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
     """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
-    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
+    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = mirrored_passes(4, (2,))) -> Progress:
         monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
         return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()

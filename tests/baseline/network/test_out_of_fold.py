@@ -123,10 +123,10 @@ def test_a_mask_of_fewer_passes_is_an_error(
     """The mirrored pass of the first patient fails: inference would answer by the first one, training writes nothing."""
     whole = Passes._whole_pass
 
-    def fails(self: Passes, step: Pass) -> Any:
+    def fails(self: Passes, step: Pass, member: Any) -> Any:
         if step.axes:
             raise ZeroDivisionError
-        return whole(self, step)
+        return whole(self, step, member)
 
     monkeypatch.setattr(Passes, "_whole_pass", fails)
     with pytest.raises(HecktorError, match="CHUM-001: 1 of 2 passes"):

@@ -19,7 +19,7 @@ from algorithm.network.backbones import untrained_network
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
 from algorithm.network.passes import Passes
-from algorithm.network.tiles import NetworkImage, plan_passes
+from algorithm.network.tiles import NetworkImage, mirrored_passes
 from hecktor.cli import main as hecktor_main
 
 CPU = torch.device("cpu")
@@ -207,5 +207,5 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
-    passes = plan_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
+    passes = mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
     return Passes(NetworkImage.of(data), passes, Networks(model), Deadline(600), CPU).run().logits
