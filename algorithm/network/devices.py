@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -14,10 +13,8 @@ import torch
 from contract.errors import Finding, HecktorError
 from contract.processes import usable_cpus
 
-LOGGER = logging.getLogger("hecktor")
-GIB: Final = 2**30
 # A T4 has 16 GB, of which 15 GiB can be used; the driver and fragmentation take the rest of the difference.
-GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
+GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
 # Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 on a lack of memory: the CUDA runtime and driver;
 # torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
 # tried all; cuDNN 9, and cuBLAS or an earlier cuDNN.
