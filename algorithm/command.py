@@ -21,8 +21,7 @@ import SimpleITK as sitk
 from algorithm.case.inputs import LISTING, CaseFiles, plain_case
 from algorithm.deadline import Termination
 from algorithm.heads.methods import method_for
-from algorithm.network.package import shipped_package, uploaded_package
-from algorithm.network.resident import Resident
+from algorithm.network.resident import Resident, shipped_package, uploaded_package
 from algorithm.output import PROBABILITIES, remove_answers, remove_earlier
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest

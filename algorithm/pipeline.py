@@ -15,8 +15,15 @@ from algorithm.answers import answer
 from algorithm.case.read import CT_ALONE, Case, air_case, covered_height, read_case
 from algorithm.conclude import conclude, log_early_end, reset_peaks
 from algorithm.deadline import StoppedError, Termination
-from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy, by_contours
-from algorithm.masks.threshold import fallback_of, threshold_segmentation
+from algorithm.masks.segmentation import (
+    Heads,
+    Segmentation,
+    Segmented,
+    SegmentedBy,
+    by_contours,
+    fallback_of,
+    threshold_segmentation,
+)
 from algorithm.network.resident import Resident
 from algorithm.output import RunContext, watch
 from algorithm.prediction import Prediction, PredictRequest

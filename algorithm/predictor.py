@@ -12,8 +12,7 @@ import numpy.typing as npt
 from algorithm.case.inputs import plain_case
 from algorithm.case.read import CaseSource, CaseVolumes
 from algorithm.heads.methods import method_for
-from algorithm.network.package import shipped_package, uploaded_package
-from algorithm.network.resident import Resident
+from algorithm.network.resident import Resident, shipped_package, uploaded_package
 from algorithm.pipeline import predict
 from algorithm.prediction import Prediction, PredictRequest
 from contract.editions import Algorithm

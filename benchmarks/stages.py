@@ -10,7 +10,7 @@ from pathlib import Path
 
 import SimpleITK as sitk
 
-from algorithm.network.package import DEFAULT_PACKAGE
+from algorithm.network.resident import DEFAULT_PACKAGE
 from benchmarks.data import SIZES, BenchData, make_data, rank_command, relink
 from benchmarks.suite import Benchmark, Call, run_suite, suite_options
 from contract.editions import DEFAULT_EDITION, load_edition

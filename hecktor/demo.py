@@ -58,7 +58,7 @@ class Demo:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demonstration; existing patients of the cohort are reused."""
-    from algorithm.network.package import shipped_package
+    from algorithm.network.resident import shipped_package
 
     demo = _demo(_parser().parse_args(argv))
     package = shipped_package(demo.edition.name)

@@ -196,7 +196,8 @@ def write_tiny_package(root: Path, folds: Sequence[str] = ("3d_fullres",) * 2) -
     import torch
     from safetensors.torch import save_file
 
-    from algorithm.network.networks import own_tensors, untrained_network
+    from algorithm.network.backbones import untrained_network
+    from algorithm.network.networks import own_tensors
 
     plans = tiny_plans()
     plans["configurations"]["segresnet"] = plans["configurations"]["3d_fullres"] | {

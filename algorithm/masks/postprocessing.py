@@ -52,14 +52,12 @@ class LesionMeasures:
     suv_max: _Measures
 
 
-def postprocessed(segmentation: Segmentation, rules: PostprocessingRules | None) -> Segmentation:
-    """The segmentation with the logits of the postprocessed mask; unchanged without rules.
+def postprocessed(segmentation: Segmentation, rules: PostprocessingRules) -> Segmentation:
+    """The segmentation with the logits of the postprocessed mask.
 
     The mask on the CT's grid is still the interpolated argmax: the foreground of a removed lesion falls as far below
     the background as it lay above.
     """
-    if rules is None:
-        return segmentation
     logits, result = apply_rules(segmentation.logits, pet_in_suv(segmentation.pet), segmentation.grid, rules)
     return replace(segmentation, logits=logits, postprocessed=result)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from contract.errors import HecktorError, ModelPackageError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 # Configuration of nnU-Net's plans, channels, labels and deep supervision -> network.
 Build = Callable[[Mapping[str, Any], int, int, bool], "nn.Module"]
@@ -41,6 +41,16 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "init_filters": (1, 4096),
     "blocks_down": (1, 64),
     "blocks_up": (1, 64),
+}
+# Errors of libraries for arguments that make no network.
+_NOT_BUILT: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+# Forward pre-hooks that reduce the normalised CT and PET to one channel, by the value of an architecture's key `sees`.
+_SEEN: Final[Mapping[str, Callable[[nn.Module, Any], Tensor]]] = {
+    "CT": lambda _, inputs: inputs[0][:, :1],
+    "PET": lambda _, inputs: inputs[0][:, 1:],
+    "mean": lambda _, inputs: inputs[0].mean(1, keepdim=True),
 }
 # Residual blocks of SegResNet's encoder at each resolution, as in MONAI.
 _SEGRESNET_BLOCKS: Final = (1, 2, 2, 4)
@@ -191,3 +201,25 @@ BACKBONES: Final[Mapping[str, Backbone]] = {
         design=_segresnet_design,
     ),
 }
+
+
+def untrained_network(
+    configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
+) -> nn.Module:
+    """The network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
+
+    With `deep_supervision` it has an output at every resolution, as nnU-Net's loss expects, if its backbone can.
+    Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
+    """
+    try:
+        architecture = checked_architecture(configuration)
+        seen = architecture.get("sees")
+        if seen is not None and seen not in _SEEN:
+            raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")
+        channels = channels if seen is None else 1
+        network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
+        if seen is not None:
+            network.register_forward_pre_hook(_SEEN[seen])
+    except _NOT_BUILT as problem:
+        raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
+    return network

@@ -1,13 +1,11 @@
-"""Choose devices for the network and its accumulators, with fallback devices and memory limits."""
+"""The device that the user names, its settings during inference, and its failures."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -15,12 +13,8 @@ import torch
 from contract.errors import Finding, HecktorError
 from contract.processes import usable_cpus
 
-LOGGER = logging.getLogger("hecktor")
-GIB: Final = 2**30
 # A T4 has 16 GB, of which 15 GiB can be used; the driver and fragmentation take the rest of the difference.
-GPU_MEMORY_LIMIT_BYTES: Final = 14 * GIB
-# Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
-LARGEST_SUM_ON_GPU_BYTES: Final = 4 * GIB
+GPU_MEMORY_LIMIT_BYTES: Final = 14 * 2**30
 # Messages of torch 2.10 (CUDA 12.8, cuDNN 9.19) and 2.13 on a lack of memory: the CUDA runtime and driver;
 # torch where no algorithm of cuDNN has room for its workspace, by heuristics (`cudnn.benchmark = False`) or after it
 # tried all; cuDNN 9, and cuBLAS or an earlier cuDNN.
@@ -37,34 +31,6 @@ _FAILURES: Final = ("CUDA", "cuDNN", "CUBLAS", "DefaultCPUAllocator", *_NO_MEMOR
 _IN_FORCE: Final[list[Callable[[], None]]] = []  # what the blocks of `as_inference` that are open will restore
 _SETTINGS: Final = threading.Lock()
 _blocks = 0
-
-
-@dataclass(frozen=True)
-class Backend:
-    """The network runs on `device`, in half precision if `half`; the sums of a pass are on `sums`."""
-
-    device: torch.device
-    sums: torch.device
-    half: bool = True
-
-    def __str__(self) -> str:
-        """Name for log and record, with the type in which the network computes."""
-        if self.device.type != "cuda":
-            return f"{self.device.type} ({'bfloat16' if self.half and cpu_has_bfloat16() else 'float32'})"
-        kind = "float16" if self.half else "float32"
-        return f"{torch.cuda.get_device_name(self.device)} ({kind}, sums on {self.sums.type})"
-
-
-def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
-    """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
-
-    `sum_bytes` is the size of the images and of the sums of one pass over the whole grid.
-    """
-    cpu = torch.device("cpu")
-    if device.type == "cpu":
-        return (Backend(cpu, cpu, half),)
-    spared = (Backend(device, cpu, half), Backend(cpu, cpu, half))
-    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device, half), *spared)
 
 
 @contextmanager
@@ -114,48 +80,6 @@ def _set_cudnn(benchmark: bool, deterministic: bool) -> None:
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = benchmark, deterministic
 
 
-def room_bytes(device: torch.device) -> int:
-    """Memory that this process can still take on a card: what is free or cached, and within its share."""
-    free, total = torch.cuda.mem_get_info(device)
-    used, cached = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    return min(free + cached, int(share * total)) - used
-
-
-@dataclass
-class Need:
-    """Memory that passes need on a card beside the networks, in bytes: the most measured, 0 before the first one."""
-
-    bytes: int = 0
-
-    @contextmanager
-    def measured(self, device: torch.device) -> Iterator[None]:
-        """Measure the block, if it ends well."""
-        if device.type != "cuda":
-            yield
-            return
-        held, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
-        yield
-        if (now := torch.cuda.max_memory_allocated(device)) > peak:
-            self.bytes = max(self.bytes, now - held)
-
-
-def release(device: torch.device) -> None:
-    """Free cached memory after a failure; a lost card cannot, which gives a warning."""
-    if device.type != "cuda":
-        return
-    try:
-        torch.cuda.empty_cache()
-    except RuntimeError as problem:
-        LOGGER.warning("%s: %s", device, first_line(problem))
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until the card has finished its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def is_device_failure(problem: BaseException) -> bool:
     """True if a device ran out of memory or was lost, False for a bug."""
     if isinstance(problem, MemoryError | torch.OutOfMemoryError):
@@ -179,16 +103,6 @@ def _memory_was_short() -> bool:
 def first_line(problem: BaseException) -> str:
     """The message of an error, without further lines; the name of its class if it has none."""
     return (str(problem) or type(problem).__name__).splitlines()[0]
-
-
-def cpu_has_bfloat16() -> bool:
-    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
-
-    oneDNN's own answer is true for every CPU with AVX-512, some of which take longer for bfloat16 than for float32.
-    """
-    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
-    in_hardware = any(ask is not None and ask() for ask in asked)
-    return in_hardware and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def device_named(name: str) -> torch.device:

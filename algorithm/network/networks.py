@@ -1,50 +1,45 @@
-"""Networks from a package's plans and weights. Plans are data: they choose among `algorithm.network.backbones`."""
+"""The networks of a package with their weights in memory: those that fit stay on the card."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from algorithm.network.backbones import backbone_of, checked_architecture
-from algorithm.network.custom import CustomNetwork, declaration_of
-from algorithm.network.devices import GIB, Need, release, room_bytes
+from algorithm.network.backbones import untrained_network
+from algorithm.network.custom import CustomNetwork
+from algorithm.network.devices import first_line
 from algorithm.network.package import HOOK, ModelPackage, is_custom
 from algorithm.network.preprocessing import check_resampling
 from contract.errors import ModelPackageError
 
+LOGGER = logging.getLogger("hecktor")
 # Five folds of ResEnc-L are 1 GiB in float16, the type of each package's weights.
-LARGEST_CACHE_BYTES: Final = 3 * GIB
-# Errors of libraries for arguments that make no network.
-_NOT_BUILT: Final = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-# Forward pre-hooks that reduce the normalised CT and PET to one channel, by the value of an architecture's key `sees`.
-_SEEN: Final[Mapping[str, Callable[[nn.Module, Any], torch.Tensor]]] = {
-    "CT": lambda _, inputs: inputs[0][:, :1],
-    "PET": lambda _, inputs: inputs[0][:, 1:],
-    "mean": lambda _, inputs: inputs[0].mean(1, keepdim=True),
-}
+LARGEST_CACHE_BYTES: Final = 3 * 2**30
 
 
 class Networks:
     """The package's networks, those that were made and those without memory.
 
-    A card keeps the networks that fit beside what a pass needs there (`need`), which is measured; the others are freed
-    and made again. A CPU keeps one of ours, whose weights are in RAM anyway, and an entrant's own up to
+    A card keeps the networks that fit beside what a pass needs there, which is `measured`; the others are freed and
+    made again. A CPU keeps one of ours, whose weights are in RAM anyway, and an entrant's own up to
     `LARGEST_CACHE_BYTES` of files. The tensors of networks that are not kept are on torch's `meta` device, which takes
     no memory. The weights of each fold are read and checked once and then cached in RAM, up to `LARGEST_CACHE_BYTES` in
     total. Those beyond are read again each time.
     """
 
     def __init__(self, package: ModelPackage) -> None:
-        self.package, self.need = package, Need()
+        self.package = package
         self.cached_bytes, self._full = 0, False
+        self._need_bytes = 0  # of a pass beside the networks: the most measured
         self._cached: dict[int, dict[str, torch.Tensor]] = {}
         self._waiting: dict[str, list[nn.Module]] = {}  # configuration: its networks without memory
         self._kept: dict[tuple[int, torch.device], nn.Module] = {}  # the last used is the last
@@ -52,16 +47,14 @@ class Networks:
 
     def check(self) -> None:
         """Build every member or raise `ModelPackageError`: the imports would cost time in the middle of a case."""
-        named = self.package.fold_configurations
+        named = self.package.manifest.configurations
         for name in dict.fromkeys(named):
             fold = named.index(name)
             if is_custom(configuration := self.package.configuration_of(fold)):
-                reference = configuration["architecture"][HOOK]
-                network = self.package.code.find(reference, "network")
-                declaration_of(network, reference, self.package.manifest.channels)
+                self.package.code.find(configuration["architecture"][HOOK], "network")
             else:
                 self._waiting[name] = [self._without_memory(fold)]
-        if self.package.resamples_as_nnunet:
+        if self.package.manifest.resampling == "nnunet":
             check_resampling(self.package)
 
     def of(self, fold: int, device: torch.device) -> nn.Module:
@@ -86,7 +79,7 @@ class Networks:
             else:
                 self._cache(fold, load_weights(network, self.package.fold_files[fold]))
         if on_card:
-            self._sizes[self.package.fold_configurations[fold]] = torch.cuda.memory_allocated(device) - before
+            self._sizes[self.package.manifest.configurations[fold]] = torch.cuda.memory_allocated(device) - before
         return network
 
     def _is_custom(self, fold: int) -> bool:
@@ -94,7 +87,7 @@ class Networks:
 
     def _without_memory(self, fold: int) -> nn.Module:
         """Take a network of a fold's configuration from those without memory, or build it there."""
-        if waiting := self._waiting.get(self.package.fold_configurations[fold]):
+        if waiting := self._waiting.get(self.package.manifest.configurations[fold]):
             return waiting.pop()
         with torch.device("meta"):
             return build_network(self.package, fold)
@@ -108,16 +101,16 @@ class Networks:
                 continue
             network = self._kept.pop(key)
             if not isinstance(network, CustomNetwork):
-                name = self.package.fold_configurations[key[0]]
+                name = self.package.manifest.configurations[key[0]]
                 self._waiting.setdefault(name, []).append(network.to_empty(device="meta"))
             del network
-            release(device)
+            _release(device)
 
     def _fits(self, fold: int, device: torch.device) -> bool:
         """True if a network fits beside those that are kept; one of unknown size is made alone."""
         if device.type == "cuda":
-            size = self._sizes.get(self.package.fold_configurations[fold])
-            return size is not None and size + self.need.bytes <= room_bytes(device)
+            size = self._sizes.get(self.package.manifest.configurations[fold])
+            return size is not None and size + self._need_bytes <= _room_bytes(device)
         own = [one for one, at in self._kept if at == device and self._is_custom(one)]
         files = (path for one in (fold, *own) for path in self.package.fold_files[one].rglob("*"))
         return self._is_custom(fold) and sum(path.stat().st_size for path in files) <= LARGEST_CACHE_BYTES
@@ -132,9 +125,40 @@ class Networks:
             self._cached[fold] = compact
             self.cached_bytes += size
 
-    def forget(self) -> None:
-        """Drop the networks on the device, which failed: the next one of a configuration is built anew."""
+    @contextmanager
+    def measured(self, device: torch.device) -> Iterator[None]:
+        """Measure the memory that a pass in this block needs on a card beside the networks, if it ends well."""
+        if device.type != "cuda":
+            yield
+            return
+        held, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+        yield
+        if (now := torch.cuda.max_memory_allocated(device)) > peak:
+            self._need_bytes = max(self._need_bytes, now - held)
+
+    def forget(self, device: torch.device) -> None:
+        """Drop the networks after `device` failed, and free its memory: the next of a configuration is built anew."""
         self._kept.clear()
+        compute_gaussian.cache_clear()  # nnU-Net keeps the weights of tiles on the card
+        _release(device)
+
+
+def _room_bytes(device: torch.device) -> int:
+    """Memory that this process can still take on a card: what is free or cached, and within its share."""
+    free, total = torch.cuda.mem_get_info(device)
+    used, cached = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return min(free + cached, int(share * total)) - used
+
+
+def _release(device: torch.device) -> None:
+    """Free the cached memory of a card; a lost one cannot, which gives a warning."""
+    if device.type != "cuda":
+        return
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError as problem:
+        LOGGER.warning("%s: %s", device, first_line(problem))
 
 
 def load_weights(network: nn.Module, path: Path) -> dict[str, torch.Tensor]:
@@ -174,28 +198,6 @@ def _compact(tensor: torch.Tensor) -> torch.Tensor:
 def build_network(package: ModelPackage, fold: int = 0) -> nn.Module:
     """The network of one fold without its weights and without deep supervision."""
     return untrained_network(package.configuration_of(fold), len(package.channel_sources), len(package.manifest.labels))
-
-
-def untrained_network(
-    configuration: Mapping[str, Any], channels: int, classes: int, deep_supervision: bool = False
-) -> nn.Module:
-    """The network of an nnU-Net configuration, with PyTorch's random weights; `classes` counts the background.
-
-    With `deep_supervision` it has an output at every resolution, as nnU-Net's loss expects, if its backbone can.
-    Raises `ModelPackageError` for an unknown network or module, and for one that cannot be built.
-    """
-    try:
-        architecture = checked_architecture(configuration)
-        seen = architecture.get("sees")
-        if seen is not None and seen not in _SEEN:
-            raise ModelPackageError("plans.json", f"sees {seen!r}", f"one of {', '.join(_SEEN)}, or no such key")
-        channels = channels if seen is None else 1
-        network = backbone_of(architecture).build(configuration, channels, classes, deep_supervision)
-        if seen is not None:
-            network.register_forward_pre_hook(_SEEN[seen])
-    except _NOT_BUILT as problem:
-        raise ModelPackageError("plans.json", f"not an architecture ({type(problem).__name__}: {problem})") from None
-    return network
 
 
 def own_tensors(network: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

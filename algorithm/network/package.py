@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from algorithm.heads.documents import Head, read_head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook, hooks_in
 from algorithm.heads.head_hook import with_code
 from algorithm.network.backbones import checked_architecture
-from contract import platform
 from contract.code import Code, installed_code
-from contract.editions import DEFAULT_EDITION
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.packages import HEADS, MANIFEST, Manifest, read_manifest, verified_files
@@ -35,15 +35,12 @@ PLANS: Final = "plans.json"
 HOOK: Final = "hook"
 CUSTOM_FUNCTION: Final = "Own"
 CARD: Final = "MODEL_CARD.md"
-# A package for each edition, by its name.
-DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
-DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
-# The wheel holds none of them.
-INSTALL_MODELS: Final = "pip install ./models in the source tree"
 # Mean, spread and percentiles of each channel; an entry of a configuration replaces that of the plans.
 INTENSITIES: Final = "foreground_intensity_properties_per_channel"
 # nnU-Net's normalisations that inference can compute.
 SCHEMES: Final = ("CTNormalization", "ZScoreNormalization", "NoNormalization", "RescaleTo01Normalization")
+# The plans name a scheme, or hold a window: two numbers, in HU or SUV, that become 0 and 1.
+KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
 # nnU-Net's resampling functions, and the keys of a configuration that name them.
 RESAMPLING_FUNCTIONS: Final = ("resample_data_or_seg_to_shape", "resample_torch_fornnunet")
 RESAMPLING_KEYS: Final = ("resampling_fn_data", "resampling_fn_probabilities")
@@ -76,19 +73,14 @@ class ModelPackage:
         """The nnU-Net configuration whose image all networks see; lesions and features are measured on its grid."""
         return self._configured(self.manifest.configuration)
 
-    @property
-    def fold_configurations(self) -> tuple[str, ...]:
-        """Configuration of each of `fold_files`."""
-        return self.manifest.configurations
-
     def configuration_of(self, fold: int) -> Mapping[str, Any]:
         """The nnU-Net configuration of one fold's network."""
-        return self._configured(self.fold_configurations[fold])
+        return self._configured(self.manifest.configurations[fold])
 
     def numbers_of(self, fold: int) -> list[int]:
         """Indices of the `fold_files` of one fold of the training (from 0), one of each configuration."""
         by_configuration: dict[str, list[int]] = {}
-        for number, name in enumerate(self.fold_configurations):
+        for number, name in enumerate(self.manifest.configurations):
             by_configuration.setdefault(name, []).append(number)
         return [numbers[fold] for numbers in by_configuration.values()]
 
@@ -127,21 +119,6 @@ class ModelPackage:
         z, y, x = (float(v) for v in self.configuration["spacing"])
         return (x, y, z)
 
-    @property
-    def normalised_over_scan(self) -> bool:
-        """True if an image's own scale comes from the whole scan rather than from the region."""
-        return self.manifest.normalised_over == "scan"
-
-    @property
-    def resamples_as_nnunet(self) -> bool:
-        """True if images and logits are resampled by the plans' own functions."""
-        return self.manifest.resampling == "nnunet"
-
-    @property
-    def averages_probabilities(self) -> bool:
-        """True if the passes' probabilities are averaged rather than their logits."""
-        return self.manifest.average == "probabilities"
-
     def head(self, name: str) -> Head:
         """The head called `name`. Raises `ModelPackageError` where the package has none."""
         if not self.heads:
@@ -151,28 +128,20 @@ class ModelPackage:
         return self.heads[name]
 
 
+def is_known(scheme: Any) -> bool:
+    """True for a window, one of `SCHEMES` and an entrant's function."""
+    if isinstance(scheme, str):
+        return scheme in (*SCHEMES, CUSTOM_FUNCTION)
+    try:
+        low, high = (np.float32(limit) for limit in scheme)
+    except (TypeError, ValueError):
+        return False
+    return bool(-np.inf < low < high < np.inf)
+
+
 def is_custom(configuration: Mapping[str, Any]) -> bool:
     """True for the configuration of an entrant's own network."""
     return HOOK in configuration["architecture"]
-
-
-def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
-    """The folder of the uploaded package, None if nothing was uploaded.
-
-    A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
-    """
-    return folder if folder.is_dir() and any(folder.iterdir()) else None
-
-
-def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
-    """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
-    shipped = DEFAULT_PACKAGES / edition
-    if not shipped.is_dir():
-        found, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
-        if not DEFAULT_PACKAGES.is_dir():
-            expected += f" or, for a rehearsal, the shipped packages: {INSTALL_MODELS}"
-        raise ModelPackageError("model package", found, expected)
-    return shipped
 
 
 def load_package(root: Path, code: Code | None = None) -> ModelPackage:
@@ -183,8 +152,7 @@ def load_package(root: Path, code: Code | None = None) -> ModelPackage:
     """
     manifest = read_manifest(root)
     files = verified_files(root, manifest)
-    names = (manifest.configuration, *manifest.configurations)
-    plans = _read_plans(files, names)
+    plans = _read_plans(files, manifest)
     if manifest.resampling == "nnunet":
         _check_resampling(plans["configurations"][manifest.configuration])
     _check_one_image(plans, manifest)
@@ -235,11 +203,11 @@ def _check_keys(content: Mapping[str, Any], keys: Sequence[str], name: str, expe
         raise ModelPackageError(name, f"no {absent[0]!r}", expected)
 
 
-def _read_plans(files: Mapping[str, Path], names: Sequence[Any]) -> dict[str, Any]:
-    """The plans, with the configurations `names` checked."""
+def _read_plans(files: Mapping[str, Path], manifest: Manifest) -> dict[str, Any]:
+    """The plans, with the configurations checked that the manifest names."""
     plans = _read_object(_listed(files, PLANS))
-    for name in dict.fromkeys(names):
-        _check_configuration(plans, name)
+    for name in dict.fromkeys((manifest.configuration, *manifest.configurations)):
+        _check_configuration(plans, name, manifest.channels)
     _check_keys(plans, (INTENSITIES,), PLANS, "nnU-Net's plans")
     if plans.get("transpose_forward", _ORDER) != _ORDER:
         order = plans["transpose_forward"]
@@ -287,9 +255,9 @@ def _image(plans: Mapping[str, Any], name: str, manifest: Manifest) -> dict[str,
     return seen
 
 
-def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
+def _check_configuration(plans: Mapping[str, Any], name: str, channels: Sequence[str]) -> None:
     configurations = plans.get("configurations")
-    chosen = configurations.get(str(name)) if isinstance(configurations, dict) else None
+    chosen = configurations.get(name) if isinstance(configurations, dict) else None
     if not isinstance(chosen, dict):
         raise ModelPackageError(PLANS, f"no configuration {name!r}, which the manifest names")
     _check_keys(chosen, _CONFIGURED, PLANS, "nnU-Net's plans")
@@ -301,6 +269,18 @@ def _check_configuration(plans: Mapping[str, Any], name: Any) -> None:
         fits = isinstance(numbers, list) and len(numbers) == 3 and all(map(_is_positive, numbers))
         if not fits or (whole and any(int(number) != number for number in numbers)):
             raise ModelPackageError(PLANS, f"{key} {numbers!r:.80}", f"three positive numbers{whole}")
+    _check_normalisation(chosen, channels)
+
+
+def _check_normalisation(configuration: Mapping[str, Any], channels: Sequence[str]) -> None:
+    """Check that each of the network's channels has a normalisation that inference can compute."""
+    schemes, sources = configuration["normalization_schemes"], configuration.get("channels", range(len(channels)))
+    if not isinstance(schemes, list) or len(schemes) != len(sources):
+        found = f"{len(schemes)} channels" if isinstance(schemes, list) else f"normalization_schemes {schemes!r:.80}"
+        raise ModelPackageError(PLANS, found, f"{len(sources)} ({' and '.join(channels)})")
+    for scheme in schemes:
+        if not is_known(scheme):
+            raise ModelPackageError(PLANS, f"normalisation {scheme!r}", KNOWN)
 
 
 def _is_positive(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Preprocessing: the normalisation of a channel, and nnU-Net's own functions for a stock training.
+"""A case as the networks see it, by our own resampling or, for a stock training, by nnU-Net's own functions.
 
 A channel is normalised by nnU-Net's schemes, a fixed window, or an entrant's function. Schemes that take their scale
 from the image may take it from the whole scan.
@@ -15,22 +15,39 @@ import numpy.typing as npt
 from nnunetv2.preprocessing.normalization import default_normalization_schemes
 
 from algorithm.case.read import Case
-from algorithm.network.package import CUSTOM_FUNCTION, HOOK, SCHEMES, ModelPackage
-from algorithm.region.grids import Restoration, cropped_over, first_voxel, oriented, sampled, slices, whole_lattice
+from algorithm.masks.segmentation import Restore
+from algorithm.network.custom import custom_normaliser
+from algorithm.network.package import CUSTOM_FUNCTION, ModelPackage
+from algorithm.network.tiles import Box
+from algorithm.region.grids import (
+    box_corners,
+    cropped_over,
+    first_voxel,
+    grid_over,
+    oriented,
+    resample,
+    sampled,
+    slices,
+    upright_grid,
+    whole_lattice,
+)
 from algorithm.region.localise import Region
-from contract.code import failure_of
 from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
 
 _Float = npt.NDArray[np.float32]
 _SMALLEST_SPREAD: Final = 1e-8
-# The plans name a scheme, or hold a window: two numbers, in HU or SUV, that become 0 and 1.
-KNOWN: Final = f"a window (low, high) with low below high, one of {', '.join(SCHEMES)}"
-
-
-class HookFailedError(Exception):
-    """An entrant's network or normalisation fails on a case; the message is one line."""
+# Mean, spread and range of a whole scan change little at finer spacings.
+SCAN_MM: Final = 4.0
+# Margin around PET-avid parts: a tumour reaches beyond its hottest part, and the network needs its surroundings.
+FOCUS_MARGIN_MM: Final = 25.0
+# Voxels of a whole scan that are read at once: 64 MB in float32.
+_AT_ONCE: Final = 2**24
+# Errors of nnU-Net for options that make no sense.
+_NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+# A channel at the voxels of a part of the oriented scan, float32.
+_Reader = Callable[[Geometry], _Float]
 
 
 @dataclass(frozen=True)
@@ -67,8 +84,6 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     `scale` is that of the whole scan; None takes it from the normalised image.
     """
     scheme = package.configuration["normalization_schemes"][number]
-    if not is_known(scheme):
-        raise ModelPackageError("plans.json", f"normalisation {scheme!r}", KNOWN)
     if scheme == CUSTOM_FUNCTION:
         return custom_normaliser(package, number)
     if not isinstance(scheme, str):
@@ -83,48 +98,84 @@ def normaliser(package: ModelPackage, number: int, scale: Scale | None) -> Calla
     return lambda channel: np.asarray(plain.run(channel.copy(), None), dtype=np.float32)
 
 
-def is_known(scheme: Any) -> bool:
-    """True for a window, one of `SCHEMES` and an entrant's function."""
-    if isinstance(scheme, str):
-        return scheme in (*SCHEMES, CUSTOM_FUNCTION)
-    try:
-        low, high = (np.float32(limit) for limit in scheme)
-    except (TypeError, ValueError):
-        return False
-    return bool(-np.inf < low < high < np.inf)
-
-
 def takes_own_scale(scheme: str | list[float]) -> bool:
     """True for a scheme that takes its scale from the image."""
     return isinstance(scheme, str) and scheme in OWN_SCALE
 
 
-def custom_normaliser(package: ModelPackage, number: int) -> Callable[[_Float], _Float]:
-    """The entrant's own normalisation of a channel; what it returns is checked."""
-    reference = package.configuration["architecture"][HOOK]
-    network = package.code.find(reference, "network")
+@dataclass(frozen=True)
+class CaseImage:
+    """A case over a region on the grid of the package's training.
 
-    def normalise(channel: _Float) -> _Float:
-        try:
-            normalised = np.asarray(network.channels[number][1](channel.copy()))
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as problem:
-            raise HookFailedError(f"normalisation {number} of {reference}: {failure_of(problem)}") from problem
-        if normalised.shape != channel.shape or normalised.dtype.kind != "f" or not np.isfinite(normalised).all():
-            found = f"{normalised.dtype} of shape {normalised.shape}"
-            raise HookFailedError(f"normalisation {number} of {reference}: {found}, expected finite {channel.shape}")
-        return normalised.astype(np.float32, copy=False)
+    Attributes:
+        grid: the part of nnU-Net's grid of the scan over the region.
+        scans: the case's channels on it, CT in HU and PET in SUV, for the features.
+        channels: computes the networks' channels (channel, z, y, x), resampled and normalised as in training.
+        restore: nnU-Net's way from logits on `grid` to the labels of the scan, for a package that resamples as nnU-Net.
+    """
 
-    return normalise
+    grid: Geometry
+    scans: tuple[_Float, ...]
+    channels: Callable[[], _Float]
+    restore: Restore | None = None
 
 
-# A channel at the voxels of a part of the oriented scan, float32.
-_Reader = Callable[[Geometry], _Float]
-# Voxels of a whole scan that are read at once: 64 MB in float32.
-_AT_ONCE: Final = 2**24
-# Errors of nnU-Net for options that make no sense.
-_NOT_COMPUTED: Final = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)
+def case_image(case: Case, region: Region, package: ModelPackage) -> CaseImage:
+    """The case as the networks of a package see it."""
+    if package.manifest.resampling == "nnunet":
+        part = ScanPart(case, region, package)
+        return CaseImage(part.grid, network_channels(case, part.grid), part.channels, part.restore)
+    grid = upright_grid(case.scan.geometry, region.lower_mm, region.upper_mm, package.spacing_mm)
+    scans = network_channels(case, grid)
+    return CaseImage(grid, scans, lambda: normalise(scans, package, scan_channels(case, package)))
+
+
+def network_channels(case: Case, grid: Geometry) -> tuple[_Float, ...]:
+    """The case's channels on the network's grid, each (z, y, x) float32: CT in HU and PET in SUV, or MR and masks.
+
+    Air and zero beyond the scans; zero for an absent PET.
+    """
+    _, *others = case.channels
+    rest = (np.zeros(grid.array_shape, np.float32) if one is None else resample(one, grid, 0.0) for one in others)
+    return resample(case.scan, grid, case.outside), *rest
+
+
+def normalise(channels: tuple[_Float, ...], package: ModelPackage, scan: tuple[_Float, ...] | None = None) -> _Float:
+    """Stack the channels as the plans list them, CT in HU and PET in SUV or MR, each normalised by its scheme.
+
+    Shape (channel, z, y, x).
+
+    Schemes that take their scale from the image take it from `scan`, the channels of the whole scan, if it is given.
+    """
+    sources = package.channel_sources
+    scales = [None] * len(channels) if scan is None else [Scale.of(channel) for channel in scan]
+    stacked = [normaliser(package, number, scales[source])(channels[source]) for number, source in enumerate(sources)]
+    return np.stack(stacked).astype(np.float32, copy=False)
+
+
+def scan_channels(case: Case, package: ModelPackage) -> tuple[_Float, ...] | None:
+    """The coarse channels over all of the scan, if the package takes an image's own scale from the whole scan."""
+    schemes = package.configuration["normalization_schemes"]
+    if package.manifest.normalised_over != "scan" or not any(map(takes_own_scale, schemes)):
+        return None
+    corners = case.scan.geometry.corners_mm()
+    grid = grid_over(corners.min(0), corners.max(0), (SCAN_MM, SCAN_MM, SCAN_MM))
+    return network_channels(case, grid)
+
+
+def focus_box(lesions: npt.NDArray[np.uint8], at: Geometry, grid: Geometry) -> Box | None:
+    """The box of `grid` (z, y, x) around all lesions of a mask, with a margin, or None; `at` is its upright grid."""
+    if not len(hot := np.argwhere(lesions)[:, ::-1]):
+        return None
+    spacing, origin = np.asarray(at.spacing_mm), np.asarray(at.origin_mm)
+    low_mm = origin + (hot.min(0) - 0.5) * spacing - FOCUS_MARGIN_MM
+    high_mm = origin + (hot.max(0) + 0.5) * spacing + FOCUS_MARGIN_MM
+    matrix = grid.physical_to_index_matrix()
+    corners = box_corners(low_mm, high_mm) @ matrix[:3, :3].T + matrix[:3, 3]
+    first = np.clip(np.floor(corners.min(0)), 0, np.asarray(grid.size) - 1).astype(int)
+    last = np.clip(np.ceil(corners.max(0)), first, np.asarray(grid.size) - 1).astype(int)
+    x, y, z = (slice(int(a), int(b) + 1) for a, b in zip(first, last, strict=True))
+    return (z, y, x)
 
 
 class ScanPart:
@@ -139,28 +190,32 @@ class ScanPart:
         ct = oriented(case.scan)
         self._readers = [_stored(ct), *(_interpolated(one) for one in case.channels[1:])]
         self._scan = _nonzero_part(ct.geometry, self._readers)
-        self._part = cropped_over(self._scan, region.lower_mm, region.upper_mm)
-        self.grid = whole_lattice(self._part, package.spacing_mm)
+        self.part = cropped_over(self._scan, region.lower_mm, region.upper_mm)
+        self.grid = whole_lattice(self.part, package.spacing_mm)
 
     def channels(self) -> _Float:
         """The channels (channel, z, y, x) on `grid`, normalised before they are resampled."""
         data = np.stack([self._normalised(number) for number in range(len(self._package.channel_sources))])
-        spacings = self._part.array_spacing_mm, self._package.spacing_mm[::-1]
+        spacings = self.part.array_spacing_mm, self._package.spacing_mm[::-1]
         resampled = _function(self._package, "data")(data, self.grid.array_shape, *spacings)
         return np.asarray(resampled, dtype=np.float32)
 
-    @property
-    def restoration(self) -> Restoration:
-        """nnU-Net's way from logits on `grid` to the scan."""
-        spacings = self._package.spacing_mm[::-1], self._part.array_spacing_mm
-        resample = _function(self._package, "probabilities")
-        return Restoration(self._part, lambda logits: resample(logits, self._part.array_shape, *spacings))
+    def restore(self, logits: _Float, ct: Geometry) -> npt.NDArray[np.uint8]:
+        """The label of every CT voxel from logits on `grid`, by nnU-Net's resampling; background outside the part."""
+        result = np.zeros(ct.array_shape, dtype=np.uint8)
+        if logits.argmax(0).any():
+            spacings = self._package.spacing_mm[::-1], self.part.array_spacing_mm
+            resampled = _function(self._package, "probabilities")(logits, self.part.array_shape, *spacings)
+            upright = oriented(Volume(result, ct))
+            z, y, x = first_voxel(self.part, upright.geometry)
+            upright.array[slices((x, y, z), self.part.size)] = resampled.argmax(0)
+        return result
 
     def _normalised(self, number: int) -> _Float:
         read = self._readers[self._package.channel_sources[number]]
         scheme = self._package.configuration["normalization_schemes"][number]
         scale = _scale_of(read, self._scan) if takes_own_scale(scheme) else None
-        return normaliser(self._package, number, scale)(read(self._part))
+        return normaliser(self._package, number, scale)(read(self.part))
 
 
 def check_resampling(package: ModelPackage) -> None:

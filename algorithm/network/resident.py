@@ -1,4 +1,4 @@
-"""The verified model package and its network on the device, kept from case to case."""
+"""The model package that answers: which one, and its networks on the device, kept from case to case."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from algorithm.network.package import ModelPackage, load_package
+from contract import platform
 from contract.code import given_code
-from contract.editions import Algorithm, Edition
-from contract.errors import Finding
+from contract.editions import DEFAULT_EDITION, Algorithm, Edition
+from contract.errors import Finding, ModelPackageError
 from contract.packages import (
     Manifest,
     PackageIdentity,
@@ -26,6 +27,31 @@ if TYPE_CHECKING:  # torch is imported only if a network runs
     import torch
 
     from algorithm.network.networks import Networks
+
+# A package for each edition, by its name.
+DEFAULT_PACKAGES: Final = Path(__file__).parents[1] / "default_model"
+DEFAULT_PACKAGE: Final = DEFAULT_PACKAGES / DEFAULT_EDITION
+# The wheel holds none of them.
+INSTALL_MODELS: Final = "pip install ./models in the source tree"
+
+
+def uploaded_package(folder: Path = platform.MODEL_DIR) -> Path | None:
+    """The folder of the uploaded package, None if nothing was uploaded.
+
+    A folder that holds anything counts as uploaded, so that a wrongly packed package fails instead of being replaced.
+    """
+    return folder if folder.is_dir() and any(folder.iterdir()) else None
+
+
+def shipped_package(edition: str = DEFAULT_EDITION) -> Path:
+    """The edition's package that is shipped with the code, for rehearsals. Raises `ModelPackageError` without one."""
+    shipped = DEFAULT_PACKAGES / edition
+    if not shipped.is_dir():
+        found, expected = f"none in {platform.MODEL_DIR} and none shipped for {edition}", "--model PACKAGE"
+        if not DEFAULT_PACKAGES.is_dir():
+            expected += f" or, for a rehearsal, the shipped packages: {INSTALL_MODELS}"
+        raise ModelPackageError("model package", found, expected)
+    return shipped
 
 
 class Resident:
@@ -60,13 +86,13 @@ class Resident:
         If the device fails already now, the CPU takes its place in this step and all later ones. Raises
         `ModelPackageError`.
         """
-        from algorithm.network.preprocessing import HookFailedError
+        from algorithm.network.custom import HookFailedError
 
         with suppress(HookFailedError):  # the first pass meets it again and leaves the network out
             self._load_first()
 
     def _load_first(self) -> None:
-        from algorithm.network.devices import first_line, is_device_failure, release, unexpected_cpu
+        from algorithm.network.devices import first_line, is_device_failure, unexpected_cpu
 
         device = self.device
         if not self.findings:
@@ -79,8 +105,7 @@ class Resident:
             reason = first_line(problem)
         else:
             return
-        self.networks.forget()
-        release(device)
+        self.networks.forget(device)
         found = f"the network cannot be loaded ({reason})"
         self.findings = (Finding(f"device {device.type}", found, action="going on with the CPU"),)
         self._device_name = "cpu"

@@ -11,8 +11,7 @@ grid a scan that has the network's spacing is not interpolated at all.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -243,21 +242,3 @@ def box_corners(lower_mm: npt.ArrayLike, upper_mm: npt.ArrayLike) -> npt.NDArray
     """The eight corners (8, 3) of a box between two corners (x, y, z)."""
     ends = np.stack([np.asarray(lower_mm, dtype=np.float64), np.asarray(upper_mm, dtype=np.float64)])
     return np.stack(np.meshgrid(*ends.T, indexing="ij"), axis=-1).reshape(8, 3)
-
-
-@dataclass(frozen=True)
-class Restoration:
-    """nnU-Net's way back: the part of the oriented scan, and a function from logits to logits at its voxels."""
-
-    part: Geometry
-    resample: Callable[[_Float], npt.NDArray[Any]]
-
-
-def restored_labels(logits: _Float, restoration: Restoration, ct: Geometry) -> npt.NDArray[np.uint8]:
-    """The label of every CT voxel, from logits (label, z, y, x); background outside the part."""
-    result = np.zeros(ct.array_shape, dtype=np.uint8)
-    if logits.argmax(0).any():
-        upright = oriented(Volume(result, ct))
-        z, y, x = first_voxel(restoration.part, upright.geometry)
-        upright.array[slices((x, y, z), restoration.part.size)] = restoration.resample(logits).argmax(0)
-    return result

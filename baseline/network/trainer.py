@@ -21,9 +21,8 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 from torch import nn
 
-from algorithm.network.backbones import BACKBONES
-from algorithm.network.devices import cpu_has_bfloat16
-from algorithm.network.networks import untrained_network
+from algorithm.network.backbones import BACKBONES, untrained_network
+from algorithm.network.tiles import cpu_has_bfloat16
 from baseline.network.batches import absent_pet, end_workers, seeded_workers, with_absent_pets
 from baseline.network.checkpoint import load_starting_weights
 from baseline.network.plans import PRESETS, NetworkPlan

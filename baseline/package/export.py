@@ -17,11 +17,10 @@ from safetensors import SafetensorError
 from algorithm.heads.documents import Head
 from algorithm.heads.feature_hook import FOLDER, FeatureHook
 from algorithm.heads.head_hook import custom_heads
-from algorithm.network.custom import CustomNetwork
-from algorithm.network.images import normalise
+from algorithm.network.custom import CustomNetwork, HookFailedError
 from algorithm.network.networks import Networks
 from algorithm.network.package import CARD, PLANS, ModelPackage, load_package
-from algorithm.network.preprocessing import HookFailedError
+from algorithm.network.preprocessing import normalise
 from baseline.network.checkpoint import read_checkpoint
 from baseline.package.members import CustomMember, EnsembleMember, copy_networks, write_networks
 from baseline.package.nnunet_results import trained_plans

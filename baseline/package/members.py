@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import save
 from torch import nn
 
-from algorithm.network.custom import NetworkDeclaration, declaration_of
-from algorithm.network.networks import own_tensors, untrained_network
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import own_tensors
 from algorithm.network.package import INTENSITIES, PLANS, ModelPackage, is_custom
 from baseline.network.checkpoint import Checkpoint
+from baseline.package.declaration import NetworkDeclaration, declaration_of
 from baseline.package.nnunet_results import intensity_differences
 from baseline.package.order import (
     IDENTITY,

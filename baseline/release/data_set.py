@@ -16,7 +16,7 @@ from algorithm.case.inputs import Notices
 from algorithm.case.read import Case, clean_ct, clean_pet, mr_case
 from algorithm.heads.features.location import ENLARGED_MM, NODE_MM
 from algorithm.heads.features.structure import components
-from algorithm.network.images import network_channels
+from algorithm.network.preprocessing import network_channels
 from algorithm.region.grids import resample_mask, upright_grid
 from algorithm.region.localise import Region, localise
 from baseline.cache import cache, load_cached, map_items

@@ -10,8 +10,10 @@ from typing import Any, Final
 import torch
 from safetensors.torch import save_file
 
-from algorithm.network.networks import own_tensors, untrained_network
-from algorithm.network.package import DEFAULT_PACKAGES, PLANS
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import own_tensors
+from algorithm.network.package import PLANS
+from algorithm.network.resident import DEFAULT_PACKAGES
 from contract import labels
 from contract.files import read_json, write_json
 from contract.packages import CHANNELS, MANIFEST, file_entry

@@ -12,9 +12,11 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from algorithm.network.devices import as_inference, cpu_has_bfloat16, device_named, synchronise
-from algorithm.network.networks import Networks, untrained_network
+from algorithm.network.backbones import untrained_network
+from algorithm.network.devices import as_inference, device_named
+from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
+from algorithm.network.tiles import cpu_has_bfloat16, synchronise
 from benchmarks.device.job import CARD_GIB, CheckJob, Limit
 from benchmarks.device.packages import PLAN_NAMES
 from contract import labels

@@ -25,12 +25,11 @@ from torch import nn
 from algorithm.case.inputs import Notices
 from algorithm.case.read import read_case
 from algorithm.heads.methods import METHODS
-from algorithm.network import windows
-from algorithm.network.images import CaseImage
+from algorithm.network import tiles
 from algorithm.network.networks import Networks, build_network, load_weights
-from algorithm.network.package import DEFAULT_PACKAGE, load_package
-from algorithm.network.preprocessing import ScanPart
-from algorithm.network.resident import Resident
+from algorithm.network.package import load_package
+from algorithm.network.preprocessing import ScanPart, case_image
+from algorithm.network.resident import DEFAULT_PACKAGE, Resident
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from algorithm.region.grids import upright_grid
@@ -97,7 +96,7 @@ def masks(phantom: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]
     manifest = read_json(model / "manifest.json")
     write_json(model / "manifest.json", manifest | {"average": "logits"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+        patch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
         return [answer(phantom, tmp_path_factory.mktemp("output"), model) for _ in range(2)]
 
 
@@ -163,10 +162,10 @@ def test_a_stock_training_answers_as_nnunet_predicts(
     manifest["files"]["plans.json"] = file_entry(model / "plans.json")
     changes = {"average": "logits", "resampling": "nnunet", "normalised_over": "scan"}
     write_json(model / "manifest.json", manifest | changes)
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     found = read_volume(answer(case, tmp_path / "output", model))
     read = read_case(case, EDITION, SEGMENTATION, Notices())
-    assert ScanPart(read, localise(read), load_package(model)).restoration.part == read.scan.geometry
+    assert ScanPart(read, localise(read), load_package(model)).part == read.scan.geometry
     expected = nnunet_mask(case, model)
     for label in labels.FOREGROUND:
         ours, theirs = found.array == label, expected == label
@@ -305,7 +304,7 @@ def test_every_voxel_comes_back_in_its_place(
 
     package = load_package(layers_model)
     region = localise(read_case(case, EDITION, SEGMENTATION, Notices()))
-    grid = CaseImage(read_case(case, EDITION, SEGMENTATION, Notices()), region, package, pytest.fail).grid
+    grid = case_image(read_case(case, EDITION, SEGMENTATION, Notices()), region, package).grid
     points = points_mm(ct)
     value = (points - middle) @ normal + centre_value
     truth = np.select([value < GTVP_FROM, value < GTVN_FROM, value < GTVN_TO], [0, 1, 2], 0)

@@ -19,6 +19,7 @@ from algorithm.masks.segmentation import Segmentation
 from algorithm.network import passes as passes_module
 from algorithm.network.passes import NoPassFitsError, Passes
 from algorithm.network.resident import Resident
+from algorithm.network.tiles import mirrored_passes
 from algorithm.pipeline import predict
 from algorithm.prediction import PredictRequest
 from contract.editions import Algorithm
@@ -105,18 +106,18 @@ def test_an_early_end_writes_the_completed_passes(
     """The end is asked for in the second pass: the mask is that of the first alone."""
     request = request_for()
     termination = Termination()
-    monkeypatch.setattr(passes_module, "planned_passes", lambda package: passes_module.plan_passes(1, ()))
+    monkeypatch.setattr(passes_module, "planned_passes", lambda package: mirrored_passes(1, ()))
     predict(request, resident)
     alone = (request.output_dir / MASK).read_bytes()
     monkeypatch.undo()
     real = Passes._whole_pass
 
-    def second_hangs(self: Passes, step: Any) -> Any:
+    def second_hangs(self: Passes, step: Any, member: Any) -> Any:
         if step != self.passes[0]:
             termination.request()
             while not self.deadline.stopped():
                 time.sleep(0.01)
-        return real(self, step)
+        return real(self, step, member)
 
     monkeypatch.setattr(Passes, "_whole_pass", second_hangs)
     predict(request, resident, termination)

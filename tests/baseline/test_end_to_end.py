@@ -92,7 +92,7 @@ def test_every_step_from_a_cohort_to_an_answer(
     assert f"steps for {PATIENTS} patients: check, prepare, plan, train 4 networks of 1 epochs" in printed
     package = load_package(tmp_path / "package")
     assert sorted(package.heads) == ["hpv", "hpv_clinical", "rfs", "rfs_clinical"]
-    assert package.fold_configurations == ("3d_fullres", "3d_fullres_segresnet") * 2
+    assert package.manifest.configurations == ("3d_fullres", "3d_fullres_segresnet") * 2
     training = package.manifest.training
     assert training["patients"] == PATIENTS
     assert training["plan"]["iterations"] == 2

@@ -1,7 +1,7 @@
 """An entry point with faults in it: a program that the tests of this folder start in a process of its own.
 
-    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" algorithm --task rfs ...
-    faulty.py "pause algorithm.network.windows:_tile_logits 3 600" hecktor predict --task rfs ...
+    faulty.py "pause algorithm.network.tiles:_tile_logits 3 600" algorithm --task rfs ...
+    faulty.py "pause algorithm.network.tiles:_tile_logits 3 600" hecktor predict --task rfs ...
 
 The first argument holds one fault per line: action, function, number of the call (from 1; 0 is every call) and a
 parameter:
@@ -50,7 +50,7 @@ def three_backends() -> tuple[Any, ...]:
     """The backends of a GPU, all on the CPU."""
     import torch
 
-    from algorithm.network.devices import Backend
+    from algorithm.network.tiles import Backend
 
     return tuple(Backend(torch.device("cpu"), torch.device("cpu")) for _ in range(3))
 

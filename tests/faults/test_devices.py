@@ -14,7 +14,7 @@ from tests.algorithm.edition import COMBINED, HPV, RFS, SEGMENTATION
 
 # The small case has 8 tiles a pass. What the card is asked to do the CPU does.
 CARD: Final = "return algorithm.network.passes:backends 1 three_backends()"
-TILE: Final = "algorithm.network.windows:_tile_logits"
+TILE: Final = "algorithm.network.tiles:_tile_logits"
 NEXT: Final = "going on with cpu"
 Runs = Callable[..., Any]
 
@@ -46,7 +46,7 @@ Runs = Callable[..., Any]
         ),
         pytest.param(
             SEGMENTATION,
-            ["raise algorithm.network.images:normalise 0 no-memory"],
+            ["raise algorithm.network.preprocessing:normalise 0 no-memory"],
             [("*** FALLBACK *** no pass of the network (cpu", 1)],
             "no pass, by PET threshold",
             id="no memory outside the network",
@@ -83,8 +83,8 @@ ALL: Final = ["segmentation", "t_stage", "rfs"]
         pytest.param(
             ["raise algorithm.network.passes:backends 1 lost"], ["segmentation"], id="lost before the first pass"
         ),
-        pytest.param(["raise algorithm.network.images:normalise 1 no-memory"], [], id="no memory for a moment"),
-        pytest.param(["raise algorithm.network.images:normalise 0 no-memory"], ["segmentation"], id="no memory"),
+        pytest.param(["raise algorithm.network.preprocessing:normalise 1 no-memory"], [], id="no memory for a moment"),
+        pytest.param(["raise algorithm.network.preprocessing:normalise 0 no-memory"], ["segmentation"], id="no memory"),
         pytest.param([f"raise {TILE} 11 bug"], [], id="a bug in a later pass"),
         pytest.param(["raise algorithm.pipeline:read_case 0 no-memory"], ALL, id="no memory while reading"),
         pytest.param(["raise algorithm.pipeline:find_region 0 bug"], ALL, id="a bug while localising"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import json
 import weakref
 from collections.abc import Callable, Iterator
@@ -19,12 +20,11 @@ from algorithm import Predictor
 from algorithm.case.inputs import Notices
 from algorithm.cli import main
 from algorithm.deadline import Deadline
-from algorithm.network import devices, networks, passes, windows
-from algorithm.network.images import MemberImage, ReadyImage
+from algorithm.network import devices, networks, tiles
 from algorithm.network.networks import Networks, build_network, own_tensors
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes, plan_passes
-from algorithm.network.windows import Pass
+from algorithm.network.passes import NoPassFitsError, Passes
+from algorithm.network.tiles import NetworkImage, Pass, mirrored_passes
 from contract.errors import run_main
 from tests.conftest import but_of_toys, write_tiny_package
 from tests.faults.fake_card import NAME, FakeCard, fake_card
@@ -105,7 +105,7 @@ def test_a_full_card_leaves_the_pass_to_the_cpu(card: FakeCard, tiny_package: Pa
     card.on_image = full
     notices = Notices()
     found = Passes(
-        ReadyImage(noise()), plan_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
+        NetworkImage.of(noise()), mirrored_passes(2, ()), Networks(load_package(tiny_package)), Deadline(600), CARD,
         notices=notices,
     ).run()  # fmt: skip
     assert (found.done, found.backend[:5]) == (2, "cpu (")
@@ -126,16 +126,16 @@ def pair(pair_package: Path) -> ModelPackage:
 
 def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     """The U-Net lacks memory wherever it runs: SegResNet's two passes are the answer, as if it were alone."""
-    real = windows._tile_logits
+    real = tiles._tile_logits
 
     def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
         if part.shape[2:] == (16, 16, 16):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         return real(network, part, axes)
 
-    monkeypatch.setattr(windows, "_tile_logits", tile)
-    image, notices = ReadyImage(noise(24)), Notices()
-    found = Passes(image, plan_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).run()
+    monkeypatch.setattr(tiles, "_tile_logits", tile)
+    image, notices = NetworkImage.of(noise(24)), Notices()
+    found = Passes(image, mirrored_passes(4, ()), Networks(pair), Deadline(600), CPU, notices=notices).run()
     alone = Passes(image, [Pass(1), Pass(3)], Networks(pair), Deadline(600), CPU).run()
     assert (found.done, found.planned) == (2, 4)
     np.testing.assert_array_equal(found.logits, alone.logits)
@@ -146,15 +146,15 @@ def test_a_first_network_that_is_too_large_is_left_out(pair: ModelPackage, monke
 def test_a_first_network_that_is_too_slow_is_left_out(pair: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tile of the U-Net takes 60 s of the 90 s that 100 s leave, and no plan has a single one; SegResNet's take 1 s."""
     now_s = [0.0]
-    real = windows._tile_logits
+    real = tiles._tile_logits
 
     def tile(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
         now_s[0] += 60.0 if part.shape[2:] == (16, 16, 16) else 1.0
         return real(network, part, axes)
 
-    monkeypatch.setattr(windows, "_tile_logits", tile)
+    monkeypatch.setattr(tiles, "_tile_logits", tile)
     deadline = Deadline(200, clock=lambda: now_s[0])
-    found = Passes(ReadyImage(noise(24)), plan_passes(4, ()), Networks(pair), deadline, CPU).run()
+    found = Passes(NetworkImage.of(noise(24)), mirrored_passes(4, ()), Networks(pair), deadline, CPU).run()
     assert (found.done, found.planned) == (2, 4)
 
 
@@ -179,33 +179,31 @@ def test_a_failed_device_holds_neither_network_nor_image(
         held.append((sum(one() is not None for one in built), run._tensor is None))
 
     monkeypatch.setattr(networks, "build_network", build)
-    monkeypatch.setattr(passes, "release", release)
+    monkeypatch.setattr(networks, "_release", release)
     card.full_at(1, 2)
-    run = Passes(ReadyImage(noise()), [Pass(0)], ready, Deadline(600), CARD)
+    run = Passes(NetworkImage.of(noise()), [Pass(0)], ready, Deadline(600), CARD)
     assert run.run().done == 1
     assert held == [(0, True), (0, True)]
 
 
-class ImageWithoutMemory(MemberImage):
+def image_without_memory(failures: int) -> NetworkImage:
     """An image whose first attempts lack memory."""
+    attempts = itertools.count()
 
-    def __init__(self, failures: int) -> None:
-        super().__init__((16, 16, 16))
-        self.failures = failures
-
-    def channels(self) -> np.ndarray:
-        self.failures -= 1
-        if self.failures >= 0:
+    def channels() -> np.ndarray:
+        if next(attempts) < failures:
             raise MemoryError
         return noise()
+
+    return NetworkImage((16, 16, 16), channels)
 
 
 def test_an_image_without_memory_turns_to_the_next_device(card: FakeCard, tiny_package: Path) -> None:
     """Twice leaves the CPU; three times is a case without a pass, which the PET threshold answers."""
     ready = Networks(load_package(tiny_package))
-    assert Passes(ImageWithoutMemory(2), [Pass(0)], ready, Deadline(600), CARD).run().backend.startswith("cpu (")
+    assert Passes(image_without_memory(2), [Pass(0)], ready, Deadline(600), CARD).run().backend.startswith("cpu (")
     with pytest.raises(NoPassFitsError):
-        Passes(ImageWithoutMemory(3), [Pass(0)], ready, Deadline(600), CARD).run()
+        Passes(image_without_memory(3), [Pass(0)], ready, Deadline(600), CARD).run()
 
 
 # Networks on the card
@@ -244,7 +242,7 @@ def test_the_card_keeps_the_networks_that_fit_beside_a_pass(
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda *_: next(peaks, size + need))
     most: list[int] = []
     card.on_image = lambda _: most.append(allocated() // size)
-    assert Passes(ReadyImage(noise()), plan_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
+    assert Passes(NetworkImage.of(noise()), mirrored_passes(5, (2,)), ready, Deadline(600), CARD).run().done == 10
     assert len(loads) == made
     assert max(most) == max(1, room_for)
 
@@ -331,16 +329,16 @@ def test_bfloat16_is_for_cpus_that_multiply_it(
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512_bf16)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
-    assert devices.cpu_has_bfloat16() is expected
+    assert tiles.cpu_has_bfloat16() is expected
     monkeypatch.delattr(torch.cpu, "_is_avx512_bf16_supported")
-    assert devices.cpu_has_bfloat16() is amx
+    assert tiles.cpu_has_bfloat16() is amx
 
 
 def test_a_network_in_float32_is_recorded_as_such(card: FakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cpu_has_bfloat16", lambda: True)
-    ways = [str(one) for one in devices.backends(CARD, 0, half=False)]
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: True)
+    ways = [str(one) for one in tiles.backends(CARD, 0, half=False)]
     assert ways == [f"{NAME} (float32, sums on cuda)", f"{NAME} (float32, sums on cpu)", "cpu (float32)"]
-    assert str(devices.backends(CPU, 0)[0]) == "cpu (bfloat16)"
+    assert str(tiles.backends(CPU, 0)[0]) == "cpu (bfloat16)"
 
 
 # What the record says
@@ -389,7 +387,7 @@ def test_rfs_by_the_pet_threshold_is_a_fallback(
     def full(*_: Any) -> torch.Tensor:
         raise MemoryError
 
-    monkeypatch.setattr(windows, "_tile_logits", full)
+    monkeypatch.setattr(tiles, "_tile_logits", full)
     case_folder.write()
     record = Predictor(tiny_package, task="rfs", device="cpu").predict(case_folder.input).record
     assert record.segmented_by == "PET threshold"

@@ -197,7 +197,7 @@ def test_a_bug_before_the_first_answer_leaves_an_empty_mask(
 ) -> None:
     monkeypatch.setattr(f"algorithm.{where}", bug)
     monkeypatch.setattr("algorithm.pipeline.threshold_segmentation", bug)
-    monkeypatch.setattr("algorithm.network.images.normalise", bug)
+    monkeypatch.setattr("algorithm.network.preprocessing.normalise", bug)
     record = answered(case, package).record
     assert values(case) == {"t-stage": "T3", "n-stage": "N0", "rfs": 812.0}
     assert record.fallback_by == {"segmentation": "empty mask", "t_stage": "training", "rfs": "training"}

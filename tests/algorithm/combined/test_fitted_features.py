@@ -20,8 +20,8 @@ from algorithm.heads.feature_hook import FeatureHook, FeatureImages
 from algorithm.heads.methods import METHODS
 from algorithm.heads.parts import Survival
 from algorithm.masks.segmentation import Heads, Segmentation, Segmented, SegmentedBy
-from algorithm.network.package import DEFAULT_PACKAGE, load_package
-from algorithm.network.resident import Resident
+from algorithm.network.package import load_package
+from algorithm.network.resident import DEFAULT_PACKAGE, Resident
 from algorithm.output import RunContext
 from algorithm.prediction import PredictRequest
 from contract.code import Code

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algorithm.case.read import Case
-from algorithm.masks.threshold import largest_is_primary, threshold_segmentation
+from algorithm.masks.segmentation import largest_is_primary, threshold_segmentation
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from algorithm.network.devices import GIB, Backend, backends, device_named, is_device_failure, is_out_of_memory
+from algorithm.network.devices import device_named, is_device_failure, is_out_of_memory
 from contract.errors import HecktorError
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+CPU = torch.device("cpu")
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,13 +17,6 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_named("auto") == device_named("cuda") == torch.device("cuda:0")
     assert device_named("cpu") == CPU
-
-
-def test_sums_move_to_ram_before_the_card_is_full() -> None:
-    """Up to 4 GiB of sums stay on the card; after the card comes the card with sums in RAM, then the CPU."""
-    assert backends(CPU, 100 * GIB) == (Backend(CPU, CPU),)
-    assert backends(CUDA, 4 * GIB) == (Backend(CUDA, CUDA), Backend(CUDA, CPU), Backend(CPU, CPU))
-    assert backends(CUDA, 4 * GIB + 1) == (Backend(CUDA, CPU), Backend(CPU, CPU))
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,12 @@ from torch import nn
 from algorithm.deadline import Deadline
 from algorithm.network import networks as networks_module
 from algorithm.network import passes as passes_module
-from algorithm.network import windows
-from algorithm.network.devices import Backend
-from algorithm.network.images import ReadyImage
+from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, Progress, plan_passes
+from algorithm.network.passes import Passes, Progress
 from algorithm.network.resident import Resident
-from algorithm.network.windows import Pass
+from algorithm.network.tiles import Backend, NetworkImage, Pass, mirrored_passes
 from contract.errors import ModelPackageError
 
 CPU = torch.device("cpu")
@@ -41,7 +39,7 @@ def package(pair_package: Path) -> ModelPackage:
 
 @pytest.fixture
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
 
 
 def noise(shape: tuple[int, ...]) -> np.ndarray:
@@ -49,7 +47,7 @@ def noise(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def logits_of(package: ModelPackage, data: np.ndarray, passes: Sequence[Pass]) -> np.ndarray:
-    return Passes(ReadyImage(data), passes, Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).run().logits
 
 
 @pytest.mark.usefixtures("_float32")
@@ -80,8 +78,8 @@ def test_segresnets_window_is_a_loop_over_its_own_tiles(package: ModelPackage) -
 def test_two_members_answer_the_mean_of_both(package: ModelPackage, single_packages: dict[str, Path]) -> None:
     """All folds and mirrors, on a grid that is smaller than one patch and larger than the other along z."""
     data = noise((20, 18, 24))
-    both = logits_of(package, data, plan_passes(4, (2,)))
-    apart = [logits_of(load_package(root), data, plan_passes(2, (2,))) for root in single_packages.values()]
+    both = logits_of(package, data, mirrored_passes(4, (2,)))
+    apart = [logits_of(load_package(root), data, mirrored_passes(2, (2,))) for root in single_packages.values()]
     assert np.abs(apart[0] - apart[1]).max() > 0.1
     np.testing.assert_allclose(both, np.mean(apart, axis=0), atol=1e-5)
 
@@ -112,7 +110,10 @@ def test_each_configuration_is_built_once_and_one_network_has_memory(
     monkeypatch.setattr(nn.Module, "to_empty", to_empty)
     networks = Networks(package)
     networks.check()
-    assert Passes(ReadyImage(noise((24, 24, 24))), plan_passes(4, (2,)), networks, Deadline(600), CPU).run().done == 8
+    assert (
+        Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU).run().done
+        == 8
+    )
     assert [type(network) for network in built] == [PlainConvUNet, SegResNet]
     assert moves == [0] * 8
     assert with_memory() == 1
@@ -131,7 +132,7 @@ def test_a_network_that_is_kept_answers_as_a_fresh_one(package: ModelPackage) ->
     """The sums after each of eight passes, and their mask, are equal to the byte."""
 
     def answers(networks: Networks) -> tuple[list[bytes], bytes]:
-        run = Passes(ReadyImage(noise((24, 24, 24))), plan_passes(4, (2,)), networks, Deadline(600), CPU)
+        run = Passes(NetworkImage.of(noise((24, 24, 24))), mirrored_passes(4, (2,)), networks, Deadline(600), CPU)
         progresses = list(run.progress())
         return [one.total.tobytes() for one in progresses], progresses[-1].logits.argmax(0).tobytes()
 
@@ -190,10 +191,10 @@ class Tiles:
 def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Progress]:
     """Run over 24^3 voxels: 2 x 2 x 2 tiles of the U-Net's 16^3, 1 x 2 x 2 of SegResNet's 24 x 16 x 20."""
 
-    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = plan_passes(4, (2,))) -> Progress:
-        monkeypatch.setattr(windows, "_tile_logits", tiles)
+    def run(tiles: Tiles, limit_s: float, passes: Sequence[Pass] = mirrored_passes(4, (2,))) -> Progress:
+        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         budget = Deadline(limit_s, tiles.clock)
-        return Passes(ReadyImage(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
+        return Passes(NetworkImage.of(noise((24, 24, 24))), passes, Networks(package), budget, CPU).run()
 
     return run
 
@@ -233,9 +234,11 @@ def test_a_member_that_is_too_large_does_not_drive_the_other_from_its_device(
     devices = (Backend(CPU, CPU), Backend(CPU, CPU))
     used: list[tuple[type, int]] = []
 
-    def slide(data: Any, axes: Any, network: nn.Module, plan: Any, backend: Backend, done: Any) -> torch.Tensor:
+    def slide(
+        data: Any, axes: Any, network: nn.Module, plan: Any, patch: Any, backend: Backend, deadline: Deadline
+    ) -> np.ndarray:
         used.append((type(network), next(n for n, known in enumerate(devices) if known is backend)))
-        return windows.slide(data, axes, network, plan, backend, done)
+        return tiles_module.slide(data, axes, network, plan, patch, backend, deadline)
 
     monkeypatch.setattr(passes_module, "backends", lambda *_: devices)
     monkeypatch.setattr(passes_module, "slide", slide)

@@ -18,13 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from algorithm.network.networks import (
-    Networks,
-    build_network,
-    load_weights,
-    own_tensors,
-    untrained_network,
-)
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import Networks, build_network, load_weights, own_tensors
 from algorithm.network.package import ModelPackage, load_package
 from contract.errors import ModelPackageError
 
@@ -152,7 +147,7 @@ def test_one_network_stays_in_memory_and_exchanges_its_weights(package: ModelPac
     assert any(not torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
     assert networks.of(0, CPU) is first
     assert all(torch.equal(old, new) for old, (_, new) in zip(before, own_tensors(first), strict=True))
-    networks.forget()
+    networks.forget(CPU)
     assert networks.of(0, CPU) is not first
 
 
@@ -239,7 +234,8 @@ def test_u_nets_never_wait_for_monai() -> None:
     """The shipped network in a process of its own."""
     code = """
 import sys
-from algorithm.network.package import DEFAULT_PACKAGE, load_package
+from algorithm.network.package import load_package
+from algorithm.network.resident import DEFAULT_PACKAGE
 from algorithm.network.networks import build_network
 from algorithm import cli, pipeline, serve
 from algorithm.network import passes
@@ -260,7 +256,7 @@ class Absent:
         if name.partition(".")[0] in {DEVELOPMENT_ONLY!r}:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
-from algorithm.network.networks import untrained_network
+from algorithm.network.backbones import untrained_network
 untrained_network(dict(architecture={segresnet!r}, patch_size=[16, 16, 16]), 2, 3)
 assert "monai" in sys.modules
 """

@@ -19,10 +19,9 @@ from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
 from algorithm.case.read import Case
 from algorithm.network import preprocessing
-from algorithm.network.images import CaseImage
 from algorithm.network.package import ModelPackage
-from algorithm.network.preprocessing import ScanPart
-from algorithm.region.grids import first_voxel, oriented, restored_labels, slices
+from algorithm.network.preprocessing import ScanPart, case_image
+from algorithm.region.grids import first_voxel, oriented, slices
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume, to_sitk
@@ -81,7 +80,7 @@ def case_of(ct: Geometry, seed: int = 0, zeros: int = 0) -> Case:
 
 def on_the_part(case: Case, image: ScanPart) -> np.ndarray:
     """CT and PET (channel, z, y, x) at the voxels of the part, as nnU-Net's users bring them."""
-    ct, part = oriented(case.scan), image.restoration.part
+    ct, part = oriented(case.scan), image.part
     assert case.pet is not None
     grid = sitk.Image(list(ct.geometry.size), sitk.sitkFloat32)
     grid.SetSpacing(ct.geometry.spacing_mm)
@@ -100,7 +99,7 @@ def managers(package: ModelPackage) -> tuple[PlansManager, Any]:
 
 def nnunets_image(case: Case, package: ModelPackage, image: ScanPart) -> tuple[np.ndarray, dict[str, Any]]:
     """nnU-Net's preprocessing of the part, with what it notes for the way back."""
-    properties = {"spacing": list(image.restoration.part.array_spacing_mm)}
+    properties = {"spacing": list(image.part.array_spacing_mm)}
     found, _, properties = DefaultPreprocessor(verbose=False).run_case_npy(
         on_the_part(case, image), None, properties, *managers(package), {}
     )
@@ -139,7 +138,7 @@ def test_the_image_of_a_whole_scan_is_nnunets(resampling: dict[str, Any], grid: 
     image = ScanPart(case, everything(case), package)
     expected, _ = nnunets_image(case, package, image)
     np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
-    assert (image.restoration.part.voxel_count < grid.voxel_count) == bool(zeros)
+    assert (image.part.voxel_count < grid.voxel_count) == bool(zeros)
 
 
 @BOTH
@@ -149,7 +148,7 @@ def test_the_image_of_a_part_is_nnunets(resampling: dict[str, Any], grid: Geomet
     case, package = case_of(grid), package_of(resampling, "CTNormalization", "NoNormalization")
     image = ScanPart(case, middle(case), package)
     expected, _ = nnunets_image(case, package, image)
-    assert image.restoration.part.voxel_count < grid.voxel_count
+    assert image.part.voxel_count < grid.voxel_count
     np.testing.assert_allclose(image.channels(), expected, atol=2e-5)
 
 
@@ -185,20 +184,20 @@ def test_labels_come_back_as_nnunet_exports_them(resampling: dict[str, Any], gri
         properties,
         num_threads_torch=1,
     )
-    found = oriented(Volume(restored_labels(logits, image.restoration, grid), grid))
-    part = image.restoration.part
+    found = oriented(Volume(image.restore(logits, grid), grid))
+    part = image.part
     z, y, x = first_voxel(part, found.geometry)
     inside = slices((x, y, z), part.size)
     np.testing.assert_array_equal(found.array[inside], expected)
     assert np.unique(expected).tolist() == [0, 1, 2]
     assert np.count_nonzero(found.array) == np.count_nonzero(expected)
     nothing = np.stack([np.ones(image.grid.array_shape, np.float32), *np.zeros((2, *image.grid.array_shape))])
-    assert not restored_labels(nothing, image.restoration, grid).any()
+    assert not image.restore(nothing, grid).any()
 
 
 def nonzero_part(case: Case) -> Geometry:
     """The part of a scan that is left of a region that holds all of it."""
-    return ScanPart(case, everything(case), package_of(STOCK)).restoration.part
+    return ScanPart(case, everything(case), package_of(STOCK)).part
 
 
 def test_the_nonzero_part_by_hand() -> None:
@@ -239,9 +238,9 @@ def test_a_package_without_the_key_keeps_the_upright_grid() -> None:
     )
     package = package_of(STOCK)
     plain = replace(package, manifest=package.manifest.model_copy(update={"resampling": "grid"}))
-    upright = CaseImage(case, middle(case), plain, pytest.fail)
-    assert (upright.grid.direction, upright.restoration) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
-    image = CaseImage(case, middle(case), package, pytest.fail)
+    upright = case_image(case, middle(case), plain)
+    assert (upright.grid.direction, upright.restore) == ((1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0), None)
+    image = case_image(case, middle(case), package)
     assert image.grid.direction == pytest.approx(case.scan.geometry.direction)
-    assert image.restoration is not None
-    assert image.scans[0].shape == image.data.shape[1:] == image.grid.array_shape
+    assert image.restore is not None
+    assert image.scans[0].shape == image.channels().shape[1:] == image.grid.array_shape

@@ -12,15 +12,8 @@ from typing import Any
 import pytest
 
 from algorithm.network.networks import Networks
-from algorithm.network.package import (
-    DEFAULT_PACKAGE,
-    DEFAULT_PACKAGES,
-    INTENSITIES,
-    ONE_IMAGE,
-    load_package,
-    shipped_package,
-    uploaded_package,
-)
+from algorithm.network.package import INTENSITIES, ONE_IMAGE, load_package
+from algorithm.network.resident import DEFAULT_PACKAGE, DEFAULT_PACKAGES, shipped_package, uploaded_package
 from contract.errors import ModelPackageError
 
 
@@ -166,9 +159,30 @@ def test_plans_that_do_not_fit(
         load_package(root)
 
 
+@pytest.mark.parametrize(
+    ("schemes", "message"),
+    [
+        (["CTNormalization", "Whitening"], "normalisation 'Whitening', expected a window"),
+        (["CTNormalization", [240, -160]], r"normalisation \[240, -160\], expected a window"),
+        (["CTNormalization"], r"1 channels, expected 2 \(CT and PET\)"),
+        ("CTNormalization", "normalization_schemes 'CTNormalization', expected 2"),
+    ],
+    ids=str,
+)
+def test_a_normalisation_that_inference_cannot_compute(
+    root: Path, sign_package: Callable[..., None], schemes: Any, message: str
+) -> None:
+    plans = json.loads((root / "plans.json").read_text())
+    plans["configurations"]["3d_fullres"]["normalization_schemes"] = schemes
+    (root / "plans.json").write_text(json.dumps(plans))
+    sign_package(root)
+    with pytest.raises(ModelPackageError, match=rf"^plans\.json: {message}"):
+        load_package(root)
+
+
 def test_folds_of_two_members(pair_package: Path) -> None:
     package = load_package(pair_package)
-    assert package.fold_configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
+    assert package.manifest.configurations == ("3d_fullres", "segresnet", "3d_fullres", "segresnet")
     assert [package.patch_of(fold) for fold in range(3)] == [(16, 16, 16), (24, 16, 20), (16, 16, 16)]
     assert package.configuration_of(1)["architecture"]["network_class_name"].endswith(".SegResNet")
     assert package.spacing_mm == (9.0, 9.0, 9.0)
@@ -261,7 +275,7 @@ def test_without_the_shipped_packages_the_message_says_how_to_get_them(
     """The wheel has none; where there are some, another edition has none."""
     with pytest.raises(ModelPackageError, match=r"none shipped for hntsmrg2024, expected --model PACKAGE$"):
         shipped_package("hntsmrg2024")
-    monkeypatch.setattr("algorithm.network.package.DEFAULT_PACKAGES", tmp_path / "default_model")
+    monkeypatch.setattr("algorithm.network.resident.DEFAULT_PACKAGES", tmp_path / "default_model")
     with pytest.raises(ModelPackageError, match=r"expected --model PACKAGE or, .*: pip install \./models"):
         shipped_package()
 
@@ -298,7 +312,7 @@ def test_nnunets_resampling_needs_known_functions_of_all_members(
         return root
 
     cubic, torch = "resample_data_or_seg_to_shape", "resample_torch_fornnunet"
-    assert load_package(signed(cubic, cubic)).resamples_as_nnunet
+    assert load_package(signed(cubic, cubic)).manifest.resampling == "nnunet"
     with pytest.raises(ModelPackageError, match=r"segresnet has resampling_fn_data 'resample_torch_fornnunet'"):
         load_package(signed(cubic, torch))
     for functions in (("mine", "mine"), (cubic, "mine")):

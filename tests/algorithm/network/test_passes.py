@@ -20,13 +20,11 @@ from torch import nn
 
 from algorithm.deadline import Deadline
 from algorithm.network import passes as module
-from algorithm.network import windows
-from algorithm.network.devices import Backend
-from algorithm.network.images import BACKGROUND_LOGIT, ReadyImage
+from algorithm.network import tiles as tiles_module
 from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import NoPassFitsError, Passes, StoppedError, plan_passes
-from algorithm.network.windows import Pass
+from algorithm.network.passes import NoPassFitsError, Passes, StoppedError
+from algorithm.network.tiles import BACKGROUND_LOGIT, Backend, NetworkImage, Pass, mirrored_passes
 
 CPU = torch.device("cpu")
 
@@ -39,7 +37,7 @@ def package(tiny_package: Path) -> ModelPackage:
 @pytest.fixture
 def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Both sides in float32: nnU-Net sums in half precision, and this code may multiply in bfloat16."""
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles_module, "cpu_has_bfloat16", lambda: False)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(
         predict_from_raw_data, "compute_gaussian", functools.partial(compute_gaussian, dtype=torch.float32)
@@ -50,7 +48,7 @@ def in_float32(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def made(data: np.ndarray, passes: Sequence[Pass], package: ModelPackage) -> tuple[np.ndarray, int]:
     """Averaged logits and the number of passes, with time to spare."""
-    found = Passes(ReadyImage(data), passes, Networks(package), Deadline(600), CPU).run()
+    found = Passes(NetworkImage.of(data), passes, Networks(package), Deadline(600), CPU).run()
     return found.logits, found.done
 
 
@@ -102,15 +100,15 @@ def test_one_pass_is_nnunets_sliding_window(package: ModelPackage, shape: tuple[
 def test_all_mirrors_are_nnunets_test_time_augmentation(package: ModelPackage) -> None:
     """nnU-Net averages mirrored tiles before it weights them, here whole passes are averaged: the same sum."""
     data = noise((20, 18, 25), 1)
-    found, done = made(data, plan_passes(1, (0, 2)), package)
+    found, done = made(data, mirrored_passes(1, (0, 2)), package)
     assert done == 4
     np.testing.assert_allclose(found, nnunet_logits(package, 0, data, (0, 2)), atol=2e-5, rtol=1e-4)
 
 
 def test_passes_come_most_valuable_first() -> None:
     """Every fold unmirrored, then one mirror after the other over all folds."""
-    assert plan_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
-    passes = plan_passes(5, (0, 1, 2))
+    assert mirrored_passes(2, (2,)) == (Pass(0, ()), Pass(1, ()), Pass(0, (2,)), Pass(1, (2,)))
+    passes = mirrored_passes(5, (0, 1, 2))
     assert len(passes) == len(set(passes)) == 40
     assert [step.axes for step in passes[::5]] == [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
@@ -140,13 +138,11 @@ def timed(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     """Passes over 24^3 voxels, 2 x 2 x 2 tiles of 16^3 at a step of a half, by simulated tiles."""
 
     def make(tiles: Tiles, limit_s: float, stop_after: int | None = None, **options: Any) -> Passes:
-        monkeypatch.setattr(windows, "_tile_logits", tiles)
+        monkeypatch.setattr(tiles_module, "_tile_logits", tiles)
         deadline = Deadline(limit_s, tiles.clock)
         tiles.on_tile = lambda number: deadline.stop() if number == stop_after else None
-        image = ReadyImage(noise((24, 24, 24)))
-        if "focus" in options:
-            monkeypatch.setattr(image, "focus", options.pop("focus"))
-        return Passes(image, plan_passes(2, (2,)), Networks(package), deadline, CPU, **options)
+        image = replace(NetworkImage.of(noise((24, 24, 24))), focus=options.pop("focus", None))
+        return Passes(image, mirrored_passes(2, (2,)), Networks(package), deadline, CPU, **options)
 
     return make
 
@@ -192,7 +188,7 @@ def test_smaller_plans_have_coarser_steps_first(
     """
     tiles = Tiles(tile_s)
     passes = timed(tiles, 100.0)
-    found = Passes(ReadyImage(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
+    found = Passes(NetworkImage.of(noise((72, 24, 24))), passes.passes, passes.networks, passes.deadline, CPU).run()
     assert (found.plan, found.done, tiles.done) == (plan, 1, tiles_run)
     assert ("using a smaller plan, " in caplog.text) == (tiles_run < 32)
 
@@ -201,7 +197,7 @@ def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes
     """Tiles of 20 s, 90 s usable: eight do not fit, one in the focus does, and once more; elsewhere is background."""
     tiles = Tiles(20.0)
     box = (slice(2, 18), slice(4, 20), slice(8, 24))
-    found = timed(tiles, 100.0, focus=lambda: box).run()
+    found = timed(tiles, 100.0, focus=box).run()
     assert found.plan == "the PET-avid part, tiles 0.5 of a patch apart"
     assert (found.done, tiles.done) == (2, 2 + 1 + 1)
     mask = found.logits.argmax(0)
@@ -214,7 +210,7 @@ def test_the_smallest_plans_are_of_suspected_lesions(timed: Callable[..., Passes
 @pytest.mark.parametrize(("limit_s", "tile_s"), [(0.001, 100.0), (100.0, 60.0)], ids=["no time", "slow"])
 def test_nothing_fits(timed: Callable[..., Passes], limit_s: float, tile_s: float) -> None:
     with pytest.raises(NoPassFitsError, match="s a tile, "):
-        timed(Tiles(tile_s), limit_s, focus=lambda: (slice(0, 16),) * 3).run()
+        timed(Tiles(tile_s), limit_s, focus=(slice(0, 16),) * 3).run()
 
 
 # Devices that fail
@@ -279,14 +275,18 @@ def test_the_deadline_stops_the_passes(timed: Callable[..., Passes]) -> None:
 def test_half_precision_that_overflows_is_computed_again_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer is infinite, the second, in float32, is what counts."""
     monkeypatch.setattr(
-        windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0)
+        tiles_module,
+        "_forward",
+        lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("inf") if half else 2.0),
     )
     part = torch.zeros(1, 2, 4, 4, 4)
-    assert windows._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
+    assert tiles_module._tile_logits(nn.Identity(), part, ()).unique().tolist() == [2.0]
 
 
 def test_a_network_that_answers_nan(package: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan")))
+    monkeypatch.setattr(
+        tiles_module, "_forward", lambda _n, part, half: torch.full((1, 3, *part.shape[2:]), float("nan"))
+    )
     with pytest.raises(NoPassFitsError, match="returns NaN"):
         made(noise((8, 8, 8)), (Pass(0),), package)
 
@@ -301,7 +301,7 @@ def of_probabilities(package: ModelPackage) -> ModelPackage:
 
 def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_probabilities: ModelPackage) -> None:
     """Four passes one by one, their softmax averaged in float64."""
-    data, passes = noise((24, 24, 24)), plan_passes(2, (2,))
+    data, passes = noise((24, 24, 24)), mirrored_passes(2, (2,))
     single = [made(data, (step,), package)[0].astype(np.float64) for step in passes]
     naive = np.mean([np.exp(logits) / np.exp(logits).sum(0) for logits in single], axis=0)
     logits, done = made(data, passes, of_probabilities)
@@ -315,7 +315,7 @@ def test_averaged_probabilities_against_a_naive_mean(package: ModelPackage, of_p
 
 def test_a_probability_of_zero_stays_finite(of_probabilities: ModelPackage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        windows,
+        tiles_module,
         "_tile_logits",
         lambda _network, part, _axes: torch.tensor([0.0, 500.0, -500.0])[:, None, None, None].expand(
             3, *part.shape[2:]

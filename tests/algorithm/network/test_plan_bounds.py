@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from algorithm.network.networks import untrained_network
+from algorithm.network.backbones import untrained_network
 from algorithm.network.package import load_package
 from contract.errors import ModelPackageError
 from contract.files import read_json, write_json

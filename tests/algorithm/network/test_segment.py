@@ -18,13 +18,11 @@ import torch
 from algorithm.case.inputs import Notices
 from algorithm.case.read import Case
 from algorithm.deadline import Deadline
-from algorithm.masks.segmentation import Segmentation
-from algorithm.network.images import focus_box, network_channels, normalise, scan_channels
 from algorithm.network.package import ModelPackage, load_package
 from algorithm.network.passes import NoPassFitsError, segment
+from algorithm.network.preprocessing import focus_box, network_channels, normalise, scan_channels
 from algorithm.region.grids import grid_over
 from algorithm.region.localise import Region
-from contract.errors import ModelPackageError
 from contract.images.geometry import Geometry
 from contract.images.volumes import Volume
 from contract.patient import Patient
@@ -62,18 +60,6 @@ def test_air_and_no_uptake_beyond_the_scans() -> None:
     assert not network_channels(Case(case.scan, None, case.patient), grid)[1].any()
 
 
-def test_an_unknown_normalisation(package: ModelPackage) -> None:
-    plans = copy.deepcopy(dict(package.plans))
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization", "Whitening"]
-    odd = ModelPackage(package.root, package.manifest, plans, package.fold_files, package.heads)
-    zero = np.zeros((2, 2, 2), np.float32)
-    with pytest.raises(ModelPackageError, match="normalisation 'Whitening'"):
-        normalise((zero, zero), odd)
-    plans["configurations"]["3d_fullres"]["normalization_schemes"] = ["CTNormalization"]
-    with pytest.raises(ModelPackageError, match="1 channels, expected 2"):
-        normalise((zero, zero), odd)
-
-
 def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
     """Found: voxel 10 of 3 mm along each axis, so 28.5 to 31.5 mm. With 25 mm around 3.5 to 56.5 mm.
 
@@ -81,12 +67,10 @@ def test_the_focus_is_the_lesions_and_25_mm_around() -> None:
     """
     coarse = Geometry((20, 20, 20), (3.0, 3.0, 3.0), (0.0, 0.0, 0.0))
     mask = np.zeros((20, 20, 20), np.uint8)
-    nothing = np.zeros(mask.shape, np.float32)
     fine = Geometry((40, 40, 25), (2.0, 2.0, 2.0), (0.0, 0.0, 0.0))
-    assert focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine) is None
+    assert focus_box(mask, coarse, fine) is None
     mask[10, 10, 10] = 1
-    found = focus_box(Segmentation.from_mask(mask, nothing, None, coarse), fine)
-    assert found == (slice(1, 25), slice(1, 30), slice(1, 30))
+    assert focus_box(mask, coarse, fine) == (slice(1, 25), slice(1, 30), slice(1, 30))
 
 
 def test_a_package_may_take_the_scale_from_the_whole_scan(package: ModelPackage) -> None:

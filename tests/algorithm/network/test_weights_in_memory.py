@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from algorithm.deadline import Deadline
 from algorithm.network import networks
-from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks, own_tensors
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, plan_passes
+from algorithm.network.passes import Passes
+from algorithm.network.tiles import NetworkImage, mirrored_passes
 from tests.conftest import write_manifest
 
 CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def passes(ready: Networks, axes: tuple[int, ...] = (0, 1, 2)) -> Passes:
     data = np.random.default_rng(0).normal(0, 1, (2, 16, 16, 16)).astype(np.float32)
-    return Passes(ReadyImage(data), plan_passes(FOLDS, axes), ready, Deadline(600), CPU)
+    return Passes(NetworkImage.of(data), mirrored_passes(FOLDS, axes), ready, Deadline(600), CPU)
 
 
 def test_each_file_is_read_once(package: ModelPackage, reads: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +103,6 @@ def test_kept_weights_outlive_their_file(half_package: ModelPackage) -> None:
     before = [tensor.clone() for _, tensor in own_tensors(ready.of(0, CPU))]
     ready.of(1, CPU)
     half_package.fold_files[0].write_bytes(b"")
-    ready.forget()
+    ready.forget(CPU)
     after = [tensor for _, tensor in own_tensors(ready.of(0, CPU))]
     assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from algorithm.case.read import Case
 from algorithm.masks.segmentation import Segmentation
-from algorithm.network.images import network_channels
+from algorithm.network.preprocessing import network_channels
 from algorithm.region.grids import grid_over, restore_labels, upright_grid
 from algorithm.region.localise import Region
 from contract.images.geometry import Geometry

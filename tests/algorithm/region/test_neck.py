@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from algorithm.masks.threshold import threshold_segmentation
+from algorithm.masks.segmentation import threshold_segmentation
 from algorithm.region.localise import DEEPEST_MM, HALF_WIDTH_MM, SKIN_MM, Region, localise
 from tests.algorithm.region.simple_scan import GRID, Scan, ball, coordinates, tube
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.networks import untrained_network
-from algorithm.network.windows import PassPlan, whole
+from algorithm.network.backbones import untrained_network
+from algorithm.network.tiles import pass_plans
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import write_plans
 from baseline.network.plans import NetworkPlan
@@ -89,9 +89,10 @@ def test_a_network_of_slices_sees_one_at_a_time(planned: WorkFolders) -> None:
 
 def test_slices_are_tiles_once_each() -> None:
     """A step of half a voxel would place each inner slice twice."""
-    plan = PassPlan(whole((5, 16, 24)), 0.5, (1, 16, 16), "full")
-    assert [tile[0].start for tile in plan.tiles if tile[2].start == 0] == [0, 1, 2, 3, 4]
-    assert sorted({tile[2].start for tile in plan.tiles}) == [0, 8]
+    plan = next(pass_plans((5, 16, 24), None))
+    tiles = plan.tiles((1, 16, 16))
+    assert [tile[0].start for tile in tiles if tile[2].start == 0] == [0, 1, 2, 3, 4]
+    assert sorted({tile[2].start for tile in tiles}) == [0, 8]
 
 
 @pytest.mark.parametrize(

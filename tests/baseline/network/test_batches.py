@@ -14,7 +14,7 @@ import torch
 from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet_trainer
 
-from algorithm.network.images import normalise
+from algorithm.network.preprocessing import normalise
 from baseline.network.batches import AbsentPet, absent_pet, end_workers, seeded_workers, with_absent_pets
 from baseline.work import WorkFolders
 from contract.files import read_json

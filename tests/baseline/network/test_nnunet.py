@@ -9,7 +9,7 @@ import matplotlib as mpl
 import pytest
 import torch
 
-from algorithm.network.networks import untrained_network
+from algorithm.network.backbones import untrained_network
 from algorithm.network.package import load_package
 from baseline.network.checkpoint import read_checkpoint
 from baseline.network.nnunet import Machine, explained_failures, train_network, train_with_ddp
@@ -62,7 +62,7 @@ def test_two_trainings_are_packed_together(planned: WorkFolders, tmp_path: Path)
         folders += ["--nnunet", str(planned.fold(0, backbone).parent)]
     options = ["--without-heads", "--normalised-over", "region", "--folds", "0", "--output", str(tmp_path / "both")]
     assert package([*folders, *options]) == 0
-    assert load_package(tmp_path / "both").fold_configurations == ("3d_fullres", "3d_fullres_segresnet")
+    assert load_package(tmp_path / "both").manifest.configurations == ("3d_fullres", "3d_fullres_segresnet")
 
 
 def test_the_first_weights_of_a_u_net_are_nnunets(planned: WorkFolders) -> None:

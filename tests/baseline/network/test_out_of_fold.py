@@ -14,11 +14,11 @@ from algorithm.deadline import Deadline
 from algorithm.heads.features import intensity
 from algorithm.heads.measure import image_feature_names
 from algorithm.masks.segmentation import Segmentation, softmax
-from algorithm.network.images import ReadyImage, normalise
 from algorithm.network.networks import Networks
 from algorithm.network.package import load_package
 from algorithm.network.passes import Passes
-from algorithm.network.windows import Pass
+from algorithm.network.preprocessing import normalise
+from algorithm.network.tiles import NetworkImage, Pass
 from baseline.network.out_of_fold import OutOfFoldRun, _passes, segment_out_of_fold
 from baseline.release.cases import ReleaseCase, image_path, label_path
 from baseline.work import WorkFolders
@@ -72,7 +72,7 @@ def logits_of(
     ct, pet = (read_volume(image_path(work.raw, case, channel), "float32") for channel in (0, 1))
     networks = Networks(load_package(package))
     data = normalise((ct.array, pet.array), networks.package)
-    image, device = ReadyImage(data), torch.device("cpu")
+    image, device = NetworkImage.of(data), torch.device("cpu")
     return Passes(image, (Pass(number, mirrored),), networks, Deadline(600), device).run().logits
 
 
@@ -123,10 +123,10 @@ def test_a_mask_of_fewer_passes_is_an_error(
     """The mirrored pass of the first patient fails: inference would answer by the first one, training writes nothing."""
     whole = Passes._whole_pass
 
-    def fails(self: Passes, step: Pass) -> Any:
+    def fails(self: Passes, step: Pass, member: Any) -> Any:
         if step.axes:
             raise ZeroDivisionError
-        return whole(self, step)
+        return whole(self, step, member)
 
     monkeypatch.setattr(Passes, "_whole_pass", fails)
     with pytest.raises(HecktorError, match="CHUM-001: 1 of 2 passes"):

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.backbones import BACKBONES
-from algorithm.network.networks import untrained_network
+from algorithm.network.backbones import BACKBONES, untrained_network
 from baseline.cli import parser
 from baseline.network.nnunet import set_environment
 from baseline.network.planning import digest_of_contents, write_plans

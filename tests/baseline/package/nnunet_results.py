@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.network.images import ReadyImage
-from algorithm.network.networks import Networks, untrained_network
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage
-from algorithm.network.passes import Passes, plan_passes
+from algorithm.network.passes import Passes
+from algorithm.network.tiles import NetworkImage, mirrored_passes
 from hecktor.cli import main as hecktor_main
 
 CPU = torch.device("cpu")
@@ -206,5 +207,5 @@ def package_both(first: Path, second: Path, output: Path) -> int:
 
 
 def our_logits(model: ModelPackage, data: np.ndarray) -> np.ndarray:
-    passes = plan_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
-    return Passes(ReadyImage(data), passes, Networks(model), Deadline(600), CPU).run().logits
+    passes = mirrored_passes(len(model.fold_files), tuple(model.manifest.mirror_axes))
+    return Passes(NetworkImage.of(data), passes, Networks(model), Deadline(600), CPU).run().logits

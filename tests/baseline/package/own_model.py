@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from algorithm.deadline import Deadline
-from algorithm.network.images import ReadyImage
 from algorithm.network.networks import Networks
 from algorithm.network.package import ModelPackage, load_package
-from algorithm.network.passes import Passes, planned_passes
+from algorithm.network.passes import Passes
+from algorithm.network.tiles import NetworkImage, planned_passes
 from baseline.package.assemble import PackageRequest, package_training
 from contract.code import Code
 
@@ -76,4 +76,4 @@ def loaded(package: Path, code: Path) -> ModelPackage:
 
 
 def run(package: ModelPackage, data: np.ndarray) -> np.ndarray:
-    return Passes(ReadyImage(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits
+    return Passes(NetworkImage.of(data), planned_passes(package), Networks(package), Deadline(600), CPU).run().logits

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from algorithm.cli import main as predict_main
-from algorithm.network import windows
+from algorithm.network import tiles
 from algorithm.network.package import load_package
 from contract.archives import unpack
 from contract.errors import run_main
@@ -67,7 +67,7 @@ def test_the_package_answers_as_nnunet_does(
     in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     assert package(trained[preset], tmp_path / "model") == 0
     model = load_package(tmp_path / "model")
     data = np.random.default_rng(1).normal(0, 1, (2, 30, 13, 44)).astype(np.float32)
@@ -90,7 +90,7 @@ def test_axes_and_mirrors_are_those_of_the_patient(
     assert model.spacing_mm == (4.5, 18.0, 6.0)
     assert model.configuration["spacing"] == SPACING
     assert model.manifest.mirror_axes == [1, 2]
-    assert model.resamples_as_nnunet
+    assert model.manifest.resampling == "nnunet"
     assert model.manifest.average == "logits"
     assert model.plans["transpose_forward"] == [0, 1, 2]
     patch = plans["configurations"]["3d_fullres"]["patch_size"]

@@ -38,7 +38,7 @@ def test_an_ensemble_of_two_trainings(
     for name in ("plain", second):
         assert package(trained[name], tmp_path / name) == 0
     both, *apart = (load_package(tmp_path / name) for name in ("both", "plain", second))
-    assert both.fold_configurations == ("3d_fullres", configuration, "3d_fullres")
+    assert both.manifest.configurations == ("3d_fullres", configuration, "3d_fullres")
     assert list(both.plans["configurations"]) == ["3d_fullres", configuration]
     assert both.manifest.name == f"{apart[0].manifest.name} + {apart[1].manifest.name}"
     assert [member["folds"] for member in both.manifest.training["members"]] == [["0", "1"], ["0"]]

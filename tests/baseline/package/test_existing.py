@@ -150,7 +150,7 @@ def test_copied_networks_keep_their_settings(
     about = {"name": "copy", "purpose": "test", "edition": "hecktor2025"}
     copy = load_package(export_folder(tmp_path / "copy", PackageContents(load_package(source), {}, about)))
     assert {key: getattr(copy.manifest, key) for key in settings} == settings
-    assert copy.fold_configurations == tuple(of_folds)
+    assert copy.manifest.configurations == tuple(of_folds)
     assert [path.read_bytes() for path in copy.fold_files] == [
         (source / f"fold_{number}.safetensors").read_bytes() for number in range(4)
     ]

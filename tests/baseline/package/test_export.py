@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from algorithm.network.networks import Networks, build_network, load_weights, untrained_network
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import Networks, build_network, load_weights
 from algorithm.network.package import CARD, load_package
 from baseline.package.export import export_package
 from contract.errors import ModelPackageError, OutputError
@@ -41,7 +42,7 @@ def test_round_trip(plans: dict[str, Any], tmp_path: Path) -> None:
     )
     assert package.head("hpv") == HEAD
     assert package.manifest.mirror_axes == [2]
-    assert package.averages_probabilities
+    assert package.manifest.average == "probabilities"
     data = torch.randn(1, 2, 16, 16, 16)
     for number, trained in enumerate(networks):
         network = build_network(package).eval()
@@ -63,7 +64,7 @@ def test_two_configurations_of_one_plan(plans: dict[str, Any], segresnet: dict[s
             checkpoint({"configurations": {"3d_fullres": used}}, tmp_path / f"{name}_{fold}.pth", fold)
     paths = {name: [tmp_path / f"{name}_{fold}.pth" for fold in (0, 1)] for name in ("3d_fullres", "3d_segresnet")}
     package = load_package(export_package(tmp_path / "package", plans, paths, {}, DESCRIPTION))
-    assert package.fold_configurations == ("3d_fullres", "3d_segresnet") * 2
+    assert package.manifest.configurations == ("3d_fullres", "3d_segresnet") * 2
     assert package.configuration_of(3)["spacing"] == [9.0, 9.0, 9.0]
     for place, (fold, name) in enumerate((fold, name) for fold in (0, 1) for name in paths):
         found = Networks(package).of(place, torch.device("cpu"))

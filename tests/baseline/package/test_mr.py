@@ -14,7 +14,7 @@ from nnunetv2.imageio.simpleitk_reader_writer import SimpleITKIO
 from nnunetv2.inference import predict_from_raw_data
 
 from algorithm.cli import main as predict
-from algorithm.network import windows
+from algorithm.network import tiles
 from contract.errors import ModelPackageError
 from contract.files import read_json
 from contract.images.volumes import Volume, find_single_image, read_volume, write_volume
@@ -83,7 +83,7 @@ def test_the_package_of_a_stock_nnunet_answers_as_it_does(
     in_float32 = functools.partial(predict_from_raw_data.compute_gaussian.__wrapped__, dtype=torch.float32)
     monkeypatch.setattr(torch, "half", torch.float32)
     monkeypatch.setattr(predict_from_raw_data, "compute_gaussian", functools.lru_cache(in_float32))
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     assert package(mr_results, tmp_path / "model", *MID_RT, "--channels", ORDER) == 0
     assert "note: ZScoreNormalization: normalised over the whole scan" in capsys.readouterr().out
     manifest = read_manifest(tmp_path / "model")

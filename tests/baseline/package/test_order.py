@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.network import windows
-from algorithm.network.networks import load_weights, untrained_network
+from algorithm.network import tiles
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import load_weights
 from algorithm.network.package import INTENSITIES, load_package
 from baseline.package.order import TrainedOrder, ordered_plans, trained_order
 from contract.errors import ModelPackageError
@@ -41,7 +42,7 @@ def test_the_package_of_a_swapped_training_gives_its_answers(
     The package of the same network without a mapping is the reference; test_assemble compares it with nnU-Net's own
     predictor. Only the order of additions in the first convolution differs.
     """
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     source, target = swapped
     assert package(source, tmp_path / "source") == 0
     assert package(target, tmp_path / "target", *CHANNELS, *LABELS) == 0

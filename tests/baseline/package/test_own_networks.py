@@ -14,9 +14,9 @@ import torch
 
 from algorithm import Predictor
 from algorithm.cli import main as predict_main
-from algorithm.network import windows
-from algorithm.network.images import normalise
+from algorithm.network import tiles
 from algorithm.network.package import ONE_IMAGE, load_package
+from algorithm.network.preprocessing import normalise
 from baseline.package.cli import main as package_main
 from contract.archives import unpack
 from contract.code import Code
@@ -132,7 +132,7 @@ def test_logits_are_those_of_monais_sliding_window(
     """
     from monai.inferers.utils import sliding_window_inference
 
-    monkeypatch.setattr(windows, "cpu_has_bfloat16", lambda: False)
+    monkeypatch.setattr(tiles, "cpu_has_bfloat16", lambda: False)
     if returns == "probabilities":
         change = "return self.unet(patch)", "return self.unet(patch).softmax(1)"
         source = MODEL.replace("half_precision = False", "half_precision = False\n    returns = 'probabilities'")
@@ -141,7 +141,7 @@ def test_logits_are_those_of_monais_sliding_window(
         code, weights = write_model(tmp_path)
     package = loaded(packaged(tmp_path, code, weights), code)
     data = np.random.default_rng(1).normal(0, 1, (2, 16, 16, 36)).astype(np.float32)
-    gaussian = windows.compute_gaussian(
+    gaussian = tiles.compute_gaussian(
         (16, 16, 24), sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=CPU
     )
     network = unet()

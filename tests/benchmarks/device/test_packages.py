@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from algorithm.network.networks import Networks, own_tensors, untrained_network
-from algorithm.network.package import DEFAULT_PACKAGE, PLANS, load_package
-from algorithm.network.passes import planned_passes
+from algorithm.network.backbones import untrained_network
+from algorithm.network.networks import Networks, own_tensors
+from algorithm.network.package import PLANS, load_package
+from algorithm.network.resident import DEFAULT_PACKAGE
+from algorithm.network.tiles import planned_passes
 from benchmarks.device.packages import PLAN_NAMES, plans_named, write_random_package
 from benchmarks.device.speed import flops_per_tile
 from contract import labels

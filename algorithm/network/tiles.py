@@ -1,0 +1,258 @@
+"""One pass: a network slid over a box of the grid in overlapping tiles, summed as nnU-Net does, if the time allows."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from nnunetv2.inference.sliding_window_prediction import compute_gaussian, compute_steps_for_sliding_window
+from torch import nn
+from torch.nn import functional
+
+from algorithm.deadline import Deadline
+from algorithm.network.package import ModelPackage
+
+TILE_STEP: Final = 0.5
+COARSER_STEPS: Final = (0.75, 1.0)
+# Larger sums of a pass stay in RAM, so that the network's own memory always fits on the card.
+LARGEST_SUM_ON_GPU_BYTES: Final = 4 * 2**30
+# Logit of the background, and minus that of the lesions, outside the box of a smaller plan.
+BACKGROUND_LOGIT: Final = 20.0
+
+Box = tuple[slice, slice, slice]
+_Float = npt.NDArray[np.float32]
+
+
+class NotANumberError(Exception):
+    """The network returns NaN or infinity, even in full precision."""
+
+
+class TooSlowError(Exception):
+    """The pass would not end in time; `tile_s` is the cost of a tile."""
+
+    def __init__(self, tile_s: float) -> None:
+        super().__init__(f"{tile_s:.2f} s a tile")
+        self.tile_s = tile_s
+
+
+@dataclass(frozen=True)
+class Backend:
+    """The network runs on `device`, in half precision if `half`; the sums of a pass are on `sums`."""
+
+    device: torch.device
+    sums: torch.device
+    half: bool = True
+
+    def __str__(self) -> str:
+        """Name for log and record, with the type in which the network computes."""
+        if self.device.type != "cuda":
+            return f"{self.device.type} ({'bfloat16' if self.half and cpu_has_bfloat16() else 'float32'})"
+        kind = "float16" if self.half else "float32"
+        return f"{torch.cuda.get_device_name(self.device)} ({kind}, sums on {self.sums.type})"
+
+
+def backends(device: torch.device, sum_bytes: int, half: bool = True) -> tuple[Backend, ...]:
+    """The best backend and its fallbacks, in order: the GPU, the GPU with sums in RAM, the CPU.
+
+    `sum_bytes` is the size of the images and of the sums of one pass over the whole grid.
+    """
+    cpu = torch.device("cpu")
+    if device.type == "cpu":
+        return (Backend(cpu, cpu, half),)
+    spared = (Backend(device, cpu, half), Backend(cpu, cpu, half))
+    return spared if sum_bytes > LARGEST_SUM_ON_GPU_BYTES else (Backend(device, device, half), *spared)
+
+
+def sum_bytes(shape: Sequence[int], channels: int, classes: int) -> int:
+    """Bytes of images, logits and weights of one pass over a grid of (z, y, x) voxels, in float32."""
+    return 4 * (channels + classes + 1) * math.prod(shape)
+
+
+def cpu_has_bfloat16() -> bool:
+    """True if this CPU multiplies bfloat16 in hardware, which is faster than float32 with the same masks.
+
+    oneDNN's own answer is true for every CPU with AVX-512, some of which take longer for bfloat16 than for float32.
+    """
+    asked = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    in_hardware = any(ask is not None and ask() for ask in asked)
+    return in_hardware and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait until the card has finished its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@dataclass(frozen=True)
+class NetworkImage:
+    """An image as the passes take it.
+
+    Attributes:
+        shape: its voxels (z, y, x).
+        channels: computes the normalised channels (channel, z, y, x), called by the first pass that needs them.
+        focus: box in which lesions are suspected, for smaller plans; None without one.
+    """
+
+    shape: tuple[int, ...]
+    channels: Callable[[], _Float]
+    focus: Box | None = None
+
+    @classmethod
+    def of(cls, data: _Float) -> NetworkImage:
+        """The image of channels that are normalised already, such as those of a training case."""
+        return cls(data.shape[1:], lambda: data)
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One fold's network over the grid, mirrored along `axes` of (z, y, x)."""
+
+    fold: int
+    axes: tuple[int, ...] = ()
+
+
+def mirrored_passes(folds: int, axes: tuple[int, ...]) -> tuple[Pass, ...]:
+    """All passes, most valuable first: the folds as they are, then one mirror after the other, each over all folds."""
+    mirrors = [mirror for count in range(len(axes) + 1) for mirror in itertools.combinations(sorted(axes), count)]
+    return tuple(Pass(fold, mirror) for mirror in mirrors for fold in range(folds))
+
+
+def planned_passes(package: ModelPackage) -> tuple[Pass, ...]:
+    """All passes of a package: each of its folds, mirrored along each combination of its `mirror_axes`."""
+    return mirrored_passes(len(package.fold_files), tuple(package.manifest.mirror_axes))
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """Tiles in `box` of the grid (z, y, x), at most `step` of a patch apart, for networks of any patch."""
+
+    box: Box
+    step: float
+    name: str
+
+    def tiles(self, patch: tuple[int, int, int]) -> list[Box]:
+        """The tiles of the box after padding it to the patch (z, y, x), first to last."""
+        padded = tuple(max(s.stop - s.start, n) for s, n in zip(self.box, patch, strict=True))
+        steps = compute_steps_for_sliding_window(padded, patch, self.step)
+        steps = [sorted(set(axis)) for axis in steps]  # a patch of one voxel would repeat positions
+        return [
+            (slice(z, z + patch[0]), slice(y, y + patch[1]), slice(x, x + patch[2]))
+            for z, y, x in itertools.product(*steps)
+        ]
+
+
+def pass_plans(shape: Sequence[int], focus: Box | None) -> Iterator[PassPlan]:
+    """Plans of a pass over a grid of (z, y, x) voxels, best first; `focus` is the box of suspected lesions."""
+    z, y, x = shape
+    region = (slice(0, z), slice(0, y), slice(0, x))
+    yield PassPlan(region, TILE_STEP, "the whole region")
+    for step in COARSER_STEPS:
+        yield PassPlan(region, step, f"the whole region, tiles {step:g} of a patch apart")
+    if focus is not None:
+        for step in (TILE_STEP, *COARSER_STEPS):
+            yield PassPlan(focus, step, f"the PET-avid part, tiles {step:g} of a patch apart")
+
+
+@torch.inference_mode()
+def slide(
+    data: torch.Tensor,
+    axes: tuple[int, ...],
+    network: nn.Module,
+    plan: PassPlan,
+    patch: tuple[int, int, int],
+    backend: Backend,
+    deadline: Deadline,
+) -> _Float:
+    """Logits (label, z, y, x) of one pass mirrored along `axes`, float32: background outside the plan's box.
+
+    `data` are the normalised channels (channel, z, y, x) of the whole grid, on `backend.sums`; `network` is on
+    `backend.device`.
+
+    Raises:
+        NotANumberError: a tile's logits are not finite.
+        StoppedError: the deadline stopped the pass.
+        TooSlowError: the pass would not end before the deadline.
+    """
+    begun_s = [deadline.clock()]
+    inner = data[(slice(None), *plan.box)]
+    padded = _padded(inner, patch)
+    weight = compute_gaussian(
+        patch, sigma_scale=1 / 8, value_scaling_factor=10, dtype=torch.float32, device=backend.sums
+    )
+    tiles = plan.tiles(patch)
+    norm = torch.zeros(padded.shape[1:], device=backend.sums)
+    total = torch.zeros(())
+    for number, tile in enumerate(tiles, start=1):
+        part = padded[(slice(None), *tile)][None].to(backend.device)
+        logits = _tile_logits(network, part, axes)
+        if number == 1:
+            total = torch.zeros((logits.shape[0], *padded.shape[1:]), device=backend.sums)
+        total[(slice(None), *tile)] += logits.to(backend.sums) * weight
+        norm[tile] += weight
+        synchronise(backend.device)
+        deadline.check()
+        begun_s.append(deadline.clock())
+        _check_time(begun_s, len(tiles), deadline)
+    total /= norm
+    margins = [(have - want) // 2 for have, want in zip(padded.shape[1:], inner.shape[1:], strict=True)]
+    middle = (slice(start, start + size) for start, size in zip(margins, inner.shape[1:], strict=True))
+    in_box = total[(slice(None), *middle)].cpu().contiguous().numpy()
+    return on_whole_grid(in_box, plan.box, tuple(data.shape[1:]))
+
+
+def _check_time(ends_s: Sequence[float], count: int, deadline: Deadline) -> None:
+    """Raise `TooSlowError` if the rest of `count` tiles would not end in time.
+
+    `ends_s` are the start of the pass and the end of each tile so far. The first tile includes the warm-up, so it
+    counts alone only if it exceeds the time left by itself.
+    """
+    number = len(ends_s) - 1
+    tile_s = ends_s[1] - ends_s[0] if number == 1 else (ends_s[-1] - ends_s[1]) / (number - 1)
+    reliable = number > 1 or not deadline.fits(tile_s)
+    if number < count and reliable and not deadline.fits((count - number) * tile_s):
+        raise TooSlowError(tile_s)
+
+
+def on_whole_grid(logits: _Float, box: Box, shape: tuple[int, ...]) -> _Float:
+    """Logits of a whole grid of (z, y, x) voxels, given those of a box of it: background outside the box."""
+    if logits.shape[1:] == shape:
+        return logits
+    full = np.full((logits.shape[0], *shape), -BACKGROUND_LOGIT, dtype=np.float32)
+    full[0] = BACKGROUND_LOGIT
+    full[(slice(None), *box)] = logits
+    return full
+
+
+def _tile_logits(network: nn.Module, part: torch.Tensor, axes: tuple[int, ...]) -> torch.Tensor:
+    spatial = [axis + 2 for axis in axes]
+    given = part.flip(spatial) if spatial else part
+    logits = _forward(network, given, half=True)
+    if not bool(torch.isfinite(logits).all()):
+        logits = _forward(network, given, half=False)
+        if not bool(torch.isfinite(logits).all()):
+            raise NotANumberError("the network returns NaN or infinity")
+    return (logits.flip(spatial) if spatial else logits)[0]
+
+
+def _forward(network: nn.Module, part: torch.Tensor, *, half: bool) -> torch.Tensor:
+    kind = part.device.type
+    dtype = torch.float16 if kind == "cuda" else torch.bfloat16
+    with torch.autocast(kind, dtype, enabled=half and (kind == "cuda" or cpu_has_bfloat16())):
+        logits: torch.Tensor = network(part)
+    return logits.float()
+
+
+def _padded(data: torch.Tensor, patch: tuple[int, ...]) -> torch.Tensor:
+    """Zero-pad each axis to the patch, half on either side as nnU-Net does."""
+    pads: list[int] = []
+    for have, want in zip(reversed(data.shape[1:]), reversed(patch), strict=True):
+        missing = max(want - have, 0)
+        pads += [missing // 2, missing - missing // 2]
+    return functional.pad(data, pads) if any(pads) else data
