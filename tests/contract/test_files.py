@@ -26,7 +26,6 @@ from contract.files import (
     whole_folder,
     without_apostrophe,
     write_csv,
-    write_files,
     write_json,
     write_text,
 )
@@ -103,34 +102,6 @@ def test_modes_follow_the_umask(tmp_path: Path, umask: int, mode: int) -> None:
         os.umask(earlier)
     modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     assert modes == {"text.txt": mode, "named.txt": mode}
-
-
-KILLED_BETWEEN = """
-import os, signal, sys
-from pathlib import Path
-from contract import files
-
-names, given = files._give_name, []
-
-def killed(*place):
-    if given:
-        os.kill(os.getpid(), signal.SIGKILL)
-    given.append(names(*place))
-
-files._give_name = killed
-folder = Path(sys.argv[1])
-files.write_files({folder / "a.json": b"new", folder / "a.csv": b"new"}, as_one=True)
-"""
-
-
-def test_a_kill_between_two_files_never_leaves_those_of_two_runs(tmp_path: Path) -> None:
-    for name in ("a.json", "a.csv"):
-        (tmp_path / name).write_text("old")
-    done = subprocess.run([sys.executable, "-c", KILLED_BETWEEN, str(tmp_path)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "new"}
-    write_files({tmp_path / "a.json": b"2", tmp_path / "a.csv": b"2"}, as_one=True)
-    assert {path.name: path.read_text() for path in tmp_path.glob("a.*")} == {"a.json": "2", "a.csv": "2"}
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
