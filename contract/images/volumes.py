@@ -20,7 +20,7 @@ from contract.errors import HecktorError, InputError, OutputError
 from contract.files import atomic_path, require_space, utf8_path, write_bytes
 from contract.images import metaimage, nifti
 from contract.images.geometry import Geometry
-from contract.platform import NAMED_IMAGE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
+from contract.platform import NAMED_IMAGE_SUFFIXES, ONE_FILE_SUFFIXES, READABLE_IMAGE_SUFFIXES, TIFF_SUFFIXES
 
 if TYPE_CHECKING:
     import SimpleITK as sitk
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # A CT of 1,000 slices of 1024 x 1024 pixels is accepted.
 MAX_VOXELS: Final = 2**30
 _NIFTI_SUFFIXES: Final = (".nii.gz", ".nii")
-# Formats of one file.
-WRITABLE_IMAGE_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, ".nii")
 # TIFFs are images by name, so that one in a folder is refused instead of overlooked.
 _KNOWN_SUFFIXES: Final = (*READABLE_IMAGE_SUFFIXES, *TIFF_SUFFIXES)
 # Chosen by suffix: ITK would reject capitals, and would read another format under a known suffix.
@@ -85,9 +83,10 @@ def image_suffix(path: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> str |
     return next((suffix for suffix in suffixes if name.endswith(suffix)), None)
 
 
-def list_images(folder: Path) -> list[Path]:
+def list_images(folder: Path, suffixes: Sequence[str] = _KNOWN_SUFFIXES) -> list[Path]:
     """Images directly in `folder`, sorted by name, without hidden files."""
-    return sorted(path for path in folder.iterdir() if image_suffix(path) is not None and not path.name.startswith("."))
+    visible = (path for path in folder.iterdir() if not path.name.startswith("."))
+    return sorted(path for path in visible if image_suffix(path, suffixes) is not None)
 
 
 def find_single_image(folder: Path, *, error: type[HecktorError] = InputError) -> Path:
@@ -206,8 +205,8 @@ def write_volume(path: Path, volume: Volume, *, compress: bool = True) -> None:
     Raises:
         OutputError: unknown suffix, or the file cannot be written.
     """
-    if image_suffix(path, WRITABLE_IMAGE_SUFFIXES) is None:
-        raise OutputError(path.name, "unknown image suffix", f"{', '.join(WRITABLE_IMAGE_SUFFIXES)}")
+    if image_suffix(path, ONE_FILE_SUFFIXES) is None:
+        raise OutputError(path.name, "unknown image suffix", f"{', '.join(ONE_FILE_SUFFIXES)}")
     try:
         with atomic_path(path) as partial:
             _write_completely(partial, volume, compress)

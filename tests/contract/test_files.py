@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import io
+import json
 import os
 import re
 import signal
@@ -15,11 +16,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from contract.errors import HecktorError, ModelPackageError, OutputError, unwritable
+from contract.errors import HecktorError, InputError, ModelPackageError, OutputError, unwritable
 from contract.files import (
     atomic_path,
     csv_text,
     folder_nearby,
+    parse_json,
     read_json,
     read_text,
     require_space,
@@ -237,3 +239,19 @@ def test_the_folder_that_was_meant_is_named(tmp_path: Path) -> None:
         assert folder_nearby(given, is_release) == f", but {tmp_path}/release is one"
     assert folder_nearby(tmp_path / "release" / "Task 1", Path.is_file) == ""
     assert folder_nearby(tmp_path / "absent", is_release) == ""
+
+
+@pytest.mark.parametrize("digits", [311, 5000])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_long_whole_numbers(tmp_path: Path, digits: int, sign: str) -> None:
+    """Beyond a double, as 1e400 is."""
+    text = f'{{"a": {sign}{"7" * digits}, "b": 1}}'
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match="too large"):
+        read_json(tmp_path / "a.json")
+    assert parse_json(text, "a.json", accept_nan=True) == {"a": None, "b": 1}
+
+
+def test_whole_numbers_of_a_double_keep_their_digits() -> None:
+    for number in (0, -12, 2**63 + 1, 10**307 + 1):
+        assert parse_json(json.dumps([number]), "a.json") == [number]
