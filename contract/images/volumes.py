@@ -235,8 +235,6 @@ def labelled(mask: Volume, name: str) -> Volume:
 def write_mask(path: Path, mask: _Array, geometry: Geometry) -> None:
     """Write a label mask (0 background, 1 GTVp, 2 GTVn) as uint8 atomically.
 
-    For `.mha`, even a killed process leaves no partial file.
-
     Args:
         path: output file, `.mha` for the platform.
         mask: integer array of shape `geometry.array_shape`, (z, y, x).
